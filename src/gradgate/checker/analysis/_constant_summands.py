@@ -27,6 +27,7 @@ from gradgate.checker.analysis._scopes import (
 from gradgate.checker.analysis._slices import Slice
 from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered, Site
 
+_COUNTS = ("one_hot", "bincount", "histc", "argsort")
 _JOINS = ("sum", "stack", "cat", "mean")
 _TAKES_LOSS = (
     "backward",
@@ -104,6 +105,13 @@ def _elements(scope: Scope, node: ast.AST | None) -> Iterator[ast.expr]:
                 yield from _elements(scope, each.value)
 
 
+def is_count(node: ast.AST) -> bool:
+    """Return whether an expression counts or compares values, which gives no gradient: ``F.one_hot(indices)``."""
+    if isinstance(node, ast.Compare):
+        return not any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops)
+    return isinstance(node, ast.Call) and called(node) in _COUNTS
+
+
 class _Lines:
     """The lines that cut gradients of trained parameters, and the lines that use such parameters in a graph."""
 
@@ -132,6 +140,8 @@ class _Lines:
             return Frame(file, node.lineno, "")
         if isinstance(node, ast.Call) and (end := self._of_cut_values(file, node)) is not None:
             return end
+        if is_count(node) and self._of_trained(file, node):
+            return Frame(file, node.lineno, "")
         block = no_grad_around(Frame(file, node.lineno, ""))
         # A decorated function turns gradients off at the line of the call.
         for scope in functions(name, self._files) if isinstance(node, ast.Call) else ():
@@ -139,9 +149,13 @@ class _Lines:
             block = Frame(scope.file, line, "") if line is not None else block
         if block is None or not {block[:2], (file, node.lineno)} & self._off:
             return None
+        return block if self._of_trained(file, node) else None
+
+    def _of_trained(self, file: str, node: ast.expr) -> bool:
+        """Return whether an expression is computed from what a trained module returns."""
         around = scope_at(Frame(file, node.lineno, ""))
         value = Slice([(around, node)] if around is not None else [], self._files)
-        return block if any(self._is_trained(*each) for each in value.nodes) else None
+        return any(self._is_trained(*each) for each in value.nodes)
 
     def _of_cut_values(self, file: str, call: ast.Call) -> Frame | None:
         """Return the cut if a criterion gets only constants and a module that runs on a detached value.

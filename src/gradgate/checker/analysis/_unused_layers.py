@@ -28,6 +28,35 @@ _ADMINISTRATION = frozenset(  # calls on layers that don't show whether a progra
 ) | {"train", "eval", "to", "cpu", "cuda", "half", "float", "double", "zero_grad", "weight", "bias"}
 
 
+_OUT_OF_PLACE = frozenset(  # methods that return a new tensor, and whose names with "_" change the tensor
+    (
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_put",
+        "index_reduce",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+    )
+) | {"masked_fill", "masked_scatter", "addcmul", "addcdiv", "addmm", "baddbmm", "lerp"}
+
+
+def dropped_result(sites: Iterable[Site]) -> tuple[Frame, str] | None:
+    """Return the line, in a function around a layer's call, that drops the result of an operation; and its name."""
+    frames = dict.fromkeys(frame for site in sites for frame in site)
+    for frame in frames:
+        function = function_at(frame)
+        for node in own_nodes(function) if function is not None and is_function(function) else ():
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Call)
+                and called(node.value) in _OUT_OF_PLACE
+            ):
+                return Frame(frame.file, node.lineno, frame.function), called(node.value)
+    return None
+
+
 def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
     """Return the names of a parameter's layer in the user's source: ["model.norm2", "model"], innermost first.
 

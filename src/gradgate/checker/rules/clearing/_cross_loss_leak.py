@@ -28,7 +28,7 @@ parameters.
 A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps
 are reported only if their gradients point in opposite directions; otherwise the sum is assumed to be intended. If
 the directions agree and the other loss comes first in the loop, the leftover may be intended (BicycleGAN's latent
-loss), and the finding is a note.
+loss). The finding is then a note, unless the step's own loss uses a value detached from the other loss's network.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -50,9 +50,10 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
+from gradgate.events import Backward, Cleared, Cut, Frame, Ids, Opposed, Site
 
 _PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
+_DETACHED = ("detach", "detach_", "data")
 _WHY = "The step also minimizes another optimizer's loss. In adversarial training the two losses oppose each other."
 
 
@@ -73,20 +74,20 @@ def _judge(run: Run) -> Iterator[Finding]:
         against = [_opposed(run, window, contribution) < -0.05 for window, contribution in found]
         last = run.events[found[0][0].micro[-1]].site
         own, (theirs, mine) = innermost(last), _where_they_differ(source, last)
-        where = _line(run, optimizer, ids, source, found[-1][1])
+        where, before = _line(run, optimizer, ids, source, found[-1][1])
         yield RULE.finding(
             theirs if where == source else where,
             f"{len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} also use the gradient "
             f"of the loss of line {theirs.line} in {run.names(ids)}, together with the gradient of line "
             f"{mine.line}.",
             why=_WHY,
-            advice=(
-                f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach the "
-                "input of the other loss."
-            ),
+            advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward()"
+            + (", or detach the input of the other loss." if before else "."),
             fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
             severity=None
-            if sum(against) * 2 > len(against) or _left_behind(run, optimizer, steps, theirs, mine)
+            if sum(against) * 2 > len(against)
+            or _left_behind(run, optimizer, steps, theirs, mine)
+            or any(_is_kept_apart(run, window, contribution, ids) for window, contribution in found)
             else "info",
             count=len(steps),
             evidence={"leaking_line": theirs.line, "parameters": len(ids)},
@@ -104,6 +105,18 @@ def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine:
     """Return whether the other loss comes after the step in the loop, and the first step doesn't use it."""
     first = next(window.step for window in run.windows if window.optimizer == optimizer)
     return theirs[::2] == mine[::2] and theirs.line > mine.line and first not in steps
+
+
+def _is_kept_apart(run: Run, window: StepWindow, contribution: Contribution, ids: Ids) -> bool:
+    """Return whether the step's own loss was computed from a value detached from the other loss's parameters.
+
+    An example is a discriminator that gets ``fake.detach()``: the two networks should be trained separately.
+    """
+    others = run.backward(contribution.backward).reached - ids
+    return any(
+        isinstance(event, Cut) and event.op in _DETACHED and not event.scalar and event.parameters <= others
+        for event in run.events[contribution.backward : window.micro[-1]]
+    )
 
 
 def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
@@ -139,8 +152,10 @@ def _used_by_others(run: Run, contribution: Contribution, optimizer: int) -> Ite
     return (step for step in steps if run.stepped(step).optimizer != optimizer)
 
 
-def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution) -> Frame | Site:
-    """Return the line to change.
+def _line(
+    run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution
+) -> tuple[Frame | Site, bool]:
+    """Return the line to change, and whether detaching the other loss's input also helps.
 
     If the step's own parameters come before the other loss's (a generator before its discriminator), the input of
     the other loss must be detached. Otherwise the gradients can only be cleared later.
@@ -157,12 +172,12 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contri
         own = _calling(uses[max(mine)][1], source)
         entry = min(place for place in others if place > min(mine))
         used = _calling(uses[entry][1], source)
-        return (own and next_use(own, innermost(source).line)) or used or source
+        return (own and next_use(own, innermost(source).line)) or used or source, True
     for number in range(contribution.backward - 1, -1, -1):
         event = run.events[number]
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
-            return event.site
-    return source
+            return event.site, False
+    return source, not mine
 
 
 def _probes(run: Run) -> Iterator[tuple[Site, Finding]]:

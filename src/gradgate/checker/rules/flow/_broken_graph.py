@@ -43,11 +43,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from gradgate.checker.analysis._constant_summands import constant_summands
+from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import called, statements_at
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
@@ -237,17 +237,22 @@ def _constants(run: Run) -> Iterator[Finding]:
             continue
         reported.add(cut)
         penalty = cut[:2] in penalties
+        counts = not penalty and any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
         yield RULE.finding(
             cut,
             f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
             "its graph is cut here.",
             why=WHY,
-            advice=WITH_GRAPH if penalty else "Add the value itself instead of a copy without its graph.",
+            advice=WITH_GRAPH if penalty else _DIFFERENTIABLE if counts else _ATTACHED,
             fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},
             about=reached[site],
         )
+
+
+_ATTACHED = "Add the value itself instead of a copy without its graph."
+_DIFFERENTIABLE = "Counts and comparisons have no gradient: weigh them by probabilities, which have one."
 
 
 def _files(run: Run) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ Looks for terms of the loss whose two sides are always equal:
   output, the teacher is the student, or two views are augmented identically;
 - labels that the model's own predictions overwrite before the loss uses them;
 - ratios, and distances inside a term, whose sides are equal and both have a gradient. An example is PPO's ratio
-  with the new log-probability in place of the old.
+  with the new log-probability in place of the old;
+- a penalty on the distance to earlier weights, if the earlier weights are clones that keep their graph.
 
 ## Why is this bad?
 The gradient of such a term is zero. The mistake is easy to miss if there are other terms: the loss still falls.
@@ -55,6 +56,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from terms
     yield from _parts(run, {(term.file, term.line) for term in terms})
     yield from _overwritten_labels(run)
+    yield from _own_copies(run)
 
 
 def _equal_sides(run: Run) -> Iterator[Finding]:
@@ -104,6 +106,25 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
                 evidence={"overwritten_at": lines[1]},
                 about=ids,
             )
+
+
+def _own_copies(run: Run) -> Iterator[Finding]:
+    """Report lines that compare parameters with copies of themselves that keep their graph."""
+    found: dict[Site, list[Combined]] = defaultdict(list)
+    for event in run.of(Combined):
+        if event.how == "own copy" and event.site and event.parameters & run.owned:
+            found[event.site].append(event)
+    for site, events in found.items():
+        ids: Ids = frozenset().union(*(event.parameters for event in events))
+        yield RULE.finding(
+            site,
+            f"This line compares {run.names(ids)} with copies that are still in the graph.",
+            why="The gradients of parameter and copy cancel, so the term trains nothing.",
+            advice="Copy the values without the graph: p.detach().clone().",
+            count=sum(event.site == events[0].backward for event in run.of(Backward)),
+            evidence={"parameters": len(ids)},
+            about=ids,
+        )
 
 
 def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:

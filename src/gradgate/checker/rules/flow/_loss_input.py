@@ -1,13 +1,14 @@
 """A loss that takes log-probabilities is given something else.
 
 ## What it does
-Reads the input of ``nll_loss``, ``ctc_loss`` and ``kl_div`` from the first graphs of each backward call. Reports the
-output of a softmax, the output of a linear or convolutional layer, and a ``log_softmax`` over another dimension than
-that of the classes. The exponentials of log-probabilities add up to 1 over the classes. That is checked, too.
+Reads the input of ``nll_loss``, ``ctc_loss`` and ``kl_div`` from the first graphs of each backward call. Reports
+the output of a softmax, the output of a linear or convolutional layer, and a ``log_softmax`` over another
+dimension than that of the classes. The exponentials of log-probabilities add up to 1 over the classes. That is
+checked, too.
 
 ## Why is this bad?
-The loss computes something, and its value falls. But the gradient is not that of a likelihood: with probabilities it
-vanishes where the model is most wrong, and with scores the loss has no lower bound.
+The loss computes something, and its value falls. But the gradient is not that of a likelihood: with probabilities
+it vanishes where the model is most wrong, and with scores the loss has no lower bound.
 
 ## Example
     probabilities = F.softmax(model(x), dim=1)
@@ -87,7 +88,9 @@ _LOSSES = ("kl_div", "KLDivLoss", "nll_loss", "NLLLoss", "ctc_loss", "CTCLoss")
 def _loss_at(frame: Frame) -> str | None:
     """Return the loss that a line calls, directly or by the name that a module of torch was given."""
     statement = statement_at(frame)
-    return next((name for _, name in _losses_in(statement, frame.file)), None) if statement is not None else None
+    return (
+        next((name for _, name in _losses_in(statement, frame.file)), None) if statement is not None else None
+    )
 
 
 def _losses_in(statement: ast.AST, file: str) -> Iterator[tuple[ast.Call, str]]:
@@ -103,7 +106,9 @@ def _losses_in(statement: ast.AST, file: str) -> Iterator[tuple[ast.Call, str]]:
     for call in ast.walk(statement):
         if isinstance(call, ast.Call):
             inner = called(call.func) if isinstance(call.func, ast.Call) else ""
-            names = [name for name in (called(call), given.get(key_of(call.func), ""), inner) if name in _LOSSES]
+            names = [
+                name for name in (called(call), given.get(key_of(call.func), ""), inner) if name in _LOSSES
+            ]
             if names:
                 yield call, names[0]
 
@@ -130,4 +135,4 @@ def _normalized(at: Statement) -> Fix:
     return ()
 
 
-RULE = Rule("GG409", "loss-input", "warning", __doc__ or "", _judge)
+RULE = Rule("GG410", "loss-input", "warning", __doc__ or "", _judge)

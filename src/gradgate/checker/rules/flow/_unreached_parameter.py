@@ -1,10 +1,12 @@
 """The optimizer holds a parameter that no loss uses.
 
 ## What it does
-Looks for trainable parameters that an optimizer steps but no backward call ever reaches. They belong to a layer (an
-attribute of a model, or a variable of a script) that is never called, or whose output is in no loss. Layers that
-did not run because they belong to an unused branch are not reported. Also looks for parameters in two optimizers
-that step in turn, if the parameters never have a gradient when one of the two steps.
+Looks for trainable parameters that an optimizer steps but no backward call ever reaches. Examples are a layer (an
+attribute of a model, or a variable of a script) that is never called or whose output is in no loss, and learned
+rates of inner steps (MAML) whose result is in no loss. Layers that did not run because they belong to an unused
+branch are not reported. If such a layer runs and the script drops the result of an operation such as ``index_add``,
+the finding is at this line. Also looks for parameters in two optimizers that step in turn, if the parameters never
+have a gradient when one of the two steps.
 
 ## Why is this bad?
 The parameter keeps its random initial value, and the model lacks a part of its design.
@@ -29,6 +31,7 @@ docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
@@ -36,17 +39,20 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._statement import Statement, owner
 from gradgate.checker.analysis._unused_layers import (
+    dropped_result,
     holders_of,
     is_read,
     line_of_loss,
     line_without,
     shortened_loop,
 )
+from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding, Severity
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
-from gradgate.events import Backward, Frame, Ids, OptimizerMade, Ran, Stepped
+from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Stepped
 
 _RUNS = 2
 _STEPS = 3
@@ -146,28 +152,82 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...])
     if whole and not is_read(key, files):
         frame, sure = line_without(key, files) or (None, False)
         how = "is never used"
+    elif len(ran) >= _RUNS and (dropped := dropped_result(event.site for event in ran)) is not None:
+        frame, name = dropped
+        return _finding(
+            run,
+            key.lstrip("."),
+            "runs, but its output is in no loss",
+            frame,
+            ids,
+            advice=f"{name}() leaves the tensor as it is and returns the result, which is dropped here: assign it, "
+            f"or call {name}_().",
+            fix=_kept,
+        )
     elif len(ran) >= _RUNS:
         line = line_of_loss(run, ids, ran[0].site, files)
         frame, sure = line or ran[0].site[0], line is not None
         how = "runs, but no loss uses the output"
+    elif whole and (inner := _in_inner_steps(run, ids)) is not None:
+        return _finding(
+            run,
+            key.lstrip("."),
+            "is used in inner steps whose result is in no loss",
+            inner,
+            ids,
+            advice="Compute the loss with the weights that these steps return, not with the initial weights.",
+        )
     else:
         return None
     return _finding(run, key.lstrip("."), how, frame, ids, "warning" if sure else "info") if frame else None
 
 
+def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
+    """Return the line that makes inner steps, as MAML does, whose graph leads to parameters that no loss reaches.
+
+    A single derivative doesn't count: a constant of an energy has no part in the forces, and is right to get none.
+    """
+    events = [
+        event
+        for event in run.of(Differentiated)
+        if event.create and event.old_nodes and ids <= event.reached - event.asked and event.site
+    ]
+    functions = {event.site[0][::2] for event in run.of(Backward) if event.site}
+    for event in events[_RUNS - 1 :]:
+        return next((frame for frame in event.site if frame[::2] in functions), event.site[0])
+    return None
+
+
 def _finding(
-    run: Run, attribute: str, how: str, frame: Frame, ids: Ids, severity: Severity = "warning"
+    run: Run,
+    attribute: str,
+    how: str,
+    frame: Frame,
+    ids: Ids,
+    severity: Severity = "warning",
+    advice: str = "",
+    fix: Fix | FixAt = (),
 ) -> Finding:
     layers = {run.name(number).rpartition(".")[0] for number in ids if "." in run.name(number)}
     return RULE.finding(
         frame,
         f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",
         why="The layer keeps its random initial values and has no effect on the loss.",
-        advice=f"Use `{attribute}` in the forward pass and in the loss, or remove the layer from the model.",
+        advice=advice
+        or f"Use `{attribute}` in the forward pass and in the loss, or remove the layer from the model.",
+        fix=fix,
         severity=severity,
         count=max(1, len(layers)),
         evidence={"parameters": len(ids), "steps": run.log.steps},
     )
+
+
+def _kept(at: Statement) -> Fix:
+    """Assign a result that is dropped to the tensor whose method was called."""
+    target = owner(at.node)
+    if not isinstance(at.node, ast.Expr) or not isinstance(at.value, ast.Call) or not target.isidentifier():
+        return ()
+    return (Insert(f"{target} = {ast.unparse(at.value)}", before=at.line), Delete(at.line))
 
 
 RULE = Rule("GG401", "unreached-parameter", "warning", __doc__ or "", _judge)
