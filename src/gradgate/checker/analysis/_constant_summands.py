@@ -152,7 +152,7 @@ class _Lines:
         return block if self._of_trained(file, node) else None
 
     def _of_trained(self, file: str, node: ast.expr) -> bool:
-        """Return whether an expression is computed from what a trained module returns."""
+        """Return whether an expression is computed from the output of a trained module."""
         around = scope_at(Frame(file, node.lineno, ""))
         value = Slice([(around, node)] if around is not None else [], self._files)
         return any(self._is_trained(*each) for each in value.nodes)
@@ -179,7 +179,7 @@ class _Lines:
         return may_be_module(call, file, self._files) and any(self.cut(file, node) for node in inner)
 
     def is_live(self, file: str, node: ast.AST) -> bool:
-        """Return whether an expression names a trained module or parameter, or calls a module where one was used."""
+        """Return whether an expression names or calls a trained module, or names a trained parameter."""
         return last_name(node) in self._names or self._is_trained(file, node)
 
     def _is_trained(self, file: str, node: ast.AST) -> bool:

@@ -42,7 +42,7 @@ class Left:
     later: bool = False  # they were made after the optimizer
     plain: bool = False  # a plain tensor that is an attribute of a trained module
     unfrozen: Frame | None = None  # the line that turned their gradients on, between two steps
-    fixed: bool = True  # if not forgotten: more than their size shows that they are fixed on purpose
+    fixed: bool = True  # False: only their size suggests that they are fixed on purpose
 
 
 def left_out(run: Run) -> Iterator[Left]:
@@ -164,7 +164,7 @@ def _in_evaluation(run: Run, ids: Ids) -> bool:
 
 
 def _is_twin(run: Run, several: list[Parameter]) -> bool:
-    """Return whether a module of the same shapes is trained. Such a module is a target network or a copy."""
+    """Return whether a module of the same shapes is trained. If so, this one is a target network or a copy."""
     if len(several) < 2:
         return False
     root, parts = several[0].root, {_part(each) for each in several}

@@ -1,4 +1,4 @@
-"""Follows backwards through the source the expressions from which a value is computed. Nothing is executed.
+"""Finds the expressions from which a value is computed, by reading the source backwards. Nothing is executed.
 
 Names are resolved within one function, functions by name within the files of the run. If a name has several
 possible definitions, all of them count, so a rule must confirm with an event that a result is real.

@@ -28,7 +28,7 @@ _ADMINISTRATION = frozenset(  # calls on layers that don't show whether a progra
 ) | {"train", "eval", "to", "cpu", "cuda", "half", "float", "double", "zero_grad", "weight", "bias"}
 
 
-_OUT_OF_PLACE = frozenset(  # methods that return a new tensor, and whose names with "_" change the tensor
+_OUT_OF_PLACE = frozenset(  # methods that return a new tensor; with "_" they work in place
     (
         "index_add",
         "index_copy",
@@ -43,7 +43,7 @@ _OUT_OF_PLACE = frozenset(  # methods that return a new tensor, and whose names 
 
 
 def dropped_result(sites: Iterable[Site]) -> tuple[Frame, str] | None:
-    """Return the line, in a function around a layer's call, that drops the result of an operation; and its name."""
+    """Return the line around a layer's call that drops the result of an operation, and the operation's name."""
     frames = dict.fromkeys(frame for site in sites for frame in site)
     for frame in frames:
         function = function_at(frame)

@@ -68,7 +68,7 @@ _WHY = (
 
 def _judge(run: Run) -> Iterator[Finding]:
     lines = list(run.accumulating())
-    # If one loss is divided by the contents of its window, the optimizer's window sizes vary on purpose.
+    # If a loss is divided by a number that depends on its window, the window sizes vary on purpose.
     planned = {optimizer for optimizer, _, windows in lines if _is_planned(run, windows)}
     for optimizer, site, windows in lines:
         finding = _of_line(run, optimizer, site, windows, planned=optimizer in planned)

@@ -157,10 +157,10 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...])
         return _finding(
             run,
             key.lstrip("."),
-            "runs, but its output is in no loss",
+            "runs, but no loss uses the output",
             frame,
             ids,
-            advice=f"{name}() leaves the tensor as it is and returns the result, which is dropped here: assign it, "
+            advice=f"{name}() returns a new tensor, which is dropped here: assign the result, "
             f"or call {name}_().",
             fix=_kept,
         )
@@ -183,7 +183,7 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...])
 
 
 def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
-    """Return the line that makes inner steps, as MAML does, whose graph leads to parameters that no loss reaches.
+    """Return the line of inner steps (MAML) whose graph includes parameters that no loss reaches.
 
     A single derivative doesn't count: a constant of an energy has no part in the forces, and is right to get none.
     """
@@ -223,7 +223,7 @@ def _finding(
 
 
 def _kept(at: Statement) -> Fix:
-    """Assign a result that is dropped to the tensor whose method was called."""
+    """Assign the dropped result to the tensor whose method was called."""
     target = owner(at.node)
     if not isinstance(at.node, ast.Expr) or not isinstance(at.value, ast.Call) or not target.isidentifier():
         return ()

@@ -130,7 +130,7 @@ def _has_fallen(found: list[float], length: int) -> bool:
 
 
 def unit(cadence: Cadence) -> str:
-    """Return when to advance a schedule that was never advanced: its length shows the unit."""
+    """Return when to advance a schedule that was never advanced. The schedule's length shows the unit."""
     length, steps = cadence.made.horizon, len(cadence.steps)
     if cadence.made.kind == "OneCycleLR" or (length and near(length, steps)):
         return "after each optimizer.step()"
