@@ -106,14 +106,14 @@ def _elements(scope: Scope, node: ast.AST | None) -> Iterator[ast.expr]:
 
 
 def is_count(node: ast.AST) -> bool:
-    """Return whether an expression counts or compares values, which gives no gradient: ``F.one_hot(indices)``."""
+    """Return whether an expression counts or compares values and so has no gradient: ``F.one_hot(indices)``."""
     if isinstance(node, ast.Compare):
         return not any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops)
     return isinstance(node, ast.Call) and called(node) in _COUNTS
 
 
 class _Lines:
-    """The lines that cut gradients of trained parameters, and the lines that use such parameters in a graph."""
+    """The lines that cut gradients of trained parameters, and the lines that use trained parameters in a graph."""
 
     def __init__(self, run: Run, files: tuple[str, ...]) -> None:
         self._files = files

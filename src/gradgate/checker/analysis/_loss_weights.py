@@ -75,9 +75,7 @@ def _of_sum(term: Term) -> Share:
     """Return a sum's share. A sum that is divided by a size of its input is a mean."""
     weight = abs(term.weight)
     batch_sizes = list(accumulate(term.sizes, mul))  # products of the first 1, 2, ... dimensions
-    for place in reversed(
-        range(len(term.factors))
-    ):  # the division nearest to the sum is the one that averages
+    for place in reversed(range(len(term.factors))):  # the division nearest to the sum averages
         op, number, where = term.factors[place]
         if op == "div" and number > 1 and any(_close(number, size) for size in batch_sizes):
             rest = (*term.factors[:place], *term.factors[place + 1 :])

@@ -93,7 +93,7 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
             names = {key_of(each) for each in inner if isinstance(each, (ast.Name, ast.Attribute))} - seen
             seen |= names
             values = [each.value for name in sorted(names) for each in definitions(scope).get(name, ())]
-            # An object of a class, such as an optimizer or a model, is not a number.
+            # An object of a class (an optimizer, a model) is not a number.
             todo += [
                 value for value in values if not (isinstance(value, ast.Call) and called(value)[:1].isupper())
             ]

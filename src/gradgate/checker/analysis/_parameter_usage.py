@@ -1,4 +1,4 @@
-"""Finds parameters that get no gradient, and parameters that replaced those of an optimizer."""
+"""Finds parameters that get no gradient, and parameters that replaced an optimizer's parameters."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def unreached(run: Run) -> Ids:
 
 
 def unowned(run: Run) -> Ids:
-    """Return the parameters that losses reach but no optimizer holds, except those of ``autograd.grad`` calls."""
+    """Return the parameters that losses reach but no optimizer holds, without arguments of ``autograd.grad``."""
     return _not_copied(run, run.reached - run.owned)
 
 
 def _not_copied(run: Run, reached: Ids) -> Ids:
     """Return the parameters whose gradients are not copied to another model or returned by ``autograd.grad``."""
     if any(each.backward < 0 and each.consumed for each in run.contributions):
-        return frozenset()  # gradients are copied from one model to another, which trains
+        return frozenset()  # the script copies gradients from one model to another
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
     return frozenset(number for number in reached - asked if number in run.parameters)
 
@@ -78,7 +78,7 @@ def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
     return frozenset(each.id for each in found if lines[each.made[0]] >= _STEPS)
 
 
-# Parameters that replaced those of an optimizer
+# Parameters that replaced an optimizer's parameters
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Replaced:
 
 
 def replaced(run: Run) -> Iterator[Replaced]:
-    """Yield the parameters that replaced those of an optimizer after it was made."""
+    """Yield the parameters that replaced an optimizer's parameters after its construction."""
     fresh = [run.parameters[number] for number in unowned(run)]
     for optimizer, made in run.made.items():
         place = next(number for number, event in run.numbered(OptimizerMade) if event is made[0])
@@ -115,7 +115,7 @@ def replaced(run: Run) -> Iterator[Replaced]:
 
 
 def _pairs(idle: list[Parameter], new: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:
-    """Match an optimizer's idle parameters with newer ones, by shape, or because their module is gone."""
+    """Match an optimizer's idle parameters with newer parameters by shape, or because their module is gone."""
     old = [each for each in idle if not each.registered or any(each.shape == other.shape for other in new)]
     shapes = {each.shape for each in old}
     ranks = {len(each.shape) for each in old if not each.registered}

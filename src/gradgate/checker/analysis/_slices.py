@@ -129,7 +129,7 @@ class Slice:
         return [scope for scope in scopes if takes(scope.node, call)] or scopes
 
     def _is_torchs_loss(self, call: ast.Call) -> bool:
-        """Return whether a name only stands for losses of ``torch.nn``: ``self.criterion = nn.L1Loss()``."""
+        """Return whether all values of a name are losses of ``torch.nn``: ``self.criterion = nn.L1Loss()``."""
         made = [
             each.value for scope in self._scopes() for each in definitions(scope).get(key_of(call.func), ())
         ]

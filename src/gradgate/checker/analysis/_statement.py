@@ -63,7 +63,7 @@ class Statement:
         return loops_in(self.path[:-1])
 
     def expressions(self) -> Iterator[ast.AST]:
-        """Yield the nodes of the statement, or only those of its header if it has a block."""
+        """Yield the nodes of the statement, or of its header if the statement has a block."""
         todo: list[ast.AST] = [self.node]
         while todo:
             node = todo.pop(0)
@@ -71,12 +71,12 @@ class Statement:
             todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
 
     def calls(self, name: str = "") -> list[ast.Call]:
-        """Return the calls in the statement: all calls, or those of a function or method with this name."""
+        """Return the calls in the statement, or only the calls of a function or method with this name."""
         calls = [node for node in self.expressions() if isinstance(node, ast.Call)]
         return [call for call in calls if not name or last_name(call.func) == name]
 
     def divisions(self) -> list[ast.BinOp]:
-        """Return the divisions in the statement's value, except for those in arguments of calls."""
+        """Return the divisions in the statement's value, except in arguments of calls."""
         found: list[ast.BinOp] = []
         todo: list[ast.AST] = [self.value or self.node]
         while todo:
@@ -108,11 +108,11 @@ class Statement:
         return [node for node in self.block if method(node) == name and (of is None or owner(node) == of)]
 
     def earlier(self, name: str) -> list[ast.stmt]:
-        """Return the statements of :meth:`beside` above it."""
+        """Return the statements of :meth:`beside` above this one."""
         return [node for node in self.beside(name) if node.lineno < self.line]
 
     def later(self, name: str) -> list[ast.stmt]:
-        """Return the statements of :meth:`beside` below it."""
+        """Return the statements of :meth:`beside` below this one."""
         return [node for node in self.beside(name) if node.lineno > self.line]
 
     def steps(self, *, within: ast.AST | None = None) -> list[ast.stmt]:

@@ -190,7 +190,7 @@ def _finding(
     twice = len(whole) == 2 and len(own) == 1 and run.backward(full[0][1][0]).trainer == "accelerate"
     number, where = own[0] if twice else whole[0]
     if abs(number - size) == 1 and len(whole) == 1:
-        return None  # the window's size is off by one, not the divisor
+        return None  # the window's size is wrong by 1, not the divisor
     by = " and by ".join(f"{value:g}" for value, _ in whole)
     return RULE.finding(
         where or _written_at(run, number) or site,

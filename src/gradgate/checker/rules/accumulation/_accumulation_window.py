@@ -154,7 +154,7 @@ def _follows_its_windows(columns: list[list[Share]]) -> bool:
         else:
             weights = {share.per_item for share in column}
             if len(weights) > 1 or not column[0].divisors:
-                return False  # sums divided by their window's items give all items one weight
+                return False  # sums divided by their window's items weight all items equally
         by_size[len(column)] |= weights
     # Each window size has its own weight, so the divisor isn't a fixed window size.
     return len(by_size) > 1 and all(
@@ -205,7 +205,7 @@ def _at_least(at: Statement) -> Fix:
 
 
 def _count_from_one(at: Statement) -> Fix:
-    """Count micro-batches from 1, also step at the end of the loop, and divide the last window by its own size."""
+    """Count micro-batches from 1, also step at the end of the loop, and divide the last window by its actual size."""
     test = at.node.test if isinstance(at.node, ast.If) else None
     counter, size = counter_and_size(test) if not isinstance(test, ast.BoolOp) else ("", "")
     last, divided = _last_batch(at), divided_by_its_window(at)

@@ -80,7 +80,8 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
     yield RULE.finding(
         where,
         f"A mean over {share.items or number:g} items is divided once more by the batch size, {number:g}.",
-        why="The gradient is too small by this factor, and an item of a short batch counts more than a full one.",
+        why="The gradient is too small by this factor, and an item counts more in a short batch than in a full "
+        "one.",
         advice="Remove the division, or use reduction='sum'.",
         fix=_undivided,
         count=len(found),

@@ -48,7 +48,7 @@ def _by(term: Term, size: int) -> Site | None:
 
 
 def _computed(site: Site) -> bool:
-    """Return whether a statement computes a weight by division, or reads one that was computed that way."""
+    """Return whether a statement computes a weight by division, or reads a weight computed by division."""
     statement = statement_at(site[0]) if site else None
     products = [
         node

@@ -79,7 +79,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 if weighs
                 else f"and the loss compares all {size} samples with each other."
             ),
-            why="Each log-probability is weighted by the mean over all samples' baselines, so its own sample "
+            why="Each log-probability is weighted by the mean over all samples' baselines, so its sample "
             "has no effect."
             if weighs
             else "Each prediction is trained towards the targets of all samples: the model learns their mean.",

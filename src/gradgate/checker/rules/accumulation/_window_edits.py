@@ -62,7 +62,7 @@ def length_of(at: Statement, counter: str) -> str:
 
 
 def _has_length(at: Statement, name: str) -> bool:
-    """Return whether the file gives no reason to doubt a length, such as a generator or a data set without one."""
+    """Return whether a length is certain: the file has no generator and no data set without a length."""
     without = {"IterableDataset", "iter", "islice", "cycle"}
     for node in ast.walk(at.module):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):

@@ -125,7 +125,7 @@ def _lines_of_new_gradients(file: str) -> Iterator[int]:
 
 
 def _copies(site: Site, files: tuple[str, ...]) -> tuple[set[str], set[ast.AST]]:
-    """Return the names of gradient copies made beside a backward call, and the expressions that copy."""
+    """Return the names of gradient copies made after a backward call, and the expressions that copy."""
     frame = site[0]
     loops = loops_around(frame)
     names, copies = set[str](), set[ast.AST]()
@@ -176,7 +176,7 @@ _MODULES = ("torch.autograd", "autograd", "torch.func")
 
 
 def _takes_differences(names: set[str], site: Site, files: tuple[str, ...]) -> bool:
-    """Return whether the source compares a copy with the one before it, or picks some of the copies."""
+    """Return whether the source compares consecutive copies, or uses only some of the copies."""
     loops, scope = loops_around(site[0]), scope_at(site[0])
     beside = list(ast.walk(loops[0])) if loops else list(own_nodes(scope.node)) if scope is not None else []
     if any(

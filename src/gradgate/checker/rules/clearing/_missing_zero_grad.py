@@ -95,7 +95,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _shared_gradients(run: Run) -> Iterator[Finding]:
-    """Report a model whose gradients are assigned to another model's parameters, if its own are never cleared.
+    """Report a model whose gradients are assigned to another model's parameters but never cleared.
 
     The optimizer's ``zero_grad`` sets only the other model's ``.grad`` to None.
     """

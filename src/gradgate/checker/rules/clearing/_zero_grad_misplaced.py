@@ -95,7 +95,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     )
     at = Statement.at(innermost(where)) if where else None
     behind = _steps_behind(at) if at is not None else []
-    if behind and not divided:  # undivided means form no window: each is the whole gradient of one step
+    if behind and not divided:  # undivided means don't form a window: each is the whole gradient of a step
         last = at.later("backward")[-1:] if at is not None else []
         fix = (Move(behind[0].lineno, after=last[0].lineno),) if last and len(behind) == 1 else ()
         return finding(
@@ -107,7 +107,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
 
 
 def _lost(run: Run, number: int) -> list[Contribution]:
-    """Return what a backward call contributed to owned parameters, if all of it was cleared unused."""
+    """Return a backward call's contributions to owned parameters, if all were cleared unused."""
     event = run.backward(number)
     owned = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
     if not event.seen or event.create or not all(part.is_lost for part in owned):
@@ -197,10 +197,10 @@ def _after_the_step(at: Statement, *, always: bool) -> Fix:
     if steps:
         again = [node for node in at.later("backward") if own and node.lineno < own[-1].lineno]
         if again and len({owner(step) for step in at.beside("step")}) > 1:
-            return ()  # the call clears for its own loss, which comes next
+            return ()  # the call clears for the next loss
         moves = [Move(at.line, after=(own or steps)[-1].lineno)]
         for other in at.beside("zero_grad"):
-            # A neighbouring call that clears before its own step in the same way.
+            # A neighbouring call that also clears before its optimizer's step.
             below = [node for node in at.block if node.lineno > other.lineno]
             next_two = [node for node in below if method(node) in ("step", "backward")][:2]
             if abs(other.lineno - at.line) == 1 and any(owner(node) == owner(other) for node in next_two):

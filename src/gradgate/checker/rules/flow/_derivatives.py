@@ -71,8 +71,8 @@ def inner_steps_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> I
     for frame, (later, times) in found.items():
         yield rule.finding(
             frame,
-            f"This inner gradient has no graph, but that of line {later.line}, which depends on it, has a graph: "
-            "the outer loss is differentiated through only some of the inner steps.",
+            f"This inner gradient has no graph, but the gradient of line {later.line} depends on it and has a "
+            "graph: the outer loss is differentiated through only some of the inner steps.",
             why="The result is neither the full gradient of MAML nor the first-order approximation.",
             advice=f"{WITH_GRAPH} For a first-order method, remove create_graph=True in line {later.line} too.",
             fix=with_graph,

@@ -39,8 +39,8 @@ def only_the_last(run: Run, rule: Rule) -> Iterator[Finding]:
         if passes and min(passes) > 1:
             yield rule.finding(
                 site,
-                f"Each of {max(passes):g} iterations of the loop at line {loop.lineno} computes `{name}` anew and "
-                "divides it by their number, but only the last loss is back-propagated.",
+                f"Each of {max(passes):g} iterations of the loop at line {loop.lineno} computes `{name}` again and "
+                "divides it by the number of iterations, but only the last loss is back-propagated.",
                 why="The other losses are displayed, but training does not minimize them.",
                 advice=f"Call backward() inside the loop, on each `{name}`.",
                 count=len(events),

@@ -51,7 +51,7 @@ from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._in_no_optimizer import WHY, bytes_of, of_module, size, uses
 from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
-_LEAST_SHARE = 0.05  # share of a step's FLOPs: a smaller one is not worth a note
+_LEAST_SHARE = 0.05  # share of a step's FLOPs: a smaller share is not worth a note
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -141,7 +141,7 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
     events = [event for event in run.of(Backward) if event.site == site]
     network, own = whole_module(run, ids), whole_module(run, used)
     if any(event.beyond & ids for event in events):
-        # The trained module comes before the other one, such as a generator before its discriminator.
+        # The trained module comes before the other module, such as a generator before its discriminator.
         name = network or "the network"
         return (
             f"Turn off the gradients of {name} while this loss is computed: {name}.requires_grad_(False) "

@@ -219,7 +219,8 @@ def _of_network(norms: RunWithoutGradients, whose: str) -> Finding:
         f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) {whose} "
         f"{'are' if many else 'is'} in training mode: running statistics changed in {norms.times} steps, "
         "and each output depends on the other samples of its batch.",
-        why="no_grad stops gradients, not the statistics: the network differs more and more from the trained one.",
+        why="no_grad stops gradients, not the statistics: the network differs more and more from the trained "
+        "network.",
         advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that includes it.",
         severity="warning",
         count=norms.times,

@@ -154,7 +154,7 @@ def _steps_of(run: Run, optimizer: int) -> list[int]:
 
 
 def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
-    """Return whether a new optimizer continues the training where the old one stopped."""
+    """Return whether a new optimizer continues the training of an old one."""
     before, after = _steps_of(run, old), [number for number in _steps_of(run, new) if number > made]
     if not before or not after or before[-1] > made:  # both continue
         return False

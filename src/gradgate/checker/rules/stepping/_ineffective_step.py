@@ -228,7 +228,7 @@ def _named_only(tree: ast.Module | None) -> Iterator[int]:
 
 
 def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
-    """Return whether a line that stepped no other optimizer calls ``step`` on this one, or on its wrapper."""
+    """Return whether a line that stepped no other optimizer calls ``step`` on this optimizer or its wrapper."""
     tree = tree_of(file)
     nodes = ast.walk(tree) if tree is not None else ()
     steps = [

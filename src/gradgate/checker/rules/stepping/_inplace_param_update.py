@@ -155,7 +155,7 @@ def _written_between(run: Run, ids: Ids, number: int, step: int) -> bool:
 
 
 def _steps_followed(run: Run, writes: _Writes) -> tuple[int, int]:
-    """Return after how many steps such a write comes before the next step, and the number of steps."""
+    """Return the number of steps that these writes follow, and the number of all steps."""
     ids = _ids(writes)
     steps = [number for number, event in run.numbered(Stepped) if event.used & ids]  # type: ignore[attr-defined]
     ends = [*steps, len(run.events)][1:]
@@ -186,7 +186,7 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     if hit < 3 or 2 * hit < _steps_followed(run, writes)[0]:
         return None
     if least < 0.1 and (not pulling or not _towards_average(where)):
-        return None  # a small pull keeps the weights near a pretrained model
+        return None  # a small change keeps the weights near a pretrained model
     return RULE.finding(
         where,
         f"The script moves {run.names(_ids(pulling))} {least:.0%} of the way to values that never change, "
@@ -200,7 +200,7 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
 
 
 def _towards_average(where: Frame) -> bool:
-    """Return whether a line moves parameters towards those of a network that is named as an average of them."""
+    """Return whether a line moves parameters towards a network that is named as their average."""
     for loop in loops_around(where)[:1]:
         several = loop.iter if isinstance(loop, ast.For) else None
         pair = loop.target.elts if isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple) else []

@@ -126,7 +126,7 @@ def _lost(scope: Scope, files: tuple[str, ...]) -> Iterator[tuple[ast.stmt, str,
 
 
 def _statements(loop: ast.For) -> Iterator[ast.stmt]:
-    """Yield the statements of a loop, without those of loops inside it."""
+    """Yield the statements of a loop, except in loops inside it."""
     todo: list[ast.AST] = list(loop.body)
     while todo:
         node = todo.pop(0)

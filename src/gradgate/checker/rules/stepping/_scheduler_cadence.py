@@ -178,7 +178,9 @@ def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
             f"The last milestone, {length:g}, is reached after {length / calls:.0%} of the run: the schedule is "
             f"advanced {cadence.counts}."
         )
-        return _finding(run, cadence, message, "once an epoch, or give the milestones in steps", _after_epoch)
+        return _finding(
+            run, cadence, message, "once an epoch, or count the milestones in steps", _after_epoch
+        )
     if not _is_gone(run, cadence):
         return None
     share = f"below a thousandth of its highest value for {low(run, cadence):.0%} of the steps"
