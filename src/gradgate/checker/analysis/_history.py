@@ -16,7 +16,7 @@ from gradgate.events import Backward, Cleared, Clipped, Event, Gap, Ids, Stepped
 
 @dataclass(eq=False)
 class Contribution:
-    """The gradient that one backward call added to one atom's parameters. ``backward`` is -1 if it was set by hand."""
+    """The gradient that a backward call added to one atom. ``backward`` is -1 for a gradient set by hand."""
 
     backward: int
     atom: Ids

@@ -133,8 +133,8 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     """Return the line that should use a layer that is never read, and whether this is certain.
 
     If a sibling is used twice (``norm1`` in place of ``norm2``), the line is the second use. Otherwise it is the
-    last use of the attribute that is defined just before the layer, or the definition. It is not certain in a
-    model that loads pretrained weights, because such a model may have layers that this training does not need.
+    last use of the attribute that is defined just before the layer, or the definition. The line is not
+    certain in a model that loads pretrained weights, because this training may not need all of its layers.
     """
     attribute, sure = key.lstrip("."), not loads_weights(files)
     for file in files:

@@ -163,8 +163,8 @@ def _finding(
         if accelerator:
             return RULE.finding(
                 site,
-                f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} "
-                f"times that of the whole batch, since {accelerator} divides only in its own backward().",
+                f"{size} micro-batches are added up without dividing their means: the gradient is {total:.3g} "
+                f"times the gradient of the whole batch, because only {accelerator}.backward() divides.",
                 why=_WHY,
                 advice=f"Call {accelerator}.backward() with the loss.",
                 fix=partial(by_the_accelerator, accelerator=accelerator),
@@ -216,7 +216,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
 
 
 def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
-    """Report a running sum that is divided at every micro-batch, so that earlier ones are divided again."""
+    """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
     uneven = 0
     for window, micro in windows:
         parts = [part for part in window.fresh if part.backward in micro and not part.touched]
@@ -228,8 +228,8 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[in
     size = max(len(micro) for _, micro in windows)
     return RULE.finding(
         writes[0].site,
-        f"The running sum is multiplied by {writes[0].factor:.3g} after each of {size} micro-batches, so the first "
-        f"micro-batch counts {writes[0].factor ** (size - 1):.2g} times as much as the last.",
+        f"The gradient sum is multiplied by {writes[0].factor:.3g} after each of {size} micro-batches, so the "
+        f"first micro-batch counts {writes[0].factor ** (size - 1):.2g} times as much as the last.",
         why=_WHY,
         advice="Divide once, after the last micro-batch and before the step, or divide each loss.",
         count=uneven,
@@ -246,7 +246,7 @@ def _computed_at(column: list[Share], site: Site) -> Site:
 
 
 def _once_per_batch(run: Run, site: Site) -> bool:
-    """Return whether a line calls backward once for each batch of an epoch, so that no other losses exist."""
+    """Return whether a line calls backward exactly once for each batch of an epoch."""
     starts = [(n, each) for n, each in run.numbered(EpochStarted) if isinstance(each, EpochStarted)]
     for place, (number, event) in enumerate(starts):
         # A loader with prefetching ends before the last batches are used.

@@ -205,7 +205,7 @@ def _at_least(at: Statement) -> Fix:
 
 
 def _count_from_one(at: Statement) -> Fix:
-    """Count micro-batches from 1, also step at the end of the loop, and divide the last window by its actual size."""
+    """Count micro-batches from 1, also step at the end of the loop, and divide the last window by its size."""
     test = at.node.test if isinstance(at.node, ast.If) else None
     counter, size = counter_and_size(test) if not isinstance(test, ast.BoolOp) else ("", "")
     last, divided = _last_batch(at), divided_by_its_window(at)

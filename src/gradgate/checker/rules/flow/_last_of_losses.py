@@ -114,7 +114,7 @@ def _depends(
 
 
 def _runs_in(loop: ast.For, beside: Frame, sites: Iterable[Site]) -> bool:
-    """Return whether one of these sites is in the body of a loop, in the function of a line."""
+    """Return whether a loop's body contains one of these sites. ``beside`` is a line of the loop's function."""
     frames = (frame for site in sites for frame in site)
     lines = [frame.line for frame in frames if frame[::2] == beside[::2]]
     return any(spans(part, line) for part in loop.body for line in lines)

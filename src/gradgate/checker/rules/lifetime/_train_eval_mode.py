@@ -6,7 +6,7 @@ evaluation if later steps train the same parameters without a ``train()`` in bet
 a module's method without ``training=self.training``, if the program calls ``eval()``.
 
 ## Why is this bad?
-After the first validation, dropout is off and batch norm no longer updates its running statistics but uses them.
+After the first validation, dropout is off, and batch norm uses its running statistics instead of updating them.
 Training then continues with a different model. ``F.dropout`` has the opposite problem: it drops units in
 evaluations.
 

@@ -255,7 +255,7 @@ def _where_unread(event: StatisticsMoved) -> Frame | None:
 
 
 def _freezing_line(run: Run, ids: Ids) -> Frame | None:
-    """Return the statement that freezes these parameters, by the most components of their names."""
+    """Return the freezing statement that shares the most name components with these parameters."""
     words = {word for number in ids for word in run.name(number).split(".") if not word.isdigit()}
     lines = []
     for file in files_of({event.site for event in run.of(Stepped)}):

@@ -97,7 +97,7 @@ def _of_clients(run: Run, call: Frame, model: str, ids: Ids, steps: list[int]) -
     return RULE.finding(
         call,
         f"{len(steps)} calls train the same {model} one after the other ({run.names(ids)}), each with a new "
-        "optimizer, and return its state, from which the next values are computed.",
+        "optimizer. The script computes the next values from the states that they return.",
         why="Each call continues from the values of the call before, and overwrites the tensors that it returned.",
         advice=f"Give each call a copy to train: copy.deepcopy({model}).",
         count=len(steps),

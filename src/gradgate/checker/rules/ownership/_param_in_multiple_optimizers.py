@@ -60,7 +60,8 @@ def _listed_twice(run: Run, event: OptimizerMade) -> Finding:
     """Report parameters that an optimizer lists twice, perhaps in place of another module's parameters."""
     them, alike = "it" if len(event.twice) == 1 else "them", _left_out_for(run, event)
     twice, other = whole_module(run, event.twice), whole_module(run, alike)
-    message = f"{run.optimizer(event.optimizer)} lists {run.names(event.twice)} twice, so each step updates {them} twice"
+    name = run.optimizer(event.optimizer)
+    message = f"{name} lists {run.names(event.twice)} twice, so each step updates {them} twice"
     advice = "List each parameter once: dict.fromkeys(parameters) drops duplicates."
     if other:
         message += f". {other}, whose parameters have the same shapes, is in no optimizer"

@@ -139,7 +139,7 @@ def _too_late(run: Run, number: int, event: Clipped, clipped: list[Contribution]
 
 
 def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[StepWindow]:
-    """Yield the windows that a call should have clipped: windows that stepped before the call, and the next window."""
+    """Yield the windows that a call should have clipped: windows that it came too late for, and the next window."""
     for window in run.windows:
         if window.step < number and window.step not in late:
             continue
