@@ -34,7 +34,7 @@ def unreached(run: Run) -> Ids:
 
 
 def unowned(run: Run) -> Ids:
-    """Return the parameters that losses reach but no optimizer holds. Arguments of ``autograd.grad`` don't count."""
+    """Return parameters that losses reach but no optimizer holds. Arguments of ``autograd.grad`` don't count."""
     return _not_copied(run, run.reached - run.owned)
 
 

@@ -45,7 +45,7 @@ def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
 
 
 def _grows(module: ast.AST, name: str) -> bool:
-    """Return whether a module is given more layers after the line that makes it."""
+    """Return whether the source adds layers to a module after its constructor."""
     calls = [node.func for node in ast.walk(module) if isinstance(node, ast.Call)]
     return any(
         isinstance(function, ast.Attribute)

@@ -75,7 +75,7 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
                 before.setdefault(each.atom, window.step)
         for cause, count in causes.items():
             event = run.events[cause]
-            # What is trained of a copy may be its new head.
+            # The trained part of a copy may be its new head.
             most = not event.copied or 2 * count >= len(event.parameters)  # type: ignore[attr-defined]
             if 2 * count >= used and most:
                 affected[cause].append(window.step)
@@ -105,7 +105,7 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
 
 
 def _original(run: Run, copied: int) -> int:
-    """Return the ``eval()`` of the module from which a copy was made in evaluation mode."""
+    """Return the ``eval()`` of the original of a copy that was made in evaluation mode."""
     site = run.events[copied].site
     earlier = (number for number, event in run.numbered(ModeSet) if number < copied and event.site == site)
     return max((number for number in earlier if not run.events[number].copied), default=copied)  # type: ignore[attr-defined]
