@@ -16,6 +16,9 @@ class ModeSet(Event):
     training: Annotated[bool, "the new mode"]
     parameters: Annotated[Ids, "the module's parameters"]
     depends: Annotated[bool, "the mode matters: the module contains dropout, batch norm or similar"]
+    copied: Annotated[
+        bool, "the module is a copy, made in this mode; `site` is where its original's was set"
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,11 @@ FOLLOWED = {
         ],
     ),
     "param-not-in-optimizer/forgotten_bias": (
-        "Pass optimizer all parameters that are to be trained",
+        "Pass optimizer all parameters that should be trained",
         [("SGD([W1, W2]", "SGD([W1, W2, b1]"), ("    b1.grad = None\n", "")],
     ),
     "stale-optimizer-params/unit_rows": (
-        "Write into the old parameter instead: copy_(), under torch.no_grad()",
+        "Write into the old parameter instead: call copy_() under torch.no_grad()",
         [
             (
                 "        self.W_dec = nn.Parameter(F.normalize(self.W_dec.data, dim=1))",
@@ -107,7 +107,7 @@ FOLLOWED = {
         ],
     ),
     "param-in-multiple-optimizers/shared_trunk": (
-        "Keep them in only one of the two: remove them from critic_opt",
+        "Pass them to only one optimizer: remove them from critic_opt",
         [("itertools.chain(self.trunk.parameters(), self.critic.parameters())", "self.critic.parameters()")],
     ),
     "param-in-multiple-optimizers/encoder_and_all": (
@@ -154,7 +154,7 @@ FOLLOWED = {
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
     ),
     "scheduler-cadence/exponential_unused": (
-        "Call scheduler.step() once an epoch, after its last optimizer.step()",
+        "Call scheduler.step() once an epoch, after the last optimizer.step()",
         [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
     ),
     "scheduler-cadence/superconvergence": (
@@ -162,15 +162,15 @@ FOLLOWED = {
         [("epochs=epochs,\n        steps_per_epoch=len(train_set)", "total_steps=20")],
     ),
     "zero-gradient/relu_scores": (
-        "drop it here, or let them start above zero",
+        "remove the ReLU, or initialize its inputs above zero",
         [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
     ),
     "zero-gradient/rounded_rating": (
-        "Drop the rounding on the way to the loss",
+        "Remove the rounding before the loss",
         [("torch.round(raw).clamp(1, 5)", "(raw + (torch.round(raw) - raw).detach()).clamp(1, 5)")],
     ),
     "zero-gradient/lora_adapter": (
-        "Start one of the two factors away from zero",
+        "Initialize one of the two factors with nonzero values",
         [("self.lora_a = nn.Parameter(torch.zeros(", "self.lora_a = nn.Parameter(0.1 * torch.ones(")],
     ),
     "zero-gradient/softmax_one": (
@@ -189,7 +189,7 @@ FOLLOWED = {
         ],
     ),
     "broken-graph/sac_detached": (
-        "Pass the value with its graph: what the gradient flows through doesn't have to be trained",
+        "Pass the value with its graph: gradients can flow through a network that isn't trained",
         [("q(qf1, obs, pi.detach()), q(qf2, obs, pi.detach())", "q(qf1, obs, pi), q(qf2, obs, pi)")],
     ),
     "graph-retention/parameters_in_a_list": (
@@ -212,7 +212,7 @@ FOLLOWED = {
         [("    y = out.argmax(1)", "    predicted = out.argmax(1)")],
     ),
     "compared-with-itself/teacher_is_student": (
-        "Compare with another value: the labels, another model's output",
+        "Compare with a different value: the labels, another model's output",
         [("student = teacher", "student = nn.Linear(6, 3)")],
     ),
     "term-left-out/a2c_entropy": (

@@ -27,8 +27,8 @@ def test_a_decoder_that_was_not_handed_over() -> None:
     for _ in range(4):
         story.clear(1, "encoder.w").backward(8, mean(8), beyond=story.ids("decoder.w")).step(9)
     assert said(story.judged()) == [
-        "train.py:3: GG501 error: No step moved decoder.w, in no optimizer's list, though 4 backward calls "
-        "reached it."
+        "train.py:3: GG501 error: No step changed decoder.w (in no optimizer's list), although 4 backward "
+        "calls computed gradients for it."
     ]
 
 
@@ -63,8 +63,8 @@ def test_what_is_left_out_of_one_list_is_told_together() -> None:
     story.facts["head.w"] |= {"still": True, "nbytes": 2}
     story.facts["scale"] |= {"still": True, "nbytes": 2, "registered": False, "made": at(1), "root": "scale"}
     assert said(trained(story, to="body.w head.w scale", used="body.w").judged("GG501")) == [
-        "train.py:2: GG501 error: No step moved head.w and scale, in no optimizer's list, though 4 backward calls "
-        "reached them."
+        "train.py:2: GG501 error: No step changed head.w and scale (in no optimizer's list), although 4 "
+        "backward calls computed gradients for them."
     ]
 
 
@@ -77,8 +77,8 @@ def replaced(**new: Any) -> Story:
 
 def test_a_head_that_was_made_after_the_optimizer() -> None:
     assert said(replaced().judged()) == [
-        "train.py:4: GG502 error: fc.w was made after optimizer, which goes on holding 1 parameter that no loss "
-        "reaches any more: 4 of its steps left the new one as it was."
+        "train.py:4: GG502 error: fc.w was made after optimizer, which still holds 1 parameter that "
+        "losses no longer reach. 4 of its steps left the new parameter unchanged."
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_parameter_that_is_listed_twice() -> None:
     )
     story.optimizers[0] = "optimizer"
     assert said(trained(story).judged()) == [
-        "train.py:3: GG503 error: embed is twice in the list of optimizer, which steps it twice each time."
+        "train.py:3: GG503 error: optimizer lists embed twice, so each step updates it twice."
     ]
 
 

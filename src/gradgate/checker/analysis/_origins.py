@@ -1,4 +1,4 @@
-"""The line to change: where a learning rate is computed, or a list of parameters is built."""
+"""Finds the line to change: it computes a learning rate or builds a list of parameters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def computed_rate(site: Site) -> Frame | None:
 
 
 def rate_set_by_hand(step: Site) -> Frame | None:
-    """Return the line that computes the rate a script writes into groups, or the line that rounds that rate."""
+    """Return the line that computes, or rounds, the learning rate that a script writes into groups."""
     for file in dict.fromkeys(frame.file for frame in step):
         assigned = [node for node in nodes_of([file]) if isinstance(node, ast.Assign)]
         slices = [(node, getattr(node.targets[0], "slice", None)) for node in assigned]
@@ -62,7 +62,7 @@ def rounds(frame: Frame) -> bool:
 
 
 def _rounding(file: str, parts: list[ast.AST]) -> int:
-    """Return the line of a ``//`` in some expressions or in the definitions of their names, or 0."""
+    """Return the line of a ``//`` in these expressions or in the definitions of their names, or 0."""
     names = {last_name(node) for part in parts for node in ast.walk(part)}
     for node in nodes_of([file]):
         if isinstance(node, ast.Assign) and names & {getattr(part, "id", "") for part in node.targets}:
@@ -74,9 +74,9 @@ def _rounding(file: str, parts: list[ast.AST]) -> int:
 
 
 def length_line(site: Site) -> tuple[Frame | None, bool]:
-    """Return the line that computes a schedule's length from that of a loader, and whether it divides there.
+    """Return the line that computes a schedule's length from a loader's length, and whether the line divides.
 
-    It contains ``len(...)``, and is a frame's own statement or a definition of a name in that statement.
+    The line contains ``len(...)``. It is a frame's own statement or defines a name in that statement.
     """
     for frame in site:
         scope, statement = scope_at(frame), statement_at(frame)
@@ -93,7 +93,7 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
             names = {key_of(each) for each in inner if isinstance(each, (ast.Name, ast.Attribute))} - seen
             seen |= names
             values = [each.value for name in sorted(names) for each in definitions(scope).get(name, ())]
-            # An object of a class, such as an optimizer or a model, is no number.
+            # An object of a class (an optimizer, a model) is not a number.
             todo += [
                 value for value in values if not (isinstance(value, ast.Call) and called(value)[:1].isupper())
             ]
@@ -101,10 +101,10 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
 
 
 def counts_as_a_loop_does(made: Site, call: Site) -> bool:
-    """Return whether a schedule's length is the number of passes of a loop around the one that advances it.
+    """Return whether a schedule's length is the number of iterations of an outer loop.
 
-    Both are read from the source, ``T_max=args.epochs`` and ``for epoch in range(args.epochs)``: the same name, not
-    multiplied by anything.
+    Both numbers are read from the source, as in ``T_max=args.epochs`` and ``for epoch in range(args.epochs)``.
+    They must have the same name and no factor.
     """
     loops = [loop for frame in call for loop in loops_around(frame)]
     stops = [
@@ -171,24 +171,43 @@ def comprehension_line(site: Site) -> Frame | None:
 
 
 def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | None:
-    """Return the shortest statement that may set ``requires_grad`` to True and has one of some names in it.
+    """Return the shortest statement that may set ``requires_grad`` to True and contains one of these names.
 
-    The statement sets it itself, or passes True, or what is computed, to a function that does.
+    The statement either sets ``requires_grad`` or passes True or a computed value to a function that sets it.
     """
     files = tuple(files)
     found = [
-        (constant, (node.end_lineno or node.lineno) - node.lineno, Frame(file, node.lineno, ""))
+        (
+            not constant,
+            argument_only,
+            (node.end_lineno or node.lineno) - node.lineno,
+            Frame(file, node.lineno, ""),
+        )
         for file in files
         for node in nodes_of([file])
         if isinstance(node, (ast.Expr, ast.Assign, ast.For)) and (values := _made_trainable(node, files))
         if any(getattr(each, "attr", getattr(each, "id", "")) in names for each in ast.walk(node))
         for constant in [any(getattr(value, "value", None) is True for value in values)]
+        for argument_only in [all(_is_argument(value, Frame(file, node.lineno, "")) for value in values)]
     ]
-    return min(found, key=lambda each: (not each[0], each[1]))[2] if found else None
+    return min(found, key=lambda each: each[:3])[3] if found else None
+
+
+def _is_argument(value: ast.expr, frame: Frame) -> bool:
+    """Return whether a value is an argument of the function, or ``not`` an argument: the caller decides."""
+    inner, scope = _without_not(value)[0], scope_at(frame)
+    names = parameters_of(scope.node) if scope is not None and is_function(scope.node) else []
+    return isinstance(inner, ast.Name) and inner.id in names
+
+
+def _without_not(value: ast.expr) -> tuple[ast.expr, bool]:
+    """Return the ``x`` of ``not x``, and whether there is a ``not``."""
+    negated = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    return (value.operand, True) if negated and isinstance(value, ast.UnaryOp) else (value, False)
 
 
 def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr]:
-    """Return the values other than False that a statement gives ``requires_grad``, or that its calls pass on."""
+    """Return the values other than False that a statement or its calls assign to ``requires_grad``."""
     given: list[ast.expr] = []
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and called(node) == "requires_grad_":
@@ -202,11 +221,17 @@ def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr
 
 
 def _passed_on(call: ast.Call, scope: Scope) -> list[ast.expr]:
-    """Return the arguments that a function gives ``requires_grad`` as they are."""
+    """Return the arguments, with any ``not``, that a function assigns to ``requires_grad``."""
     if not is_function(scope.node):
         return []
     names = parameters_of(scope.node)
     inside = (value for node in scope.node.body for value in _made_trainable(node, ()))
-    places = [names.index(value.id) for value in inside if isinstance(value, ast.Name) and value.id in names]
-    found = [argument(call, place, names[place]) for place in places]
-    return [value for value in found if value is not None]
+    found: list[ast.expr] = []
+    for value, negated in map(_without_not, inside):
+        name = value.id if isinstance(value, ast.Name) else ""
+        given = argument(call, names.index(name), name) if name in names else None
+        if isinstance(given, ast.Constant) and negated:
+            found.append(ast.Constant(not given.value))
+        elif given is not None:
+            found.append(ast.UnaryOp(ast.Not(), given) if negated else given)
+    return found

@@ -1,4 +1,4 @@
-"""Gradients of several losses that a loop collects one by one, if each includes those of the losses before it."""
+"""Finds loops that copy the gradient of each loss, where each copy includes the gradients of all earlier losses."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _DIFFERENCES = ("pairwise", "diff", "sub", "sub_")
 def collected_gradients(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report losses whose gradients are copied one by one without clearing, and combined into a new gradient.
 
-    The source shows that what is written to ``.grad`` was computed from the copies. Differences between two copies
-    are the gradients of single losses.
+    The rule reads in the source that the values written to ``.grad`` were computed from the copies. The difference
+    of two consecutive copies is the gradient of a single loss, so a loop that takes such differences is not
+    reported.
     """
     found: dict[Site, list[tuple[int, Ids]]] = defaultdict(list)
     for site, number, ids in _rewritten(run):
@@ -47,7 +48,7 @@ def collected_gradients(run: Run, rule: Rule) -> Iterator[Finding]:
             site,
             f"The gradients of {most} losses are copied one after the other, and nothing clears "
             f"{run.names(shared)} in between: each copy includes the gradients of all earlier losses.",
-            why="They are combined as if each were the gradient of one loss.",
+            why="The loop combines the copies as if each were the gradient of one loss.",
             advice="Clear the gradients before each of these backward calls, or use torch.autograd.grad.",
             count=len(times),
             evidence={"losses": most, "parameters": len(shared)},
@@ -56,9 +57,9 @@ def collected_gradients(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _rewritten(run: Run) -> Iterator[tuple[Site, int, Ids]]:
-    """Yield calls of one line whose gradients were added up without clearing, and then replaced by others.
+    """Yield each line whose backward calls added up gradients without clearing, before other values replaced them.
 
-    That is their line, their number, and the parameters that several of them reached.
+    Each line comes with the number of calls and the parameters that several of the calls reached.
     """
     calls: list[Backward] = []
     standing, shared, closed = frozenset[int](), frozenset[int](), False
@@ -71,7 +72,7 @@ def _rewritten(run: Run) -> Iterator[tuple[Site, int, Ids]]:
             standing |= event.reached
         elif isinstance(event, Cleared):
             standing -= event.full
-            closed = bool(shared)  # what follows is another round
+            closed = bool(shared)  # later backward calls belong to another round
         else:
             if replaces_gradients(event) and event.parameters & shared:
                 yield calls[-1].site, len(calls), shared
@@ -79,12 +80,12 @@ def _rewritten(run: Run) -> Iterator[tuple[Site, int, Ids]]:
 
 
 def replaces_gradients(event: Event) -> bool:
-    """Return whether an event writes other values to gradients: ``p.grad = g``, ``p.grad.copy_(g)``."""
+    """Return whether an event writes new values to gradients: ``p.grad = g``, ``p.grad.copy_(g)``."""
     return isinstance(event, Written) and event.target == "gradient" and event.op in _NEW_VALUES
 
 
 def _are_combined(site: Site, files: tuple[str, ...]) -> bool:
-    """Return whether all new gradients are computed from the copies that a line's loop or function makes."""
+    """Return whether all new gradients are computed from copies made in the loop or function of this line."""
     names, copies = _copies(site, files)
     if not copies or _takes_differences(names, site, files):
         return False
@@ -111,7 +112,7 @@ def _is_difference(node: ast.AST) -> bool:
 
 
 def _lines_of_new_gradients(file: str) -> Iterator[int]:
-    """Yield the lines that write another value to ``.grad``: ``p.grad = g``, ``p.grad.copy_(g)``."""
+    """Yield the lines that write a new value to ``.grad``: ``p.grad = g``, ``p.grad.copy_(g)``."""
     for node in nodes_of([file]):
         if isinstance(node, ast.Assign) and getattr(node.value, "value", node) is not None:
             targets = node.targets
@@ -124,7 +125,7 @@ def _lines_of_new_gradients(file: str) -> Iterator[int]:
 
 
 def _copies(site: Site, files: tuple[str, ...]) -> tuple[set[str], set[ast.AST]]:
-    """Return the expressions that copy gradients for later use, beside a backward call, and what holds them."""
+    """Return the names of gradient copies made after a backward call, and the expressions that copy."""
     frame = site[0]
     loops = loops_around(frame)
     names, copies = set[str](), set[ast.AST]()
@@ -149,7 +150,7 @@ def _copies(site: Site, files: tuple[str, ...]) -> tuple[set[str], set[ast.AST]]
 
 
 def _always(block: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements that every pass of a loop runs."""
+    """Yield the statements that run in every iteration of a loop."""
     for node in block:
         yield node
         if isinstance(node, (ast.For, ast.With)):
@@ -157,7 +158,7 @@ def _always(block: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _reads_gradients(value: ast.expr, files: tuple[str, ...]) -> bool:
-    """Return whether an expression reads ``.grad`` as tensors, itself or in a function that it calls."""
+    """Return whether an expression reads ``.grad`` as tensors, directly or in a function that it calls."""
     nodes = list(ast.walk(value))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     if any(called(call) in _NUMBERS for call in calls):
@@ -175,7 +176,7 @@ _MODULES = ("torch.autograd", "autograd", "torch.func")
 
 
 def _takes_differences(names: set[str], site: Site, files: tuple[str, ...]) -> bool:
-    """Return whether the source compares a copy with the one before it, or picks some of the copies."""
+    """Return whether the source compares consecutive copies, or uses only some of the copies."""
     loops, scope = loops_around(site[0]), scope_at(site[0])
     beside = list(ast.walk(loops[0])) if loops else list(own_nodes(scope.node)) if scope is not None else []
     if any(
@@ -194,6 +195,6 @@ def _takes_differences(names: set[str], site: Site, files: tuple[str, ...]) -> b
 
 
 def _is_of_tensors(difference: ast.BinOp) -> bool:
-    """Return whether neither side of a difference is a number, nor the length of something."""
+    """Return whether both sides of a difference may be tensors, rather than numbers or lengths."""
     sides = (difference.left, difference.right)
     return not any(isinstance(side, ast.Constant) or "len(" in ast.unparse(side) for side in sides)

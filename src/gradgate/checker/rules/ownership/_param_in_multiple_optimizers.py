@@ -1,27 +1,27 @@
 """Two optimizers step the same parameter with the same gradient.
 
 ## What it does
-Looks for gradients that two optimizers use one after the other, and for a parameter that is listed twice in
-one optimizer.
+Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists
+twice.
 
 ## Why is this bad?
-The parameter moves twice for one gradient, at two rates, and each optimizer's averages miss the other's
-steps.
+The parameter is updated twice with one gradient, at two learning rates. The running averages of each optimizer miss
+the other's steps.
 
 ## Example
     opt_actor = Adam([*trunk.parameters(), *actor.parameters()])
     opt_critic = Adam([*trunk.parameters(), *critic.parameters()])
     (actor_loss + critic_loss).backward()
     opt_actor.step()
-    opt_critic.step()                    # steps the trunk a second time
+    opt_critic.step()                    # updates the trunk a second time
 
 ## Use instead
     optimizer = Adam([*trunk.parameters(), *actor.parameters(), *critic.parameters()])
 
-or give the trunk to only one of the two.
+or pass the trunk to only one of the two.
 
 ## Known limits
-Optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way.
+Two optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Per-parameter options".
@@ -33,37 +33,70 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._origins import list_line
+from gradgate.checker.analysis._parameter_usage import unowned
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Ids, OptimizerMade
+from gradgate.checker.rules.flow._freezing import whole_module
+from gradgate.events import Ids, OptimizerMade, Parameter
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     for event in run.of(OptimizerMade):
         if event.twice and run.stepping[event.optimizer]:
-            single = len(event.twice) == 1
-            yield RULE.finding(
-                list_line(event.site) or event.site,
-                f"{run.names(event.twice)} {'is' if single else 'are'} twice in the list of "
-                f"{run.optimizer(event.optimizer)}, which steps {'it' if single else 'them'} twice each time.",
-                why="It moves by twice its rate, and its averages are updated twice.",
-                advice="List each parameter once: dict.fromkeys(parameters) drops what is named twice.",
-                fix=_listed_once,
-                count=run.stepping[event.optimizer],
-                evidence={"parameters": len(event.twice)},
-            )
+            yield _listed_twice(run, event)
     for (first, second), (ids, steps) in _shared(run).items():
         yield _of_two(run, first, second, ids, steps)
 
 
+def _listed_twice(run: Run, event: OptimizerMade) -> Finding:
+    """Report parameters that an optimizer lists twice, perhaps in place of another module's parameters."""
+    them, alike = "it" if len(event.twice) == 1 else "them", _left_out_for(run, event)
+    twice, other = whole_module(run, event.twice), whole_module(run, alike)
+    name = run.optimizer(event.optimizer)
+    message = f"{name} lists {run.names(event.twice)} twice, so each step updates {them} twice"
+    advice = "List each parameter once: dict.fromkeys(parameters) drops duplicates."
+    if other:
+        message += f". {other}, whose parameters have the same shapes, is in no optimizer"
+        advice = f"Pass {other}.parameters() instead of the second {twice}.parameters()."
+    return RULE.finding(
+        list_line(event.site) or event.site,
+        f"{message}.",
+        why="Each update has twice the learning rate, and the running averages are updated twice.",
+        advice=advice,
+        fix=partial(_second_is, twice=twice, other=other) if other else _listed_once,
+        count=run.stepping[event.optimizer],
+        evidence={"parameters": len(event.twice)},
+        about=event.twice | alike,
+    )
+
+
+def _left_out_for(run: Run, event: OptimizerMade) -> Ids:
+    """Return a module's parameters in no optimizer that have the shapes of the parameters listed twice."""
+    wanted = sorted(run.parameters[number].shape for number in event.twice)
+    modules: dict[str, list[Parameter]] = defaultdict(list)
+    twice, free = whole_module(run, event.twice), unowned(run)
+    beside = twice.rpartition(".")[0]
+    for number in free:
+        path = run.name(number).split(".")
+        depth = len(twice.split("."))
+        if twice and ".".join(path[: depth - 1]) == beside and len(path) > depth:
+            modules[".".join(path[:depth])].append(run.parameters[number])
+    for several in modules.values():
+        if sorted(each.shape for each in several) == wanted and all(each.still for each in several):
+            return frozenset(each.id for each in several)
+    return frozenset()
+
+
 def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
-    """Return, by pair of optimizers, the parameters that both stepped with one gradient, and the second's steps."""
+    """Return, for each pair of optimizers, parameters that both updated with one gradient, and the later steps."""
     found: dict[tuple[int, int], tuple[Ids, set[int]]] = defaultdict(lambda: (frozenset(), set()))
     for window in run.windows:
         for contribution in window.fresh if not run.repeats_closure(window) else ():
@@ -80,17 +113,17 @@ def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
 
 
 def _moves(run: Run, window: StepWindow, number: int, ids: Ids) -> bool:
-    """Return whether both steps moved the parameters, as far as that was looked at."""
+    """Return whether both steps changed the parameters, or whether this wasn't recorded."""
     both = (run.stepped(window.step), run.stepped(number))
     return all(any(event.lr) and (not event.seen or event.moved & ids) for event in both)
 
 
 def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Finding:
-    # If one optimizer holds all of the other's parameters, it is the one that took too much.
+    # If one optimizer holds all of the other's parameters, it holds too many.
     taking = first if _held(run, first) > _held(run, second) else second
     site = run.made[taking][0].site
     names = {each: run.optimizer(each) for each in (first, second)}
-    if len(set(names.values())) == 1:  # of a list, or of different functions
+    if len(set(names.values())) == 1:  # the optimizers are in a list, or in different functions
         names = {
             each: f"{run.made[each][0].kind} of line {innermost(run.made[each][0].site).line}"
             for each in names
@@ -100,8 +133,9 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
         list_line(site) or site,
         f"{names[first]} and {names[second]} both step {run.names(ids)} with the same gradient, "
         f"{len(steps)} times.",
-        why="It moves twice for one gradient, and neither optimizer's averages reflect both steps.",
-        advice=f"Keep {them} in only one of the two: remove {them} from {names[taking]}.",
+        why="One gradient updates the parameters twice, and each optimizer's running averages miss the other's "
+        "steps.",
+        advice=f"Pass {them} to only one optimizer: remove {them} from {names[taking]}.",
         count=len(steps),
         evidence={"parameters": len(ids), "steps": len(steps)},
     )
@@ -109,6 +143,35 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
 
 def _held(run: Run, number: int) -> Ids:
     return frozenset().union(*(group.parameters for event in run.made[number] for group in event.groups))
+
+
+def _second_is(at: Statement, twice: str, other: str) -> Fix:
+    """Replace the second of two equal arguments by the module that is missing."""
+    names = [
+        node
+        for node in ast.walk(at.node)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "parameters"
+        and last_name(node.value) == _last(twice)
+    ]
+    given = [node for node in names if not isinstance(node.value, ast.Call)]
+    lists = [
+        node
+        for node in ast.walk(at.node)
+        if isinstance(node, (ast.Call, ast.List, ast.BinOp))
+        and sum(map(list(ast.walk(node)).count, given)) > 1
+    ]
+    if len(given) != 2 or len({ast.unparse(node) for node in given}) != 1 or not lists:
+        return ()
+    text, old = ast.unparse(lists[-1]), ast.unparse(given[0])
+    start = text.rindex(old)
+    new = ast.unparse(given[0].value)
+    new = f"{new[: len(new) - len(_last(twice))]}{_last(other)}.parameters"
+    return (Replace(at.line, text, text[:start] + new + text[start + len(old) :]),)
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def _listed_once(at: Statement) -> Fix:

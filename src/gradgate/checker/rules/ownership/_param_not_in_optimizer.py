@@ -1,13 +1,17 @@
 """Parameters that take part in the loss are in no optimizer.
 
 ## What it does
-Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a
-plain list, which ``parameters()`` doesn't see; a module made after the optimizer, or not passed to it, or
-unfrozen after it; the parameters of a criterion. Also looks for layers that each forward pass rebuilds, and for a
-new last layer that is frozen together with the pretrained network that it was added to.
+Looks for parameters that losses reach repeatedly, but that are in no optimizer and never change:
+
+- layers in a plain list, which ``parameters()`` doesn't see;
+- a module that was constructed or unfrozen after the optimizer, or was not passed to it;
+- the parameters of a criterion;
+- layers that each forward pass builds again;
+- a new last layer that is frozen together with its pretrained network.
 
 ## Why is this bad?
-They keep their random initial values, and the rest of the model has to adapt to them. The loss falls anyway.
+The parameters keep their random initial values, and the rest of the model must adapt to them. The loss falls
+anyway.
 
 ## Example
     self.layers = [nn.Linear(64, 64) for _ in range(4)]       # a plain list
@@ -16,13 +20,13 @@ They keep their random initial values, and the rest of the model has to adapt to
 ## Use instead
     self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
 
-or pass all of them: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
+or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
-or is a copy of a trained network: see wasted-gradient. A new frozen layer is reported only if it is the
-last one, the others were loaded by ``load_state_dict``, its values are still distributed as ``nn.Linear`` and the
-convolutions initialize them, and no line freezes it by name.
+or is a copy of a trained network: see wasted-gradient. A new frozen layer is reported only if it is the last layer,
+``load_state_dict`` loaded the other layers, no line freezes it by name, and its values are still distributed as
+``nn.Linear`` and the convolutions initialize them.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -36,8 +40,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
+from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line
-from gradgate.checker.analysis._parameter_usage import Left, left_out, temporary, unowned
+from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import definitions, imported, last_name, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
@@ -47,7 +52,7 @@ from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.ownership._frozen_head import frozen_heads
-from gradgate.events import Backward, Frame, Ids, Parameter, Site, Stepped
+from gradgate.events import Backward, Frame, Ids, Parameter, Site
 
 _LEAST = 3  # backward calls
 _HIDDEN, _UNLISTED = "hidden from parameters() in a plain list", "in no optimizer's list"
@@ -61,7 +66,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for left in left_out(run):
         if not left.forgotten:
             continue
-        optimizer = _optimizer(run, left)
+        optimizer = optimizer_beside(run, left)
         key = _line(run, left, optimizer), run.optimizer(optimizer), _reason(run, left, optimizer)
         together[key] = together.get(key, frozenset()) | left.ids
     for (where, name, reason), ids in together.items():
@@ -72,31 +77,39 @@ def _judge(run: Run) -> Iterator[Finding]:
             advice = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
         elif reason == _PLAIN:
             fix = _made_parameter
-            advice = "Make it a parameter: nn.Parameter(...)."
+            advice = "Make the tensor a parameter: nn.Parameter(...)."
         elif reason.startswith("unfrozen"):
-            advice = f"Add them where they are unfrozen: {name}.add_param_group({{'params': ...}})."
+            advice = (
+                f"Pass {name} these parameters too when it is constructed: an optimizer skips frozen parameters "
+                "without gradients. Or add the parameters once where they are unfrozen: "
+                f"{name}.add_param_group({{'params': ...}})."
+            )
         elif reason == _UNLISTED:
             fix = partial(_added, names=[run.name(number) for number in ids])
-            advice = f"Pass {name} all parameters that are to be trained."
+            advice = f"Pass {name} all parameters that should be trained."
         else:
-            advice = f"Make it before {name}, or add it there: {name}.add_param_group({{'params': ...}})."
+            advice = (
+                f"Construct the module before {name}, or add its parameters here: "
+                f"{name}.add_param_group({{'params': ...}})."
+            )
             if _in_a_call(where):
                 advice = (
-                    "Build the layer once, in __init__, and call it in forward: here each call builds a new one, "
+                    "Build the layer once, in __init__, and call it in forward: here each call builds a new layer "
                     "with new random values."
                 )
         yield RULE.finding(
             where,
-            f"No step moved {run.names(ids)}, {reason}, though {times} backward calls reached "
+            f"No step changed {run.names(ids)} ({reason}), although {times} backward calls computed gradients for "
             f"{'them' if len(ids) > 1 else 'it'}.",
             why=(
-                "These parameters keep their random initial values, and the rest of the model has to adapt "
+                "These parameters keep their random initial values, and the rest of the model must adapt "
                 "to them."
             ),
             advice=advice,
             fix=fix,
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
+            about=ids,
         )
 
 
@@ -107,7 +120,7 @@ def _in_a_call(where: Frame | Site) -> bool:
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:
-    """Report layers that a line rebuilds for each backward call, downstream of trained parameters."""
+    """Report layers that a line builds again for each backward call, after trained layers."""
     groups: dict[Frame, set[int]] = defaultdict(set)
     for number in temporary(run, [run.parameters[number] for number in unowned(run)]):
         parameter = run.parameters[number]
@@ -120,12 +133,12 @@ def _built_anew(run: Run) -> Iterator[Finding]:
             continue
         yield RULE.finding(
             frame,
-            f"This line builds a new layer each time: {len(ids)} parameters received gradients in {len(calls)} "
-            "backward calls, each in one of them, and no step moved any.",
-            why="The layer is random again each time, so it learns nothing, and the rest can't adapt to it.",
+            f"This line builds a new layer in each iteration: {len(ids)} parameters received gradients in "
+            f"{len(calls)} backward calls, each parameter in only one call, and no step changed any of them.",
+            why="The layer has new random values each time: it learns nothing, and the model can't adapt to it.",
             advice=(
-                "Build the layer once, in __init__ or before the optimizer, and only call it here. If it is random "
-                "on purpose, freeze it: requires_grad_(False)."
+                "Build the layer once, in __init__ or before the optimizer, and only call it here. If the layer is "
+                "random on purpose, freeze it: requires_grad_(False)."
             ),
             severity="warning",
             count=len(calls),
@@ -135,20 +148,13 @@ def _built_anew(run: Run) -> Iterator[Finding]:
 
 
 def _builds_layer(frame: Frame) -> bool:
-    """Return whether a line makes an object of a class, other than a bare parameter: nn.Linear(8, 2)."""
+    """Return whether a line constructs an object that isn't a bare parameter: nn.Linear(8, 2)."""
     statement = statement_at(frame)
     calls = (
         [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
     )
     names = [last_name(call.func) for call in calls]
     return any(name[:1].isupper() for name in names) and "Parameter" not in names
-
-
-def _optimizer(run: Run, left: Left) -> int:
-    """Return the optimizer that uses the rest of the same losses."""
-    reached = frozenset().union(*(event.reached for event in run.of(Backward) if event.site == left.backward))
-    using: list[int] = [event.optimizer for event in run.of(Stepped) if event.used & reached]
-    return max(set(using), key=using.count)
 
 
 def _reason(run: Run, left: Left, optimizer: int) -> str:
@@ -176,7 +182,7 @@ def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
 
 
 def _is_loose(run: Run, left: Left) -> bool:
-    """Return whether the parameters are held by names alone, and in no list or dict."""
+    """Return whether the parameters are attributes or variables, not entries of a list or dict."""
     several = [run.parameters[number] for number in left.ids]
     return all(each.name and "[" not in each.name + each.root for each in several)
 
@@ -195,7 +201,7 @@ def _plain_list(parameter: Parameter) -> Frame | None:
 
 
 def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:
-    """Return the only line that sets the attribute that holds a tensor."""
+    """Return the only line that assigns a tensor to its attribute."""
     key = "." + parameter.name.rpartition(".")[2]
     scopes = (scope for file in files for scope in scopes_of(file))
     lines = {
@@ -236,12 +242,12 @@ def _added(at: Statement, names: list[str]) -> Fix:
         elif not all(isinstance(item, ast.Starred) and _gives_parameters(item.value) for item in given.elts):
             return ()
         return (Replace(at.line, text, f"{text[:-1]}, {more}]"),)
-    # Another expression may give groups, which can't be in one list with parameters.
+    # Another expression may yield groups, which can't be mixed with parameters in one list.
     return (Replace(at.line, text, f"[*{text}, {more}]"),) if _gives_parameters(given) else ()
 
 
 def _gives_parameters(node: ast.AST) -> bool:
-    """Return whether an expression certainly gives parameters, and not groups of them."""
+    """Return whether an expression certainly yields parameters, not parameter groups."""
     if isinstance(node, ast.BinOp):
         return _gives_parameters(node.left) and _gives_parameters(node.right)
     if not isinstance(node, ast.Call):
@@ -254,13 +260,13 @@ def _gives_parameters(node: ast.AST) -> bool:
 
 
 def _is_module(at: Statement, name: str) -> bool:
-    """Return whether the file uses a variable as a module."""
+    """Return whether the file calls a variable or its module methods."""
     uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
     return any(isinstance(node, ast.Call) and ast.unparse(node.func) in uses for node in ast.walk(at.module))
 
 
 def _in_module_list(at: Statement) -> Fix:
-    """Hold layers in an ``nn.ModuleList``, if the list holds nothing else."""
+    """Turn a plain list of layers into an ``nn.ModuleList``, if the list holds nothing else."""
     value = at.value
     if not isinstance(at.node, ast.Assign) or not isinstance(value, (ast.List, ast.ListComp)):
         return ()
@@ -277,7 +283,7 @@ def _in_module_list(at: Statement) -> Fix:
     if any(
         isinstance(node, ast.BinOp) and name in map(ast.unparse, (node.left, node.right)) for node in nodes
     ):
-        return ()  # lists can be added, a ModuleList can't
+        return ()  # a ModuleList doesn't support ``+``
     nn = "nn" if any(isinstance(node, ast.Name) and node.id == "nn" for node in nodes) else "torch.nn"
     text = ast.unparse(value)
     return (Replace(at.line, text, f"{nn}.ModuleList({text})"),)

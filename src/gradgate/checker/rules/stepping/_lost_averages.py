@@ -1,4 +1,4 @@
-"""Averages of weights that change nothing: their result gets another name, or none."""
+"""Finds averages of weights that change nothing because their result is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SOURCES = ("parameters", "named_parameters", "buffers", "named_buffers", "state
 
 
 def lost_averages(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report loops over parameters that compute an average of weights and store it nowhere."""
+    """Report loops over parameters that compute an average of weights but don't store it."""
     steps = [event for event in run.of(Stepped) if event.moved]
     files = tuple(sorted({frame.file for event in run.events for frame in event.site})) if steps else ()
     names = {called(node) for node in nodes_of(files) if isinstance(node, ast.Call)}
@@ -39,7 +39,7 @@ def lost_averages(run: Run, rule: Rule) -> Iterator[Finding]:
             yield rule.finding(
                 Frame(scope.file, node.lineno, ""),
                 f"`{what}` changes no weights: {why}.",
-                why=f"The averaged network keeps its values, while {len(steps)} steps train the other one.",
+                why=f"The averaged network keeps its values, while {len(steps)} steps train the other network.",
                 advice="Update in place, under torch.no_grad(): average.lerp_(weights, 1 - decay).",
                 fix=_in_place,
                 count=len(steps),
@@ -48,7 +48,7 @@ def lost_averages(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _lost(scope: Scope, files: tuple[str, ...]) -> Iterator[tuple[ast.stmt, str, str]]:
-    """Yield the statements of a function whose result is lost, what they compute, and where it goes."""
+    """Yield the statements of a function whose result is lost, with their text and the reason."""
     loops = [node for node in own_nodes(scope.node) if isinstance(node, ast.For)]
     for loop in loops:
         targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
@@ -59,20 +59,20 @@ def _lost(scope: Scope, files: tuple[str, ...]) -> Iterator[tuple[ast.stmt, str,
             text = ast.unparse(node)
             if isinstance(node, ast.Expr):
                 if _is_dropped(node.value, targets) and _is_over_weights(scope, loop):
-                    yield node, text, "the result is a new tensor, which is dropped"
+                    yield node, text, "the result is a new tensor that is not stored"
                 continue
             target = node.targets[0]
             if not _averages(node.value, target, targets):
                 continue
             if isinstance(target, ast.Name) and target.id in targets:
                 if _is_over_weights(scope, loop) and not _is_read(target.id, node, loop, scope):
-                    yield node, text, f"it gives the loop's name `{target.id}` another tensor"
+                    yield node, text, f"it assigns a new tensor to the loop variable `{target.id}`"
             elif isinstance(target, ast.Subscript) and _is_fresh(target.value, scope, files):
-                yield node, text, f"`{ast.unparse(target.value)}` is a dict of its own, which nothing reads"
+                yield node, text, f"`{ast.unparse(target.value)}` is a new dict that nothing reads"
 
 
 def statements_of(loop: ast.For) -> Iterator[ast.stmt]:
-    """Yield the statements of a loop, without those of loops inside it."""
+    """Yield the statements of a loop, except in loops inside it."""
     todo: list[ast.AST] = list(loop.body)
     while todo:
         node = todo.pop(0)
@@ -87,7 +87,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _is_over_weights(scope: Scope, loop: ast.For) -> bool:
-    """Return whether a loop runs over the weights of a module, directly or by a name assigned before."""
+    """Return whether a loop runs over the weights of a module, directly or through a name."""
     todo, seen = [loop.iter], set[str]()
     while todo:
         value = todo.pop()
@@ -116,20 +116,20 @@ def _is_dropped(value: ast.expr, targets: set[str]) -> bool:
         return False
     if any(keyword.arg == "out" for call in chain for keyword in call.keywords):
         return False
-    # A single add() may be that of a set.
+    # A single add() may belong to a set.
     operations = [called(call).rstrip("_") in OPS for call in chain]
     return all(operations) and (len(chain) > 1 or called(chain[0]) == "lerp")
 
 
 def _is_of(value: ast.expr, targets: set[str]) -> bool:
-    """Return whether a value is a loop's name, or an item that a loop's name selects."""
+    """Return whether a value is a loop variable, or an item selected by a loop variable."""
     if isinstance(value, ast.Subscript):
         value = value.slice
     return isinstance(value, ast.Name) and value.id in targets
 
 
 def _averages(value: ast.expr, old: ast.expr, targets: set[str]) -> bool:
-    """Return whether a value combines the old one with something else that the loop gives."""
+    """Return whether a value combines the old value with another value of the loop."""
     if not isinstance(value, (ast.BinOp, ast.Call)):
         return False
     text = ast.unparse(old)
@@ -152,7 +152,7 @@ def _is_index(name: ast.expr, loads: list[ast.Name | ast.Subscript]) -> bool:
 
 
 def _is_read(name: str, assignment: ast.stmt, loop: ast.For, scope: Scope) -> bool:
-    """Return whether a loop's name is read after an assignment, before the loop gives it another value."""
+    """Return whether a loop variable is read after an assignment in the same iteration."""
     inside = {id(node) for node in ast.walk(loop)}
     rebound = {
         id(inner)
@@ -175,9 +175,9 @@ def _is_read(name: str, assignment: ast.stmt, loop: ast.For, scope: Scope) -> bo
 
 
 def _is_fresh(value: ast.expr, scope: Scope, files: tuple[str, ...]) -> bool:
-    """Return whether a dict is a new one from ``state_dict()``, whose new items nothing reads."""
+    """Return whether a dict is a new one from ``state_dict()``, and nothing reads its new items."""
     if any("state_dict" in functions_of(file) for file in files):
-        return False  # the user's own may return the dict that it keeps
+        return False  # a user's own state_dict may return a stored dict
     if not isinstance(value, ast.Name):
         return _is_new_dict(value)
     given = definitions(scope).get(value.id, ())
@@ -205,7 +205,7 @@ def _uses(name: str, scope: Scope) -> list[ast.Name]:
 
 
 def _reads_nothing(use: ast.Name, scope: Scope) -> bool:
-    """Return whether a use of the dict is a store, an in-place write, its keys, or part of such a store."""
+    """Return whether a use of the dict is a store or part of one, an in-place write, or its keys."""
     parents = {child: parent for parent in ast.walk(scope.node) for child in ast.iter_child_nodes(parent)}
     parent = parents.get(use)
     if isinstance(parent, ast.For):

@@ -16,7 +16,7 @@ from gradgate.events import Frame, PartlyCopied, Stepped
 
 
 def shortened_averages(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report a loop over ``zip(student.trunk.parameters(), teacher.parameters())``: it ends with the trunk."""
+    """Report a loop over ``zip(student.trunk.parameters(), teacher.parameters())``: zip ends too early."""
     events = run.of(PartlyCopied)
     files = (
         tuple(sorted({frame.file for event in run.events for frame in event.site})) if len(events) > 1 else ()
