@@ -93,11 +93,21 @@ class Combined(Event):
     """A loss combines values in a way that may be a mistake. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast", "weighed by pairs", "teacher", "summand", "itself"],
+        Literal[
+            "own target",
+            "advantage",
+            "broadcast",
+            "weighed by pairs",
+            "teacher",
+            "trained target",
+            "summand",
+            "itself",
+            "normalized twice",
+        ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
-        "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
-        "with the others; a ratio of equal values, or the distance between them",
+        "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
+        "no parameter with the others; a ratio of equal values, or the distance between them; probabilities taken for logits",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
@@ -205,3 +215,6 @@ class Written(Event):
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
     pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None
+    itself: Annotated[bool, "an average of the values with themselves: a positive multiple was added, or lerp_"] = (
+        False
+    )

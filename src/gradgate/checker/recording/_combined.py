@@ -22,6 +22,7 @@ from gradgate.autograd_graph import (
     weighed_by_pairs,
 )
 from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._normalized import normalized_twice
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
@@ -63,6 +64,10 @@ class _Reader:
                 yield from self._weighed_by_pairs(node)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
+            if name in ERRORS:
+                yield from self._trained_target(node)
+            if (inner := normalized_twice(node)) is not None:
+                yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
                 compared[line_of(node)].append((node, equal))
             if name in ELEMENTWISE or name == "ExpandBackward0":
@@ -102,6 +107,15 @@ class _Reader:
             return
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
             yield self._event("teacher", node, self._ids(target))
+
+    def _trained_target(self, node: Any) -> Iterator[Combined]:
+        """Find the second argument of an error if the parameters behind it get no other gradient."""
+        (prediction, _), (target, _) = node.next_functions[:2]
+        if prediction is None or target is None:
+            return
+        others = _leaves_below(prediction) | _leaves_below(*self._graph.roots, without=node)
+        if others.isdisjoint(_leaves_below(target)):
+            yield self._event("trained target", node, self._ids(target))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""

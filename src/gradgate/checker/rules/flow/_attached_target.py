@@ -3,8 +3,9 @@
 ## What it does
 Looks for a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared
 with the same network's value, for an advantage that a log-probability is multiplied by while a squared error trains
-the value inside it, and for the target of ``kl_div`` if its network is trained by nothing else: a teacher. They are
-reported if gradient flows into them.
+the value inside it, for the target of ``kl_div`` if its network is trained by nothing else: a teacher, and for the
+target of an error such as ``mse_loss`` if its network is in evaluation mode besides, and in the optimizer of the
+network that is compared with it. They are reported if gradient flows into them.
 
 ## Why is this bad?
 The loss then also moves the target towards the prediction, or the critic towards whatever makes the policy's loss
@@ -36,7 +37,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Combined, Differentiated, Ids, Site
+from gradgate.events import Backward, Combined, Differentiated, Ids, ModeSet, Site
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -48,7 +49,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             found[event.how, event.site].append(event)
     for (how, site), events in found.items():
         ids: Ids = frozenset().union(*(event.parameters for event in events)) & run.owned
-        if how == "teacher" and _has_other_losses(run, ids, events[0]):
+        if how in ("teacher", "trained target") and _has_other_losses(run, ids, events[0]):
+            continue
+        if how == "trained target" and not _is_fixed_beside_a_student(run, ids, events[0]):
             continue
         message, why, advice = _TEXTS[how]
         yield RULE.finding(
@@ -71,6 +74,17 @@ def _has_other_losses(run: Run, ids: Ids, first: Combined) -> bool:
     )
 
 
+def _is_fixed_beside_a_student(run: Run, ids: Ids, first: Combined) -> bool:
+    """Return whether a network in evaluation mode is in the optimizer of what is compared with it."""
+    calls = [event for event in run.of(Backward) if event.site == first.backward and event.reached & ids]
+    others: Ids = frozenset().union(*(event.reached for event in calls)) - ids
+    modes = [event for event in run.of(ModeSet) if event.parameters & ids]
+    if not modes or modes[-1].training or modes[-1].parameters & others:
+        return False
+    students = frozenset().union(*(run.owners.get(number, set()) for number in others))
+    return all(run.owners.get(number, set()) & students for number in ids)
+
+
 _TEXTS = {
     "own target": (
         "The target is computed with gradient from {}, which the loss compares with it: the loss also moves the "
@@ -80,6 +94,12 @@ _TEXTS = {
     ),
     "teacher": (
         "The target of the divergence trains {}, which get no other gradient: the teacher learns from the student.",
+        "Both can lower the loss by agreeing on anything.",
+        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+    ),
+    "trained target": (
+        "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher learns from "
+        "the student.",
         "Both can lower the loss by agreeing on anything.",
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
     ),

@@ -3,7 +3,8 @@
 ## What it does
 Follows writes to parameters that an optimizer didn't make. Reports writes between a forward and its backward, a
 manual descent step with a gradient that the optimizer uses as well, rounding that reverts the steps, a pull
-towards values that never change (a soft update in the wrong direction), values that an evaluation writes and
+towards values that never change (a soft update in the wrong direction), an average of a model with itself
+(``teacher = student`` in place of a copy), values that an evaluation writes and
 doesn't restore (averaged weights, a perturbation), and an initialization of the whole model that runs again, such
 as in each epoch, while the optimizer keeps its momentum.
 
@@ -42,6 +43,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import TypeAlias
 
 from gradgate.checker.analysis._evaluations import evaluates
@@ -49,6 +51,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.stepping._averaged_with_itself import averaged_with_itself
 from gradgate.checker.rules.stepping._initialized_again import initialized_again
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
@@ -68,7 +71,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         ):
             places[innermost(event.site)][number] = event
     for where, writes in places.items():
-        for judge in (_descent, _rounded, _pulled, _left_by_evaluation):
+        for judge in (partial(averaged_with_itself, rule=RULE), _descent, _rounded, _pulled, _left_by_evaluation):
             finding = judge(run, where, writes)
             if finding is not None:
                 yield finding

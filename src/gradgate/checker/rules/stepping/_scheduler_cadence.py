@@ -3,8 +3,8 @@
 ## What it does
 Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and the
 schedule's length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function
-uses). Reports a scheduler that is never advanced, is advanced before the first step, runs through its length
-several times too fast (a length in epochs advanced at each batch, a length in steps advanced at each
+uses). Reports a scheduler that is never advanced, that drives an optimizer which another one has replaced, that is
+advanced before the first step, or that runs through its length several times too fast (a length in epochs advanced at each batch, a length in steps advanced at each
 micro-batch), or several times too slowly (a length in steps advanced once an epoch, a length in micro-batches
 advanced once a window).
 
@@ -62,6 +62,7 @@ from gradgate.checker.rules.stepping._cadence import (
     rates,
     unit,
 )
+from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
 from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "The rate doesn't follow the schedule: for most of the run it is at the wrong point."
@@ -70,6 +71,7 @@ _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from of_discarded_optimizers(run, RULE)
     for optimizer, several in cadences(run).items():
         if len(several[0].steps) < 2:
             continue
