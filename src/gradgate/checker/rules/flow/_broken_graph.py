@@ -5,7 +5,7 @@ Looks for trainable parameters that no gradient reaches because their module ran
 output went to a part that ran without one (``no_grad`` in the middle), or because the value was taken out of
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
-``create_graph=True`` or one derivative of a residual that lacks it, for parameters that only an inner gradient
+``create_graph=True`` or a derivative in a residual that lacks it, for parameters that only an inner gradient
 without a graph leads to (a learned loss), for inner steps of which the first has no graph and a later one has
 (MAML's), for parameters that only reach parameters that no step moves, such as a generator's adversarial loss of
 ``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would keep the graph.
@@ -59,7 +59,11 @@ from gradgate.checker.rules.flow._cut_terms import (
     cut_samples,
     idle_terms,
 )
-from gradgate.checker.rules.flow._derivatives import derivatives_without_graph, inner_steps_without_graph
+from gradgate.checker.rules.flow._derivatives import (
+    derivatives_beside_outputs,
+    derivatives_without_graph,
+    inner_steps_without_graph,
+)
 from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
@@ -89,7 +93,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     constants = [*inner_steps_without_graph(run, RULE, _files(run)), *_constants(run)]
     yield from constants
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
-    for each in derivatives_without_graph(run, RULE, _files(run)):
+    derivatives = (derivatives_without_graph, derivatives_beside_outputs)
+    for each in (each for judge in derivatives for each in judge(run, RULE, _files(run))):
         if (each.file, each.line) not in lines:
             yield each
     yield from idle_terms(run, RULE, _files(run))
