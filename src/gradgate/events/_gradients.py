@@ -103,11 +103,14 @@ class Combined(Event):
             "summand",
             "itself",
             "normalized twice",
+            "cut",
+            "constant",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
-        "no parameter with the others; a ratio of equal values, or the distance between them; probabilities taken for logits",
+        "no parameter with the others; a ratio of equal values, or the distance between them; probabilities taken for logits; "
+        "a value of the loss's own graph that leaves it here; a sum of a value and a constant, elementwise",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

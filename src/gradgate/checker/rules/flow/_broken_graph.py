@@ -24,7 +24,7 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
 
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of the
-loss constant, or leaves it only parameters that no step uses. So a ``sample()`` whose own ``log_prob`` is in the
+loss constant, also inside a mean and through further sums, or leaves it only parameters that no step uses. So a ``sample()`` whose own ``log_prob`` is in the
 loss is found in the actor's loss of SAC, whose critics have another optimizer, and not where one optimizer steps
 both: that may be the score function. The parts of a summand are read from the source: an entry of a dict that a
 function returns is missed, and so is a summand that names a trained module outside the detached expression. A
@@ -59,6 +59,7 @@ from gradgate.checker.rules.flow._cut_terms import (
     cut_samples,
     idle_terms,
 )
+from gradgate.checker.rules.flow._dead_terms import dead_terms
 from gradgate.checker.rules.flow._derivatives import (
     derivatives_beside_outputs,
     derivatives_without_graph,
@@ -67,6 +68,8 @@ from gradgate.checker.rules.flow._derivatives import (
 from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
+_INSIDE = (derivatives_without_graph, derivatives_beside_outputs, dead_terms)
+
 
 def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)
@@ -93,8 +96,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     constants = [*inner_steps_without_graph(run, RULE, _files(run)), *_constants(run)]
     yield from constants
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
-    derivatives = (derivatives_without_graph, derivatives_beside_outputs)
-    for each in (each for judge in derivatives for each in judge(run, RULE, _files(run))):
+    for each in (each for judge in _INSIDE for each in judge(run, RULE, _files(run))):
         if (each.file, each.line) not in lines:
             yield each
     yield from idle_terms(run, RULE, _files(run))
