@@ -5,18 +5,33 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
-import torch._dynamo
 from sybil import Sybil
 from sybil.parsers.markdown import SkipParser
 
 from tests.printed import python_blocks
 
-# Where there is no GPU, torch.manual_seed() keeps the call and the stack that it was made from, for a GPU to come.
-seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
 
-# The tensors here are too small to share between threads: the hand-over costs more than it saves.
-torch.set_num_threads(1)
+def pytest_configure(config: pytest.Config) -> None:
+    """Import torch where tests run. The process that only deals them out starts the others sooner without it."""
+    if config.getoption("dist", "no") != "no":
+        return
+    gc.disable()  # until all is collected: imports leave no garbage, but millions of objects to visit
+    import torch
+    import torch._dynamo
+
+    # The tensors here are too small to share between threads: the hand-over costs more than it saves.
+    torch.set_num_threads(1)
+    # For a device that is missing, torch.manual_seed() would keep each call, with the stack that it came from.
+    for device in (torch.cuda, torch.xpu, torch.mtia):
+        if not device.is_available():
+            device.manual_seed_all = lambda seed: None
+
+
+def _seed(_: object) -> None:
+    import torch
+
+    torch.manual_seed(0)
+
 
 collect_ignore = ["docs/_site"]  # for Sphinx alone
 
@@ -24,7 +39,7 @@ collect_ignore = ["docs/_site"]  # for Sphinx alone
 pytest_collect_file = Sybil(
     parsers=[python_blocks(), SkipParser()],
     patterns=["README.md", "README.zh-CN.md", "docs/*.md", "docs/**/*.md"],
-    setup=lambda namespace: torch.manual_seed(0),
+    setup=_seed,
 ).pytest()
 
 
@@ -32,6 +47,7 @@ def pytest_collection_finish() -> None:
     """Hide from the garbage collector what was imported: two million objects of torch and the trainers."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -42,8 +58,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.freeze()
 
 
-# Files whose tests share no more than the run of one script: each script is dealt out by itself. They come last, as
-# what is largest comes first, so that workers end together.
+# The tests of a script share no more than its runs: each script is dealt out by itself. They come last, as what is
+# largest comes first, so that workers end together.
 DEALT_ONE_BY_ONE = ("tests/test_scripts.py",)
 
 
@@ -62,19 +78,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _same_seed() -> None:
-    seed(0)
+    _seed(None)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_compiled_is_left() -> Iterator[None]:
     """Where something is compiled, the watcher looks at less: that is one test's affair."""
     yield
+    import torch
+
     torch._dynamo.reset()
 
 
 @pytest.fixture(autouse=True)
 def _public_names(doctest_namespace: dict[str, Any]) -> None:
     """Docstring examples use gradgate's public names as a reader would, without importing them."""
+    import torch
+
     import gradgate
 
     doctest_namespace |= {"torch": torch, "gg": gradgate}

@@ -4,8 +4,6 @@ import os
 import signal
 
 import pytest
-import torch
-from hypothesis import register_random, settings
 
 # A shell that starts the suite in the background has it ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -13,28 +11,45 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstring examples
 
 
+@pytest.hookimpl(trylast=True)  # after torch is imported
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("dist", "no") != "no":
+        return  # others run the tests
+    from hypothesis import register_random, settings
+
+    register_random(TORCH_RANDOM)
+    # A fixed search, so that the suite says the same of the same code everywhere. No deadline: the first call
+    # of an operator in torch takes many times as long as the second.
+    settings.register_profile("suite", derandomize=True, deadline=None)
+    settings.register_profile("explore", derandomize=False, deadline=None, max_examples=2000)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
 class TorchRandom:
     """Torch's generator, in the form in which Hypothesis resets it before every example."""
 
-    # torch.manual_seed() would keep the stack of each call where there is no GPU.
-    seed = staticmethod(
-        torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-    )
-    getstate = staticmethod(torch.get_rng_state)
-    setstate = staticmethod(torch.set_rng_state)
+    def seed(self, number: int) -> None:
+        import torch
+
+        torch.manual_seed(number)
+
+    def getstate(self) -> object:
+        import torch
+
+        return torch.get_rng_state()
+
+    def setstate(self, state: object) -> None:
+        import torch
+
+        torch.set_rng_state(state)
 
 
 TORCH_RANDOM = TorchRandom()  # Hypothesis holds it weakly
-register_random(TORCH_RANDOM)
-
-# A fixed search, so that the suite says the same of the same code everywhere. No deadline: the first call
-# of an operator in torch takes many times as long as the second.
-settings.register_profile("suite", derandomize=True, deadline=None)
-settings.register_profile("explore", derandomize=False, deadline=None, max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
     if torch.cuda.is_available():
         return
     for item in items:

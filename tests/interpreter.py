@@ -174,15 +174,18 @@ def _everything(readable: Sequence[int], until: float) -> list[str]:
 def _serve(control: socket.socket) -> dict[str, Any]:
     """Fork for every request, and return it in the child. The parent never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; this one ends with the tests
+    gc.disable()
     for name in PRELOADED:
         importlib.import_module(name)
     sys.modules["gradgate.checker.rules"].rules()  # imports each of them
-    sys.modules["gradgate.cli._app"].parse(["check", "train.py"])  # imports what typer waits with
+    # private: only the command parses a line, and typer imports a part of itself when it does
+    sys.modules["gradgate.cli._app"].parse(["check", "train.py"])
     watcher = sys.modules["gradgate.checker.recording"].Watcher()
     watcher.start()  # learns which modules import none of the watched functions
     watcher.stop()
     gc.collect()
     gc.freeze()  # a fork that collects garbage would otherwise visit, and so copy, all that was imported
+    gc.enable()
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 65536, 2)
         while message and not message.endswith(b"\n"):

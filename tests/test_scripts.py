@@ -80,11 +80,12 @@ ADVICE_ONLY = {
     "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "broken-graph": (
-        "age_from_bins ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy tokens_argmax "
+        "age_from_bins ensemble_tensor maml_copied_learner frozen_decoder graph_net sac_detached spectrum_numpy tokens_argmax "
         "torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
     "cross-loss-leak": "gan_g_first ssl_online_probe",
+    "double-softmax": "policy_logits sequential_sigmoid wine_layer",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
@@ -98,6 +99,7 @@ ADVICE_ONLY = {
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
         "reptile_no_copy target_is_online teachers_parameters"
     ),
+    "loss-input": "softmax_before_nll softmax_in_distillation softmax_over_words",
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
@@ -115,11 +117,11 @@ ADVICE_ONLY = {
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
+        "unfrozen_by_a_helper unfrozen_by_schedule conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
         "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
-        "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
+        "cosine_before_groups trainer_keeps_scheduler cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence warmup_in_steps"
     ),
     "stale-optimizer-params": "folds folds_again growing_vocab new_head pretrained_vectors trainer_copy unit_rows",

@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from gradgate.autograd_graph import Graph, last_weights
 
@@ -30,3 +31,15 @@ def test_below_a_trained_scale_nothing_is_last() -> None:
 
 def test_a_loss_without_a_product_has_none() -> None:
     assert addresses(INPUT.square().mean()) == []
+
+
+def test_a_checkpoint_is_not_computed_again_to_read_its_weights() -> None:
+    head, runs = nn.Linear(6, 3).requires_grad_(False), []
+
+    def part(x: torch.Tensor) -> torch.Tensor:
+        runs.append(len(x))
+        return head(x)
+
+    loss = checkpoint(part, INPUT, use_reentrant=False).square().mean()
+    assert addresses(loss) == []
+    assert len(runs) == 1

@@ -210,6 +210,19 @@ def test_what_hides_tensors_from_a_gate_is_refused(gate: Gate, name: str) -> Non
         gate(hide(leaf(1.0, 2.0, 3.0)))
 
 
+@torch.fx.wrap
+def halved(x: Tensor) -> Tensor:
+    return scale_gradient(x, 0.5)
+
+
+def test_a_symbolic_trace_does_not_lose_a_gate() -> None:
+    with raises(OptionError, "a gate traced symbolically", "scale_gradient"):
+        torch.fx.symbolic_trace(lambda x: scale_gradient(x, 0.5) * 3)
+    x = leaf(1.0, 2.0)
+    torch.fx.symbolic_trace(lambda x: halved(x) * 3)(x).sum().backward()
+    assert x.grad.tolist() == [1.5, 1.5]
+
+
 def test_objects_without_a_gradient_pass_a_gate() -> None:
     lengths, device = SimpleNamespace(of=torch.tensor([1, 2])), torch.device("cpu")
     assert scale_gradient((lengths, device, {1, 2}, range(3), b"text"), 0.5)[0] is lengths

@@ -1,5 +1,7 @@
 """Handles on parameters that other code replaces: the optimizer refuses to step what they do not act on."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +73,24 @@ def test_other_optimizers_step_as_ever() -> None:
     module.load_state_dict(module.state_dict(), assign=True)
     old.step()  # of the parameters that nothing uses by now, as without gradgate
     SGD(other.parameters(), lr=0.1).step()
+
+
+@pytest.mark.parametrize(
+    "twin_of", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))], ids=["copied", "pickled"]
+)
+@pytest.mark.parametrize("call", HANDLES)
+def test_a_model_that_keeps_its_handle_is_copied_and_pickled(
+    call: str, twin_of: Callable[[Any], Any]
+) -> None:
+    module = nn.Linear(2, 3)
+    module.handle = HANDLES[call](module)  # type: ignore[assignment]
+    twin = twin_of(module)
+    twin.load_state_dict(twin.state_dict(), assign=True)
+    twin(torch.ones(1, 2)).sum().backward()
+    SGD(twin.parameters(), lr=0.1).step()  # nothing acts on a copy
+    module.load_state_dict(module.state_dict(), assign=True)
+    with pytest.raises(OptionError, match="another parameter by now"):
+        SGD(module.parameters(), lr=0.1).step()
 
 
 def sharded_afterwards(rank: int, call: str) -> str:

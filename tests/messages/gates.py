@@ -97,6 +97,7 @@ CASES: dict[str, Any] = {
     "a complex value clipped": lambda: gg.clip_gradient(X * 1j, max_value=2.0),
     "a gated module": lambda: gg.stop_gradient(linear()),
     "a gated iterator": lambda: gg.stop_gradient(map(torch.exp, [X])),
+    "a gate traced symbolically": lambda: torch.fx.symbolic_trace(gg.stop_gradient),
     "a gated set": lambda: gg.scale_gradient({X}, 0.5),
     "a gated distribution": lambda: gg.stop_gradient(torch.distributions.Normal(X, 1.0)),
     "nothing frozen": gg.frozen,

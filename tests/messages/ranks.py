@@ -30,6 +30,12 @@ def other_rates(rank: int) -> None:
     update(rank, *accumulator(lr=1.0 + rank))
 
 
+def other_rows(rank: int) -> None:
+    model, ours = accumulator()
+    with gg.train_rows(model.bias if rank else model, [0]):
+        update(rank, model, ours)
+
+
 def no_model(rank: int) -> None:
     update(rank, *accumulator(model=None))
 
@@ -126,6 +132,7 @@ def unknown_sync(rank: int) -> None:
 CASES: dict[str, Callable[[int], None]] = {
     "an unknown sync": unknown_sync,
     "ranks with other rates": other_rates,
+    "ranks that train other rows": other_rows,
     "ranks without a model": no_model,
     "ranks with half a model": half_a_model,
     "a static graph": static_graph,

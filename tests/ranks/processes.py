@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,25 @@ def together(
         assert ran.returncode == 0, "a rank hangs"
         files = [Path(folder) / str(rank) for rank in range(ranks)]
         return [pickle.loads(file.read_bytes()) if file.exists() else None for file in files]
+
+
+def in_a_row(function: Callable[..., Any], ranks: int, rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Run ``function(rank, *row)`` for one row after the other; return for each what :func:`together` returns.
+
+    The ranks are the same for all rows: they take longer to start than most functions of the tests to run.
+    """
+    return [list(outcomes) for outcomes in zip(*together(_in_a_row, ranks, function, rows), strict=True)]
+
+
+def _in_a_row(rank: int, function: Callable[..., Any], rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+    outcomes: list[Any] = []
+    for row in rows:
+        try:
+            outcomes.append(function(rank, *row))
+        except Exception as error:  # noqa: BLE001, PERF203
+            traceback.print_exc()
+            outcomes.append(error)
+    return outcomes
 
 
 def fork_ranks(folder: Path) -> None:

@@ -5,6 +5,7 @@ Each scenario trains some windows of unequal micro-batches and is compared with 
 
 import gc
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gradgate as gg
 from gradgate.errors import RankError, UpdateError
 from tests.messages import raises
-from tests.ranks.processes import together
+from tests.ranks.processes import in_a_row, together
 from tests.reference import assert_same
 
 pytestmark = pytest.mark.slow
@@ -110,6 +111,7 @@ WRAPPERS: dict[str, Callable[[Words], nn.Module]] = {
     "fully_shard": sharded,
     "fully_shard, gathered after forward": lambda net: sharded(net, reshard_after_forward=False),
 }
+LEFT_HALFWAY = ["ddp", "fully_shard", "fully_shard, gathered after forward"]
 EVALUATIONS = [{}, {"train": True}, {"grad": True}, {"grad": True, "train": True}]
 
 
@@ -130,9 +132,15 @@ def evaluating(rank: int, wrappers: list[str]) -> dict[str, list[Tensor]]:
     return found
 
 
+@cache
+def of_each_wrapper(function: Callable[..., Any], *names: str) -> dict[str, list[Any]]:
+    """What both ranks returned, by the wrapper of the model."""
+    return dict(zip(names, in_a_row(function, 2, [([name],) for name in names]), strict=True))
+
+
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_an_evaluation_at_any_time_changes_nothing(name: str) -> None:
-    for found in together(evaluating, 2, [name]):
+    for found in of_each_wrapper(evaluating, *WRAPPERS)[name]:
         for values in found.values():
             assert_same(values, expected(), rtol=1e-12)
 
@@ -175,9 +183,9 @@ def broken_off(rank: int, wrappers: list[str]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["ddp", "fully_shard", "fully_shard, gathered after forward"])
+@pytest.mark.parametrize("name", LEFT_HALFWAY)
 def test_a_window_that_is_left_halfway_leaves_nothing_behind(name: str) -> None:
-    for found in together(broken_off, 2, [name]):
+    for found in of_each_wrapper(broken_off, *LEFT_HALFWAY)[name]:
         for what, outcome in found.items():
             if outcome == "stepped":  # a shorter window, which only fully_shard cannot make
                 assert what == "ddp, break"

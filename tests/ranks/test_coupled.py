@@ -1,5 +1,6 @@
 """Law 9 over ranks: representations of all of them in one loss, whatever each has; one process's update."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 from gradgate.errors import RankError
-from tests.ranks.processes import together
+from tests.ranks.processes import in_a_row, together
 from tests.ranks.work import adam, data, model
 from tests.reference import assert_same
 
@@ -105,18 +106,28 @@ def train(rank: int, cut: Cut, kind: str, fails: str | None = None, shared: bool
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "shared"),
-    [
-        *((name, kind, False) for name in CUTS for kind in ("no wrapper", "DDP", "fully_shard")),
-        *((name, "no wrapper", True) for name in CUTS),
-    ],
-)
+WAYS = [
+    *((name, kind, False) for name in CUTS for kind in ("no wrapper", "DDP", "fully_shard")),
+    *((name, "no wrapper", True) for name in CUTS),
+]
+
+
+def cut_for(name: str, kind: str) -> Cut:
+    return [rank or [[]] for rank in CUTS[name]] if kind == "fully_shard" else CUTS[name]  # it waits for all
+
+
+@cache
+def trained(ranks: int) -> dict[tuple[str, str, bool], list[Any]]:
+    """What each of so many ranks returned, in every way."""
+    ways = [way for way in WAYS if len(CUTS[way[0]]) == ranks]
+    rows = [(cut_for(name, kind), kind, None, shared) for name, kind, shared in ways]
+    return dict(zip(ways, in_a_row(train, ranks, rows), strict=True))
+
+
+@pytest.mark.parametrize(("name", "kind", "shared"), WAYS)
 def test_ranks_train_as_one_process_does(name: str, kind: str, shared: bool) -> None:
-    cut = CUTS[name]
-    if kind == "fully_shard":
-        cut = [rank or [[]] for rank in cut]  # every pass waits for all
-    results = together(train, len(cut), cut, kind, None, shared)
+    cut = cut_for(name, kind)
+    results = trained(len(cut))[name, kind, shared]
     for result in results:
         assert not isinstance(result, BaseException), result
         assert_same(result["values"], of_one_process(2, clip_norm=0.5))

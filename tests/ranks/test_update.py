@@ -1,6 +1,7 @@
 """Law 1 over ranks: the update of one process, however samples are dealt to ranks and micro-batches."""
 
 import random
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
-from tests.ranks.processes import together
+from tests.ranks.processes import in_a_row, together
 from tests.ranks.work import (
     SAMPLES,
     Cut,
@@ -45,14 +46,25 @@ def everybody(cut: Cut) -> list[int]:
     return [row for rank in cut for rows in rank for row in rows]
 
 
+def cuts_over(ranks: int) -> list[Cut]:
+    return [dealt(seed, ranks) for seed in range(12)]
+
+
+@cache
+def made_by(ranks: int) -> dict[tuple[bool, str], list[Any]]:
+    """What each rank returned, with DDP or without it, and by when it synchronized."""
+    ways = [(wrapped, sync) for wrapped in (False, True) for sync in ("last", "overlap")]
+    rows = [(cuts_over(ranks), wrapped, {"clip_norm": 0.5, "sync": sync}) for wrapped, sync in ways]
+    return dict(zip(ways, in_a_row(over_ranks, ranks, rows), strict=True))
+
+
 @pytest.mark.parametrize("sync", ["last", "overlap"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "DDP"])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_any_cut_over_ranks_gives_the_update_of_one_process(ranks: int, wrapped: bool, sync: str) -> None:
-    cuts = [dealt(seed, ranks) for seed in range(12)]
-    options = {"clip_norm": 0.5, "sync": sync}
-    found = together(over_ranks, ranks, cuts, wrapped, options)
-    expected = of_one_process([everybody(cut) for cut in cuts], **options)
+    cuts = cuts_over(ranks)
+    found = made_by(ranks)[wrapped, sync]
+    expected = of_one_process([everybody(cut) for cut in cuts], clip_norm=0.5)
     for rank in found:
         assert_same(rank["values"], expected, rtol=1e-11)  # 12 steps of Adam, which divides by small numbers
         assert [count for _, count, _ in rank["told"]] == [SAMPLES] * len(cuts)

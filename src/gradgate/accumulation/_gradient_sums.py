@@ -14,6 +14,7 @@ from gradgate.accumulation._gradients import add, backward, backward_sharded, de
 from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import RunningSum, headroom_of
 from gradgate.errors import GradientError, GraphError, UpdateError
+from gradgate.ownership import checksum
 from gradgate.ranks import RankStatus, ShardedEngine
 from gradgate.torch_compat import tensor_version
 
@@ -247,6 +248,7 @@ class GradientSums:
             units={n: float(running.unit) for n, running in self.by_name.items() if running.unit is not None},
             filled="".join(map(self._filled, range(len(self.parameters)))),
             first=self.first(),
+            trained=checksum(self.parameters),
         )
 
     def _filled(self, index: int) -> str:

@@ -12,6 +12,7 @@ from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
 from gradgate.autograd_graph._last_weights import last_weights
+from gradgate.autograd_graph._log_probabilities import not_log_probabilities
 from gradgate.autograd_graph._losses import (
     LOSSES,
     RESHAPES,
@@ -28,6 +29,7 @@ from gradgate.autograd_graph._losses import (
     without_smoothing,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
+from gradgate.autograd_graph._targets import TrainedTarget, trained_target
 from gradgate.autograd_graph._walk import DDP_SINK, LEAF, Graph, roots_of, walk
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "Input",
     "NotUnderstoodError",
     "SamplesMixedError",
+    "TrainedTarget",
     "broadcast_at",
     "check_items",
     "divisor_of",
@@ -53,11 +56,13 @@ __all__ = [
     "inputs_of",
     "last_weights",
     "node_shape",
+    "not_log_probabilities",
     "reduced_shape",
     "reduction_of",
     "roots_of",
     "shape_of",
     "targets_of",
+    "trained_target",
     "walk",
     "weighed_by_pairs",
     "without_smoothing",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradgate.autograd_graph._losses import NotUnderstoodError, reduced_shape, shape_of
 from gradgate.autograd_graph._walk import LEAF, walk
+from gradgate.torch_compat import saved_tensor
 
 ERRORS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
 """Losses of the difference between two values."""
@@ -68,8 +69,9 @@ def weighed_by_pairs(node: Any, users: Users) -> tuple[int, ...] | None:
         return None
     if not _given(node) <= {(shape[0], 1), shape[:1]} or _reduction(node, shape, users) is None:
         return None
-    saved = [each for each in (node._saved_self, node._saved_other) if isinstance(each, Tensor)]
-    matrix = next((each.detach().double() for each in saved if tuple(each.shape) == shape), None)
+    saved = [saved_tensor.use(node, name) for name in ("self", "other")]
+    known = (each for each in saved if isinstance(each, Tensor) and tuple(each.shape) == shape)
+    matrix = next((each.detach().double() for each in known), None)
     logarithm = any("Log" in below.name() for below, _ in walk(node))
     return shape if logarithm and matrix is not None and _joins_two_vectors(matrix) else None
 

@@ -71,15 +71,7 @@ def check_program(
         ignore=settings.get("ignore", ()) if ignore is None else ignore,
         where=_WHERE,
     )
-    form = form or (output and form_of(output)) or settings.get("format")
-    if output is not None and form is None and not output.is_dir():
-        checked_path(output, where=f"{_WHERE} --output")
-    form = form or "text"
-    check_output(output, form, where=_WHERE)
-    if output is not None:
-        output = output.resolve()  # the script may change the working directory
-    elif form == "html" and sys.stdout.isatty():
-        raise OptionError(f"{_WHERE}: --format html needs a file for the browser. Add --output report.html")
+    form, output = _destination(form, output, settings.get("format"))
     if new_baseline is not None:
         check_output(new_baseline, "json", where=_WHERE)
         new_baseline, baseline = new_baseline.resolve(), None
@@ -90,12 +82,10 @@ def check_program(
 
     def end(how: How, code: int, logs: list[Log]) -> int:
         line.stop()
-        raised = getattr(sys, "last_value", None)
-        notes = []
-        if isinstance(raised, ModuleNotFoundError):
-            notes = [f"The script runs in {sys.executable}, which has no module {raised.name!r}."]
-        judged = partial(report_on, logs, script=program.target, outcome=how, exit_code=code, notes=notes)
-        judged = partial(judged, selection=selected)
+        judged = partial(
+            report_on, logs, script=program.target, outcome=how, exit_code=code, selection=selected
+        )
+        judged = partial(judged, notes=_notes())
         report = judged(baseline=known)
         try:
             if new_baseline is not None:
@@ -120,6 +110,26 @@ def check_program(
         return watched.run()
     finally:
         line.stop()
+
+
+def _destination(form: str | None, output: Path | None, usual: str | None) -> tuple[str, Path | None]:
+    """Return the report's format and its file as an absolute path, or None for the terminal."""
+    form = form or (output and form_of(output)) or usual
+    if output is not None and form is None and not output.is_dir():
+        checked_path(output, where=f"{_WHERE} --output")
+    form = form or "text"
+    check_output(output, form, where=_WHERE)
+    if output is None and form == "html" and sys.stdout.isatty():
+        raise OptionError(f"{_WHERE}: --format html needs a file for the browser. Add --output report.html")
+    return form, None if output is None else output.resolve()  # the script may change the working directory
+
+
+def _notes() -> list[str]:
+    """Return a note on the interpreter if the script failed because it lacks a module."""
+    raised = getattr(sys, "last_value", None)
+    if not isinstance(raised, ModuleNotFoundError):
+        return []
+    return [f"The script runs in {sys.executable}, which has no module {raised.name!r}."]
 
 
 def _write(report: Report, form: str, output: Path | TextIO) -> None:

@@ -9,7 +9,16 @@ follow from these declarations.
 """
 
 from gradgate.events._cells import Cell, cell_of
-from gradgate.events._forward import Cut, FrozenHead, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
+from gradgate.events._forward import (
+    Cut,
+    FrozenHead,
+    GraphsKept,
+    ModeSet,
+    NoGradEntered,
+    PartlyCopied,
+    Ran,
+    StatisticsMoved,
+)
 from gradgate.events._gradients import (
     Backward,
     Cleared,
@@ -75,6 +84,7 @@ __all__ = [
     "Opposed",
     "OptimizerMade",
     "Parameter",
+    "PartlyCopied",
     "Planned",
     "Ran",
     "Reduced",

@@ -16,6 +16,9 @@ class ModeSet(Event):
     training: Annotated[bool, "the new mode"]
     parameters: Annotated[Ids, "the module's parameters"]
     depends: Annotated[bool, "the mode matters: the module contains dropout, batch norm or similar"]
+    copied: Annotated[
+        bool, "the module is a copy, made in this mode; `site` is where its original's was set"
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,15 @@ class StatisticsMoved(Event):
         tuple[float, float] | None,
         "change since the first step: of the means, in standard deviations, and of the variances, relative",
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartlyCopied(Event):
+    """Of a network with the shapes of a trained one, only the first parameters changed since the last look."""
+
+    parameters: Annotated[Ids, "the trained network's parameters that moved though their copies did not"]
+    moved: Annotated[int, "the number of the copy's parameters that changed, the first ones"]
+    of: Annotated[int, "the number of all its parameters"]
 
 
 @dataclass(frozen=True, slots=True)

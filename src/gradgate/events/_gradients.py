@@ -102,6 +102,10 @@ class Combined(Event):
             "trained target",
             "summand",
             "itself",
+            "labels",
+            "probabilities",
+            "scores",
+            "other axis",
             "normalized twice",
             "cut",
             "constant",
@@ -109,8 +113,10 @@ class Combined(Event):
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
-        "no parameter with the others; a ratio of equal values, or the distance between them; probabilities taken for logits; "
-        "a value of the loss's own graph that leaves it here; a sum of a value and a constant, elementwise",
+        "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
+        "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
+        "over another dimension, given to a loss that takes log-probabilities; probabilities given to a loss that takes "
+        "logits; a value of the loss's own graph that leaves it here; a sum of a value and a constant, elementwise",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
@@ -218,6 +224,7 @@ class Written(Event):
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
     pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None
-    itself: Annotated[bool, "an average of the values with themselves: a positive multiple was added, or lerp_"] = (
-        False
-    )
+    up_gradient: Annotated[bool, "each value moved up its own gradient, or not at all"] = False
+    itself: Annotated[
+        bool, "an average of the values with themselves: a positive multiple was added, or lerp_"
+    ] = False

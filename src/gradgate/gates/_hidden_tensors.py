@@ -29,6 +29,11 @@ def check_leaf(leaf: Any, verb: str) -> None:
             f"{verb}: it was given an iterator ({kind}), and a gate does not draw from it. Pass a list: "
             f"{verb}(list(x))."
         )
+    if type(leaf).__module__ == "torch.fx.proxy":
+        raise OptionError(
+            f"{verb}: torch.fx.symbolic_trace would leave the gate out of the graph. Put the call into a function "
+            "that it does not trace into, at the top level of a file: @torch.fx.wrap above def gated(x)."
+        )
     name = _name_of_hidden(leaf)
     if name is None:
         return

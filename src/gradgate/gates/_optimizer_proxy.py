@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradgate.errors import OptionError
+from gradgate.ownership import chosen_entries
 from gradgate.torch_compat import sparse_tensor, uncompiled
 
 
@@ -37,6 +39,11 @@ class Entries:
 
     def __str__(self) -> str:
         return f"{len(self._index)} rows" if self._are_rows else f"{int(self._index.sum())} entries"
+
+    def checksum(self) -> int:
+        """Return a number that differs for other entries."""
+        places = self._index if self._are_rows else self._index.flatten().nonzero()[:, 0]
+        return zlib.crc32(str(places.tolist()).encode())
 
     def take(self, x: Tensor) -> Tensor:
         """Return these entries of a tensor that has the parameter's shape."""
@@ -78,7 +85,7 @@ _hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyD
 def restrict(parameter: Tensor, entries: Entries) -> None:
     """Let optimizers see only these entries of a parameter from now on."""
     global _global_hook  # noqa: PLW0603
-    _entries[parameter] = entries
+    _entries[parameter], chosen_entries[parameter] = entries, entries.checksum()
     if _global_hook is None:
         _global_hook = register_optimizer_step_pre_hook(_before_hooks)
 
@@ -91,7 +98,7 @@ def has_entries(parameter: Tensor) -> bool:
 @torch.no_grad()
 def unrestrict(parameter: Tensor) -> None:
     """Let optimizers see the whole parameter again; state for the other entries starts from scratch."""
-    entries = _entries.pop(parameter)
+    entries, _ = _entries.pop(parameter), chosen_entries.pop(parameter)
     values = entries.take(parameter)
     for optimizer in list(_hooks):
         state = optimizer.state.get(parameter, {})

@@ -27,31 +27,36 @@ _held: weakref.WeakKeyDictionary[nn.Module, list[_Held]] = weakref.WeakKeyDictio
 _global_hook: RemovableHandle | None = None
 
 
-def hold(modules: Iterable[nn.Module], call: str, chosen: Collection[Tensor]) -> Callable[[], None]:
-    """Let optimizers refuse what has replaced the chosen parameters of these modules; return what ends this.
+class Holding:
+    """Lets optimizers refuse what has replaced the chosen parameters of some modules. A copy holds nothing.
 
     ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` acts on the old ones only.
     """
-    ids = set(map(id, chosen))
-    global _global_hook  # noqa: PLW0603
-    added = [
-        (weakref.ref(module), _Held(call, name, id(parameter)))
-        for module in modules
-        for name, parameter in module.named_parameters(recurse=False)
-        if id(parameter) in ids
-    ]
-    for of, held in added:
-        if (module := of()) is not None:
-            _held.setdefault(module, []).append(held)
-    if _global_hook is None:
-        _global_hook = register_optimizer_step_pre_hook(_refuse_replaced)
 
-    def release() -> None:
-        for of, held in added:
+    def __init__(self, modules: Iterable[nn.Module], call: str, chosen: Collection[Tensor]) -> None:
+        global _global_hook  # noqa: PLW0603
+        ids = set(map(id, chosen))
+        self._held = [
+            (weakref.ref(module), _Held(call, name, id(parameter)))
+            for module in modules
+            for name, parameter in module.named_parameters(recurse=False)
+            if id(parameter) in ids
+        ]
+        for of, held in self._held:
+            if (module := of()) is not None:
+                _held.setdefault(module, []).append(held)
+        if _global_hook is None:
+            _global_hook = register_optimizer_step_pre_hook(_refuse_replaced)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Holding, ((), "", ())
+
+    def release(self) -> None:
+        """End this."""
+        for of, held in self._held:
             if (module := of()) is not None and held in _held.get(module, ()):
                 _held[module].remove(held)
-
-    return release
+        self._held.clear()
 
 
 def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

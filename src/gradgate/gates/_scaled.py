@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError
 from gradgate.gates._gates import Factor, check_broadcasts, checked_factor
-from gradgate.gates._parameters import check_modules, hold, on_gradient
+from gradgate.gates._parameters import Holding, check_modules, on_gradient
 
 
 class ScaledModules:
@@ -16,7 +16,9 @@ class ScaledModules:
         self._modules, self._factor = modules, factor
         parameters = dict.fromkeys(each for module in modules for each in module.parameters())
         self._hooks = [on_gradient(parameter, self._times) for parameter in parameters]
-        self._release = hold((part for module in modules for part in module.modules()), "scaled", parameters)
+        self._holding = Holding(
+            (part for module in modules for part in module.modules()), "scaled", parameters
+        )
 
     def __repr__(self) -> str:
         names = ", ".join(type(module).__name__ for module in self._modules)
@@ -33,7 +35,7 @@ class ScaledModules:
         """Stop scaling."""
         for hook in self._hooks:
             hook.remove()
-        self._release()
+        self._holding.release()
 
     def __enter__(self) -> ScaledModules:
         return self

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._optimizer_proxy import Entries, has_entries, restrict, unrestrict
-from gradgate.gates._parameters import hold, on_gradient
+from gradgate.gates._parameters import Holding, on_gradient
 
 
 class TrainedOnly:
@@ -17,7 +17,7 @@ class TrainedOnly:
 
     def __init__(self, parameter: Tensor, entries: Entries, module: nn.Module | None = None) -> None:
         self._parameter: Tensor | None = parameter
-        self._release = hold([] if module is None else [module], "train_rows", [parameter])
+        self._holding = Holding([] if module is None else [module], "train_rows", [parameter])
         self._entries = entries
         restrict(parameter, entries)
         if parameter.grad is not None:
@@ -37,7 +37,7 @@ class TrainedOnly:
         if self._parameter is not None:
             self._hook.remove()
             unrestrict(self._parameter)
-            self._release()
+            self._holding.release()
             self._parameter = None
 
     def __enter__(self) -> TrainedOnly:

@@ -116,7 +116,10 @@ class RankCoordinator(SingleProcess):
         exchange = self._exchange_statuses(status)
         while exchange.incomplete:
             exchange = self._exchange_statuses(status)
-        self._exchange, self.tallies = exchange, exchange.tallies
+        self._exchange = exchange
+        if exchange.differ_in_trained:
+            raise RankError(exchange.differ_in_trained)
+        self.tallies = exchange.tallies
         totals = {name: tally.count for name, tally in self.tallies.items()}
         if not any(totals.values()):
             return None

@@ -24,6 +24,9 @@ class RankStatus:
     totals: dict[str, float] = field(default_factory=dict)  # each loss, summed over its items
     units: dict[str, float] = field(default_factory=dict)  # the unit of each sum
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
+    trained: int = (
+        0  # a checksum of the frozen parameters, and of the entries chosen by train_rows and train_mask
+    )
     first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
     rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
     reached_by_pass: str = ""  # see ShardedEngine
@@ -77,6 +80,19 @@ class StatusExchange:
             f"update: rank {coupled[0]} called update.backward_coupled(...) and others did not, so they would wait "
             "for each other. No rank made a step. Call it on every rank, with an empty list of micro-batches if "
             "the rank has none."
+        )
+
+    @property
+    def differ_in_trained(self) -> str | None:
+        """The error if ranks do not train the same parameters, rows and entries; else None."""
+        found = [status.trained for status in self.statuses]
+        other = next((rank for rank, trained in enumerate(found) if trained != found[0]), None)
+        if other is None:
+            return None
+        return (
+            f"update: ranks 0 and {other} do not train the same entries: they froze different parameters, or chose "
+            "different entries with train_rows or train_mask. Their parameters would diverge. No rank made a step. "
+            "Freeze and choose the same on every rank."
         )
 
     @property

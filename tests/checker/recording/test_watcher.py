@@ -4,7 +4,11 @@ import copy
 import gc
 import io
 import pickle
+import sys
+import sysconfig
+import types
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -243,3 +247,24 @@ def test_a_clip_says_what_its_limit_applies_to(watcher: Watcher) -> None:
     assert [(clip.kind, clip.limit, clip.given) for clip in clips] == [("norm", 5.0, 1), ("value", 1.0, 1)]
     assert [clip.norm for clip in clips] == [10.0, None]
     assert [parameter.dtype for parameter in log.parameters.values()] == ["float64"]
+
+
+def test_a_library_that_imports_a_watched_function_between_two_watches_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a library's module imports is remembered from one watch to the next, as long as it has no new names."""
+    module: Any = types.ModuleType("a_library")
+    module.__file__ = f"{sysconfig.get_path('purelib')}/a_library.py"
+    monkeypatch.setitem(sys.modules, "a_library", module)
+    for imported in (False, False, True):
+        if imported:
+            module.clip = torch.nn.utils.clip_grad_norm_
+        watcher = Watcher(strict=True)
+        watcher.start()
+        weight = nn.Parameter(torch.ones(2))
+        weight.sum().backward()
+        if imported:
+            module.clip([weight], 1.0)
+        watcher.stop()
+        assert any(isinstance(event, Clipped) for event in watcher.log().events) == imported
+    assert module.clip is torch.nn.utils.clip_grad_norm_

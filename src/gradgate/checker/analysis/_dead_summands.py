@@ -1,8 +1,8 @@
 """Which summand of a sum inside a mean is a constant, although it was computed from the loss's own graph.
 
 A value without a graph may be meant: the log-probabilities of an older policy, a maximum that is subtracted before
-an exponential and added after its logarithm, a teacher's entropy. So a summand counts only if its value comes from the
-graph of this very loss, goes nowhere else, and only through sums and means.
+an exponential and added after its logarithm, a teacher's entropy. So a summand counts only if its value comes from
+the graph of this very loss, goes nowhere else, and only through sums and means.
 """
 
 from __future__ import annotations
@@ -12,13 +12,50 @@ from collections.abc import Collection, Iterable, Iterator
 
 from gradgate.checker.analysis._constant_summands import Lines, summands
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import Scope, called, definitions, key_of, own_nodes, scope_at, statements_at
+from gradgate.checker.analysis._scopes import (
+    Scope,
+    called,
+    definitions,
+    key_of,
+    own_nodes,
+    scope_at,
+    statements_at,
+)
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import path_to, statement_at
 from gradgate.events import Frame, Site
 
-_NEW = frozenset("zeros ones full empty zeros_like ones_like full_like rand randn arange tensor new_zeros".split())
-_LINEAR = frozenset("sum mean squeeze unsqueeze view reshape flatten expand stack cat float to".split())
+_NEW = frozenset(
+    (
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "rand",
+        "randn",
+        "arange",
+        "tensor",
+    )
+)
+_LINEAR = frozenset(
+    (
+        "sum",
+        "mean",
+        "squeeze",
+        "unsqueeze",
+        "view",
+        "reshape",
+        "flatten",
+        "expand",
+        "stack",
+        "cat",
+        "float",
+        "to",
+    )
+)
 _NOWHERE = Frame("", 0, "")
 
 
@@ -57,7 +94,11 @@ def dead_summands(
                 others = _names(each for each in parts if each is not part)
                 if others & _cut_names(cut, part) or not _is_from_the_graph(lines, files, cut):
                     continue
-                if all(_is_read_once(file, node) for file, node in nodes if _leads_to(cut, file, node, files, ends)):
+                if all(
+                    _is_read_once(file, node)
+                    for file, node in nodes
+                    if _leads_to(cut, file, node, files, ends)
+                ):
                     yield part, site, cut
 
 
@@ -66,7 +107,10 @@ def _is_linear(node: ast.AST) -> bool:
         return called(node) in _LINEAR
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div))
-    return isinstance(node, (ast.Name, ast.Attribute, ast.Constant, ast.UnaryOp, ast.Tuple, ast.Subscript, ast.List, ast.Dict))
+    return isinstance(
+        node,
+        (ast.Name, ast.Attribute, ast.Constant, ast.UnaryOp, ast.Tuple, ast.Subscript, ast.List, ast.Dict),
+    )
 
 
 def _leads_to(cut: Frame, file: str, node: ast.AST, files: tuple[str, ...], ends: object) -> bool:
@@ -85,11 +129,12 @@ def _is_read_once(file: str, name: ast.AST) -> bool:
     for node in own_nodes(scope.node) if scope is not None else ():
         if not isinstance(node, ast.stmt):
             continue
-        again = isinstance(node, (ast.Assign, ast.AugAssign)) and name.id in _stored(node)
-        shown = isinstance(node, ast.Expr) or isinstance(node, ast.AugAssign)
-        if again or shown:
+        again = isinstance(node, ast.Assign) and name.id in {key_of(target) for target in node.targets}
+        if again or isinstance(node, (ast.Expr, ast.AugAssign)):
             continue
-        own = [inner for inner in _own_expressions(node) if isinstance(inner, ast.Name) and inner.id == name.id]
+        own = [
+            inner for inner in _own_expressions(node) if isinstance(inner, ast.Name) and inner.id == name.id
+        ]
         numbers = {
             id(inner)
             for call in _own_expressions(node)
@@ -107,11 +152,6 @@ def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
         yield from (inner for inner in ast.walk(node) if not isinstance(inner, ast.stmt))
 
 
-def _stored(statement: ast.Assign | ast.AugAssign) -> set[str]:
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    return {key_of(target) for target in targets}
-
-
 def _names(nodes: Iterable[ast.AST]) -> set[str]:
     inner = (each for node in nodes for each in ast.walk(node))
     return {each.id for each in inner if isinstance(each, ast.Name)}
@@ -124,10 +164,12 @@ def _cut_names(cut: Frame, part: ast.expr) -> set[str]:
 
 
 def _is_from_the_graph(lines: Lines, files: tuple[str, ...], cut: Frame) -> bool:
-    """Return whether a ``no_grad`` block gives one value, from one with a graph that was computed before the block."""
+    """Return whether a ``no_grad`` block gives one value, from one with a graph that was computed before it."""
     scope, block = scope_at(cut), statement_at(cut)
     if not isinstance(block, ast.With):
-        block = next((node for node in reversed(path_to(cut.file, cut.line)) if isinstance(node, ast.With)), None)
+        block = next(
+            (node for node in reversed(path_to(cut.file, cut.line)) if isinstance(node, ast.With)), None
+        )
         if block is None or block.lineno != cut.line:
             return True  # detach or data
     if scope is None:

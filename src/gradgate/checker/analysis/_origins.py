@@ -177,14 +177,33 @@ def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | Non
     """
     files = tuple(files)
     found = [
-        (constant, (node.end_lineno or node.lineno) - node.lineno, Frame(file, node.lineno, ""))
+        (
+            not constant,
+            argument_only,
+            (node.end_lineno or node.lineno) - node.lineno,
+            Frame(file, node.lineno, ""),
+        )
         for file in files
         for node in nodes_of([file])
         if isinstance(node, (ast.Expr, ast.Assign, ast.For)) and (values := _made_trainable(node, files))
         if any(getattr(each, "attr", getattr(each, "id", "")) in names for each in ast.walk(node))
         for constant in [any(getattr(value, "value", None) is True for value in values)]
+        for argument_only in [all(_is_argument(value, Frame(file, node.lineno, "")) for value in values)]
     ]
-    return min(found, key=lambda each: (not each[0], each[1]))[2] if found else None
+    return min(found, key=lambda each: each[:3])[3] if found else None
+
+
+def _is_argument(value: ast.expr, frame: Frame) -> bool:
+    """Return whether a value is an argument of the function, or its opposite: the caller decides."""
+    inner, scope = _without_not(value)[0], scope_at(frame)
+    names = parameters_of(scope.node) if scope is not None and is_function(scope.node) else []
+    return isinstance(inner, ast.Name) and inner.id in names
+
+
+def _without_not(value: ast.expr) -> tuple[ast.expr, bool]:
+    """Return the ``x`` of ``not x``, and whether there is a ``not``."""
+    negated = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    return (value.operand, True) if negated and isinstance(value, ast.UnaryOp) else (value, False)
 
 
 def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr]:
@@ -202,11 +221,17 @@ def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr
 
 
 def _passed_on(call: ast.Call, scope: Scope) -> list[ast.expr]:
-    """Return the arguments that a function gives ``requires_grad`` as they are."""
+    """Return the arguments that a function gives ``requires_grad``, or their opposite, as that opposite."""
     if not is_function(scope.node):
         return []
     names = parameters_of(scope.node)
     inside = (value for node in scope.node.body for value in _made_trainable(node, ()))
-    places = [names.index(value.id) for value in inside if isinstance(value, ast.Name) and value.id in names]
-    found = [argument(call, place, names[place]) for place in places]
-    return [value for value in found if value is not None]
+    found: list[ast.expr] = []
+    for value, negated in map(_without_not, inside):
+        name = value.id if isinstance(value, ast.Name) else ""
+        given = argument(call, names.index(name), name) if name in names else None
+        if isinstance(given, ast.Constant) and negated:
+            found.append(ast.Constant(not given.value))
+        elif given is not None:
+            found.append(ast.UnaryOp(ast.Not(), given) if negated else given)
+    return found

@@ -7,6 +7,7 @@ possible definitions, all of them count, so a rule has to confirm with an event 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from gradgate.checker.analysis._scopes import (
@@ -17,6 +18,7 @@ from gradgate.checker.analysis._scopes import (
     definitions,
     functions,
     is_function,
+    key_of,
     may_be_module,
     own_calls,
     parameters_of,
@@ -52,7 +54,9 @@ class Slice:
         self.files = tuple(files)
         self.nodes: list[tuple[str, ast.AST]] = []
         self.ended: list[Frame] = []
-        self.resolved: set[int] = set()  # with ``ends``: calls of the user's functions, whose results were followed
+        self.resolved: set[int] = (
+            set()
+        )  # with ``ends``: calls of the user's functions, whose results were followed
         self._ends = ends
         self._seen: set[tuple[int, int | None]] = set()
         self._todo: list[tuple[Scope, ast.AST, int | None]] = [(scope, root, None) for scope, root in roots]
@@ -124,8 +128,18 @@ class Slice:
         """Return the ``forward`` methods that the call of a module may run."""
         if not may_be_module(call, file, self.files) or not (call.args or call.keywords):
             return []
+        if self._is_torchs_loss(call):
+            return []
         scopes = functions("forward", self.files) + functions("__call__", self.files)
         return [scope for scope in scopes if takes(scope.node, call)] or scopes
+
+    def _is_torchs_loss(self, call: ast.Call) -> bool:
+        """Return whether a name only stands for losses of ``torch.nn``: ``self.criterion = nn.L1Loss()``."""
+        made = [
+            each.value for scope in self._scopes() for each in definitions(scope).get(key_of(call.func), ())
+        ]
+        texts = [ast.unparse(each.func) if isinstance(each, ast.Call) else "" for each in made]
+        return bool(texts) and all(re.fullmatch(r"(torch\.)?nn\.\w+Loss", text) for text in texts)
 
     def _callers(self, function: Function, name: str) -> None:
         place = parameters_of(function).index(name)

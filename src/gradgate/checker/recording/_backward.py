@@ -137,7 +137,7 @@ class Backwards:
         return event, Probe(recorder, graph, found.numbers)
 
     def _settle(self) -> None:
-        """Finish the work that belongs to the time before this call."""
+        """Clean up after the previous call, and record the gradients that changed since then."""
         recorder = self._recorder
         failed, self._failed = self._failed, None
         if failed is not None and failed.reached:  # the script continued despite the error

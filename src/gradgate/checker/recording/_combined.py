@@ -19,6 +19,8 @@ from gradgate.autograd_graph import (
     Graph,
     broadcast_at,
     node_shape,
+    not_log_probabilities,
+    trained_target,
     weighed_by_pairs,
 )
 from gradgate.checker.recording._node_lines import line_of
@@ -62,10 +64,12 @@ class _Reader:
             if name == "MulBackward0":
                 yield from self._advantage(node)
                 yield from self._weighed_by_pairs(node)
+            if (given := not_log_probabilities(node)) is not None:
+                yield self._event(given, node, self._ids(node))
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in ERRORS:
-                yield from self._trained_target(node)
+                yield from self._separate_target(node)
             if (inner := normalized_twice(node)) is not None:
                 yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
@@ -73,6 +77,7 @@ class _Reader:
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
+        yield from self._trained_targets()
 
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
@@ -108,7 +113,7 @@ class _Reader:
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
             yield self._event("teacher", node, self._ids(target))
 
-    def _trained_target(self, node: Any) -> Iterator[Combined]:
+    def _separate_target(self, node: Any) -> Iterator[Combined]:
         """Find the second argument of an error if the parameters behind it get no other gradient."""
         (prediction, _), (target, _) = node.next_functions[:2]
         if prediction is None or target is None:
@@ -116,6 +121,18 @@ class _Reader:
         others = _leaves_below(prediction) | _leaves_below(*self._graph.roots, without=node)
         if others.isdisjoint(_leaves_below(target)):
             yield self._event("trained target", node, self._ids(target))
+
+    def _trained_targets(self) -> Iterator[Combined]:
+        """Find binary cross entropies whose target is computed from parameters that the input also depends on.
+
+        Two views that are each compared with the other are left out.
+        """
+        pairs = [(node, pair) for node in self._graph.nodes if (pair := trained_target(node)) is not None]
+        ids = [(self._ids(pair.value), self._ids(pair.target)) for _, pair in pairs]
+        for place, ((node, pair), (value, target)) in enumerate(zip(pairs, ids, strict=True)):
+            mutual = (target, value) in ids[:place] + ids[place + 1 :]
+            if value & target and (pair.filled or target - value) and not mutual:
+                yield self._event("labels", node, target)
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""

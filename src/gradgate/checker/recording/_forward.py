@@ -200,6 +200,9 @@ class Modes:
         self._setting = False
         self.evaluate: Callable[[bool], None] = lambda evaluating: None
         self._mode_matters: dict[type, bool] = {}
+        self._evaluated: dict[
+            type, Site
+        ] = {}  # kinds of modules: where one was put into evaluation mode last
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
         """Return whether this is the user's call of ``train``, not a recursive call for a child."""
@@ -216,9 +219,18 @@ class Modes:
             self.evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
             ids = self._recorder.parameters.ids(parameters_in(module))
-            self._recorder.add(
-                ModeSet(self._recorder.site(), type(module).__name__, bool(mode), ids, depends)
-            )
+            site = self._recorder.site()
+            self._recorder.add(ModeSet(site, type(module).__name__, bool(mode), ids, depends))
+            if depends and not mode:
+                self._evaluated[type(module)] = site
+
+    def copied(self, module: Any, *_: Any, **__: Any) -> Around:
+        """Record the mode of a copied module if it is that of evaluation: ``copy.deepcopy`` copies it, too."""
+        yield
+        site = self._evaluated.get(type(module))
+        if site is not None and fields_of(module).get("training") is False:
+            ids = self._recorder.parameters.ids(parameters_in(module))
+            self._recorder.add(ModeSet(site, type(module).__name__, False, ids, True, copied=True))
 
     def _depends(self, module: nn.Module) -> bool:
         """Return whether a module behaves differently in training and in evaluation."""

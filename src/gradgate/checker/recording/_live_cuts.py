@@ -19,7 +19,7 @@ _PER_LINE = 64
 
 
 class LiveCuts:
-    """Remembers the nodes of values that lines detach, or take into a ``no_grad`` block, until the next backward."""
+    """Remembers the nodes of values that lines detach, or take into a ``no_grad`` block, until a backward call."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -28,7 +28,12 @@ class LiveCuts:
 
     def note(self, value: Any, site: Site) -> None:
         """Remember a value that leaves its graph, or may do so in the block that begins here."""
-        if len(self._lines) >= _MOST or not site or self._counts[site] >= _PER_LINE or not is_a(value, Tensor):
+        if (
+            len(self._lines) >= _MOST
+            or not site
+            or self._counts[site] >= _PER_LINE
+            or not is_a(value, Tensor)
+        ):
             return
         if value.grad_fn is not None:
             self._counts[site] += 1

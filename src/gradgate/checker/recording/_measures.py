@@ -21,7 +21,7 @@ _LEAST_VALUES = 16  # with fewer values, the distribution is unknown
 _ROUNDING = 1e-2  # bound on the relative rounding of 16-bit values
 _SAMPLE = 2048  # values per parameter that are compared before and after a step
 _INFINITE = float("inf")
-_detach = Tensor.detach  # the original method: the watched one is slower
+_detach, _item = Tensor.detach, Tensor.item  # the original methods: watched ones are slower
 
 
 def sample(parameter: Tensor) -> Tensor:
@@ -73,11 +73,15 @@ def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
                 found.append((0.0, 0.0))
                 continue
             wide = torch.promote_types(dense.dtype, torch.float32)
-            # One transfer for all gradients, because each transfer synchronizes with the device.
-            norms = [each.to(wide) for each in torch.aminmax(dense)]
-            low, high, norm = torch.stack([*norms, torch.linalg.vector_norm(dense, dtype=wide)]).tolist()
-            found.append((max(-low, high), norm))
+            norm = torch.linalg.vector_norm(dense, dtype=wide)
+            low, high, size = _floats(*(each.to(wide) for each in torch.aminmax(dense)), norm)
+            found.append((max(-low, high), size))
     return found
+
+
+def _floats(*scalars: Tensor) -> list[float]:
+    """Return the values of scalars. Each transfer from a device synchronizes with it, so there is only one."""
+    return [_item(each) for each in scalars] if scalars[0].is_cpu else torch.stack(scalars).tolist()
 
 
 def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
@@ -231,9 +235,7 @@ def _size(gradient: Any) -> float | None:
     ):
         return None
     try:
-        low, high = torch.stack(
-            torch.aminmax(_detach(gradient))
-        ).tolist()  # vector_norm(ord=inf) is 20 times slower
+        low, high = _floats(*torch.aminmax(_detach(gradient)))  # vector_norm(ord=inf) is 20 times slower
         return float(max(-low, high))
     except (RuntimeError, NotImplementedError):  # aminmax does not support every dtype and device
         return None

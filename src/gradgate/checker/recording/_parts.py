@@ -99,6 +99,7 @@ def table(parts: Parts) -> Iterator[Patch]:
 
     yield Patch(DataLoader, "__iter__", parts.loaders.iterate)
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
+    yield Patch(nn.Module, "__setstate__", parts.modes.copied)
     for context in (torch.no_grad, torch.inference_mode):
         yield Patch(context, "__enter__", cuts.no_grad, by_user=True)
 

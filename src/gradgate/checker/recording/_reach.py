@@ -77,9 +77,8 @@ class Reached:
             for child in self.graph.following[node]:
                 above.setdefault(child, node)
                 before[node] |= before[child]
-        between: set[Any] = (
-            set()
-        )  # nodes followed by a use of an optimizer's parameters, on the way to the loss
+        # Nodes followed by a use of an optimizer's parameters, on the way to the loss.
+        between: set[Any] = set()
         users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
         for node in self.graph.in_order():
             if node in users or node in between:

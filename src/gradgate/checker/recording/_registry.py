@@ -124,6 +124,7 @@ class ParameterRecord:
     began: float | None = None
     norms: list[float] = field(default_factory=list)
     misfrozen: str = ""
+    repeated: int = 1
 
 
 def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:

@@ -28,6 +28,7 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
+    "param-in-multiple-optimizers": frozenset({"param-not-in-optimizer"}),
     "frozen-state-drift": frozenset({"zero-gradient"}),
 }
 

@@ -36,7 +36,9 @@ def distill(teacher, student, proj, x, y, steps=8):
         part = torch.randint(0, len(x), (32,))
         known, _ = teacher(x[part])
         found, logits = student(x[part])
-        loss = F.cross_entropy(logits, y[part]) + 0.5 * F.mse_loss(proj(found), known)  # expect: attached-target
+        loss = F.cross_entropy(logits, y[part]) + 0.5 * F.mse_loss(
+            proj(found), known
+        )  # expect: attached-target
         opt.zero_grad()
         loss.backward()
         opt.step()

@@ -14,7 +14,9 @@ for step in range(10):
     with torch.no_grad():
         soft = F.softmax(teacher(x) / 2.0, dim=1)
     optimizer.zero_grad()
-    loss = F.kl_div(F.log_softmax(torch.softmax(student(x), dim=1), dim=1), soft, reduction="batchmean")  # expect: double-softmax
+    loss = F.kl_div(
+        F.log_softmax(torch.softmax(student(x), dim=1), dim=1), soft, reduction="batchmean"
+    )  # expect: double-softmax
     loss.backward()
     optimizer.step()
 print(loss.item())

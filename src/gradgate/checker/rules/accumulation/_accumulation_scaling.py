@@ -31,21 +31,25 @@ docs/exactness.md
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._source import condition_around, loops_around, text_of
-from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand
 from gradgate.checker.analysis._trainers import one_line
-from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._divided_by_hand import divided_by_hand
+from gradgate.checker.rules.accumulation._divisor_edits import (
+    accelerator_around,
+    by_the_accelerator,
+    divided,
+    divided_by,
+    undivided_here,
+)
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
 from gradgate.checker.rules.accumulation._undivided_terms import undivided
@@ -83,8 +87,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue
         size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
-        if not full or len({run.backward(n).reached for _, micro in full for n in micro}) > 1:
-            continue
+        if not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
+            continue  # several losses; from one window to the next, layers may be unfrozen
         beside = undivided(run, full[:8], size)
         if beside is not None and not meta:
             yield _undivided_term(beside, site, size, len(full), full[0][0])
@@ -153,6 +157,19 @@ def _finding(
         by_trainer = "backward" not in text_of(innermost(site))
         computed = _computed_at(column, site) if by_trainer else ()
         meant = meant or bool(computed) or (by_trainer and _once_per_batch(run, site))
+        accelerator = accelerator_around(innermost(site))
+        if accelerator:
+            return RULE.finding(
+                site,
+                f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} "
+                f"times that of the whole batch, since {accelerator} divides only in its own backward().",
+                why=_WHY,
+                advice=f"Call {accelerator}.backward() with the loss.",
+                fix=partial(by_the_accelerator, accelerator=accelerator),
+                count=len(full),
+                evidence=facts,
+                about=full[0][0].parameters,
+            )
         if not meant and abs(total - size) > 1e-3:
             return None
         return RULE.finding(
@@ -161,13 +178,15 @@ def _finding(
             "that of the whole batch.",
             why=_WHY,
             advice=one_line(run, site) or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
-            fix=lambda at: one_line_fix(run, site, at) if by_trainer else _divided(at, size),
+            fix=lambda at: one_line_fix(run, site, at) if by_trainer else divided(at, size),
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,
             about=full[0][0].parameters,
         )
-    number, where = whole[0]
+    own = [each for each in whole if each[1] and innermost(each[1]) != innermost(site)]
+    twice = len(whole) == 2 and len(own) == 1 and run.backward(full[0][1][0]).trainer == "accelerate"
+    number, where = own[0] if twice else whole[0]
     if abs(number - size) == 1 and len(whole) == 1:
         return None  # the window is one off, not the divisor
     by = " and by ".join(f"{value:g}" for value, _ in whole)
@@ -176,8 +195,10 @@ def _finding(
         f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times that "
         "of the whole batch.",
         why=_WHY,
-        advice=f"Divide by the number of micro-batches in the window, {size}, and once.",
-        fix=lambda at: _divided_by(at, size) if len(whole) == 1 else (),
+        advice="Don't divide here: Accelerate's backward() does."
+        if twice
+        else f"Divide by the number of micro-batches in the window, {size}, and once.",
+        fix=undivided_here if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
         count=len(full),
         evidence=facts,
         about=full[0][0].parameters,
@@ -246,50 +267,6 @@ def _in_a_loop_of_its_own(site: Site, step: Site) -> bool:
         if loops:
             return True
     return False
-
-
-# The fix: another divisor
-
-
-def _divided(at: Statement, size: int) -> Fix:
-    """Divide the loss where it is computed or back-propagated."""
-    by = _name_of(at, size) or str(size)
-    value = at.value
-    if method(at.node) == "backward" and isinstance(value, ast.Call):
-        loss = getattr(value.func, "value", None)
-        if not isinstance(loss, CLOSED):
-            return ()
-        return (Replace(at.line, ast.unparse(loss), f"({ast.unparse(loss)} / {by})"),)
-    if not isinstance(at.node, ast.Assign) or not isinstance(value, (*CLOSED, ast.BinOp)):
-        return ()
-    if len(at.node.targets) > 1 or not isinstance(at.node.targets[0], ast.Name):
-        return ()
-    product = isinstance(value, CLOSED) or isinstance(value.op, (ast.Div, ast.Mult))
-    old = ast.unparse(value)
-    return (Replace(at.line, old, f"{old} / {by}" if product else f"({old}) / {by}"),)
-
-
-def _divided_by(at: Statement, size: int) -> Fix:
-    """Divide by another number, if the statement divides exactly once."""
-    divisions = at.divisions()
-    if len(divisions) != 1:
-        return ()
-    old = ast.unparse(divisions[0])
-    return (Replace(at.line, old, f"{operand(divisions[0].left)} / {_name_of(at, size) or size}"),)
-
-
-def _name_of(at: Statement, size: int) -> str:
-    """Return the source of the number that a step's condition counts to, or "" unless it surely equals ``size``."""
-    names = {
-        ast.unparse(part.right)
-        for node in own_nodes(at.function)
-        if isinstance(node, ast.If) and at.steps(within=node)
-        for part in ast.walk(node.test)
-        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) and isinstance(part.right, CLOSED)
-    }
-    values = [value for name in names for value in at.assigned_to(name)]
-    known = len(names) == len(values) == 1 and getattr(values[0], "value", None) == size
-    return names.pop() if known else ""
 
 
 RULE = Rule("GG102", "accumulation-scaling", "error", __doc__ or "", _judge)

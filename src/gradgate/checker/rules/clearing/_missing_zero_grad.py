@@ -5,7 +5,8 @@ Follows every gradient contribution, parameter by parameter. Reports steps whose
 old ones that the same optimizer has already used: nothing was cleared, or the wrong parameters were, or only
 some of them. Also reports a model that makes the gradients for another one's parameters and is never cleared,
 a loop without an optimizer, whose updates by hand (``p -= lr * p.grad``) are never followed by a clearing, and
-gradients of several losses that are copied one by one, to be combined, and not cleared in between (PCGrad).
+gradients of several losses that are copied one by one, to be combined, and not cleared in between (PCGrad), and the
+gradient that perturbs the weights in sharpness-aware minimization, if the second backward call adds to it.
 
 ## Why is this bad?
 Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may fall for a while.
@@ -24,7 +25,8 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
 intended. So are copies of a gradient if the source subtracts one from another, or picks some of them. A closure
-that makes its backward calls in a loop is reported from its optimizer's third step on.
+that makes its backward calls in a loop is reported from its optimizer's third step on. Adversarial training that
+perturbs an embedding adds up both gradients on purpose.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -40,13 +42,14 @@ from collections.abc import Iterable, Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import last_name
+from gradgate.checker.analysis._scopes import called, last_name
 from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.clearing._collected_gradients import collected_gradients
+from gradgate.checker.rules.clearing._perturbed_weights import perturbed_weights
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
 _LEAST = 3  # steps with gradients that were given
@@ -57,6 +60,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
     yield from collected_gradients(run, RULE)
+    yield from perturbed_weights(run, RULE)
     yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     with_closures = {window.optimizer for window in run.windows if run.repeats_closure(window)}
@@ -77,7 +81,10 @@ def _judge(run: Run) -> Iterator[Finding]:
             + (f"; {cleared}." if cleared else "."),
             why=_WHY,
             advice=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
-            fix=functools.partial(_cleared, name=run.optimizer(optimizer)),
+            fix=functools.partial(
+                _cleared_before if _left_by_another_line(run, windows[-1]) else _cleared,
+                name=run.optimizer(optimizer),
+            ),
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
@@ -226,11 +233,37 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids, step: Site) -> tup
     micro = [number for number in windows[-1].micro if run.backward(number).reached & repeated]
     for number in range(micro[0] - 1, max(windows[-2].step, 0), -1) if micro else ():
         event = run.events[number]
-        if isinstance(event, Backward) and event.reached & repeated:
-            break
+        if isinstance(event, (Backward, Stepped)):
+            break  # what is cleared before it belongs to another loss
         if isinstance(event, Cleared) and event.site and not (event.by_hand or event.parameters & repeated):
             return innermost(event.site), "other parameters are cleared here"
     return innermost(step), ""
+
+
+def _left_by_another_line(run: Run, window: StepWindow) -> bool:
+    """Return whether the gradients that a step uses again were used before by a step of another line."""
+    steps = [max(step for step in each.consumed if step < window.step) for each in window.stale]
+    return bool(steps) and run.events[max(steps)].site != run.events[window.step].site
+
+
+def _cleared_before(at: Statement, *, name: str) -> Fix:
+    """Clear before the only backward call between a step and the one before it, by the name that the step has."""
+    name = re.escape(name.removeprefix("self."))
+    steps = [step for step in at.beside("step") if step.lineno <= at.line]
+    found = re.search(rf"[\w.]*\b{name}\b", ast.unparse(steps[-1])) if steps else None
+    since = steps[-2].lineno if len(steps) > 1 else 0
+    calls = [
+        node
+        for node in at.block
+        if since < node.lineno < at.line and any(called(call) == "backward" for call in _calls(node))
+    ]
+    if found is None or steps[-1].lineno != at.line or len(calls) != 1 or method(calls[0]) != "backward":
+        return ()
+    return (Insert(f"{found[0]}.zero_grad()", before=calls[0].lineno),)
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
 
 
 def _cleared(at: Statement, *, name: str) -> Fix:

@@ -5,7 +5,9 @@ Looks for a bootstrapped target (data plus a multiple of the network's value of 
 with the same network's value, for an advantage that a log-probability is multiplied by while a squared error trains
 the value inside it, for the target of ``kl_div`` if its network is trained by nothing else: a teacher, and for the
 target of an error such as ``mse_loss`` if its network is in evaluation mode besides, and in the optimizer of the
-network that is compared with it. They are reported if gradient flows into them.
+network that is compared with it, and for the target of a binary cross entropy that is computed from the network's
+own output, such as the IoU of predicted boxes as the target of their objectness. They are reported if gradient
+flows into them.
 
 ## Why is this bad?
 The loss then also moves the target towards the prediction, or the critic towards whatever makes the policy's loss
@@ -22,8 +24,10 @@ small. Training gets slower or diverges, and no error is raised.
 
 ## Known limits
 A target is recognized if it is a sum of data and a product, with one number for each sample; an advantage, if the
-same backward call trains its value by a squared or Huber error. Losses whose gradients are differentiated again are
-not judged.
+same backward call trains its value by a squared or Huber error. The target of a binary cross entropy is not
+reported if it is computed from the values that it is compared with (an entropy), if two views are each compared with the
+other, or if all its parameters are among those of the input, unless it was written into a tensor of data. An error
+whose difference is written out is not judged, nor are losses whose gradients are differentiated again.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
@@ -98,10 +102,15 @@ _TEXTS = {
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
     ),
     "trained target": (
-        "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher learns from "
-        "the student.",
+        "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher learns "
+        "from the student.",
         "Both can lower the loss by agreeing on anything.",
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+    ),
+    "labels": (
+        "The target of the binary cross entropy is computed with gradient from {}: the loss also moves the target.",
+        "The network can lower the loss by moving its targets towards its predictions.",
+        "Detach the network's values where the target is computed from them.",
     ),
     "advantage": (
         "The log-probability is multiplied by an advantage with gradient: the policy's loss also trains {}.",

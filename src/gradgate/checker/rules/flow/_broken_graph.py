@@ -24,9 +24,9 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
 
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of the
-loss constant, also inside a mean and through further sums, or leaves it only parameters that no step uses. So a ``sample()`` whose own ``log_prob`` is in the
-loss is found in the actor's loss of SAC, whose critics have another optimizer, and not where one optimizer steps
-both: that may be the score function. The parts of a summand are read from the source: an entry of a dict that a
+loss constant, also inside a mean and through further sums, or leaves it only parameters that no step uses. So a
+``sample()`` whose own ``log_prob`` is in the loss is found in the actor's loss of SAC, whose critics have another
+optimizer, and not where one optimizer steps both: that may be the score function. The parts of a summand are read from the source: an entry of a dict that a
 function returns is missed, and so is a summand that names a trained module outside the detached expression. A
 comparison (a hard threshold) that cuts the graph is not found. If the source can't be read, only ``detach``,
 ``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and weights of a loss may be
@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from gradgate.checker.analysis._constant_summands import constant_summands
@@ -52,6 +52,7 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._cut_terms import (
     TENSORS,
     WHY,
@@ -65,9 +66,9 @@ from gradgate.checker.rules.flow._derivatives import (
     derivatives_without_graph,
     inner_steps_without_graph,
 )
-from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
+
 _INSIDE = (derivatives_without_graph, derivatives_beside_outputs, dead_terms)
 
 
@@ -75,8 +76,12 @@ def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)
     for swap in replaced(run):
         missing -= swap.old
+    summands = list(_constants(run))
+    behind = _behind(run, summands)
     without = cut_off(run, missing)
     for frame, (ids, how) in without.items():
+        if ids <= behind and (frame.file, frame.line) not in {(each.file, each.line) for each in summands}:
+            continue  # they miss the summand that was made a constant: other cuts may be meant
         optimizer = min(owner for number in ids for owner in run.owners[number])
         if copy := copied_at(frame):
             how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
@@ -93,7 +98,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
-    constants = [*inner_steps_without_graph(run, RULE, _files(run)), *_constants(run)]
+    constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
     yield from constants
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
     for each in (each for judge in _INSIDE for each in judge(run, RULE, _files(run))):
@@ -102,6 +107,13 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from idle_terms(run, RULE, _files(run))
     losses = [slice_at(site, _files(run)) for site in _losses(run, missing)]
     yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
+
+
+def _behind(run: Run, summands: Collection[Finding]) -> Ids:
+    """Return the parameters that the summands were computed from which are constants of the loss."""
+    lines = {(each.file, each.line) for each in summands}
+    cuts = [event for event in run.of(Cut) if event.site and event.site[0][:2] in lines]
+    return frozenset[int]().union(*(event.parameters for event in cuts))
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:

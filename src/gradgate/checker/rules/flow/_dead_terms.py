@@ -32,8 +32,8 @@ def dead_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
         reported.add(cut)
         yield rule.finding(
             cut,
-            f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: its graph is cut here, "
-            "though the loss has the graph that it comes from.",
+            f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: its graph is cut "
+            "here, though the loss has the graph that it comes from.",
             why=WHY,
             advice="Compute the value with its graph: without no_grad, detach or .data.",
             fix=partial(without_cut, ops=("detach", "data")),

@@ -89,8 +89,14 @@ def derivatives_beside_outputs(run: Run, rule: Rule, files: tuple[str, ...]) -> 
 def _residuals(frame: Frame) -> Iterator[ast.expr]:
     """Yield the sums, and the calls of losses, of a derivative that a line takes and of the function's value."""
     scope, statement = scope_at(frame), statement_at(frame)
-    calls = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.Call) and node.args + node.keywords]
-    taken = [call for call in calls if called(call) == "grad"] or [call for call in calls if len(call.args) > 1]
+    calls = [
+        node
+        for node in ast.walk(statement or ast.Pass())
+        if isinstance(node, ast.Call) and node.args + node.keywords
+    ]
+    taken = [call for call in calls if called(call) == "grad"] or [
+        call for call in calls if len(call.args) > 1
+    ]
     outputs = argument(taken[0], 0, "outputs") if taken else None
     given = argument(taken[0], 1, "inputs") if taken else None
     if scope is None or outputs is None or given is None:
@@ -111,13 +117,19 @@ def _residuals(frame: Frame) -> Iterator[ast.expr]:
         for side, other in (sides, sides[::-1]):
             read = names_in([side], ast.Load)
             of_derivative = read & without or any(each is taken[0] for each in ast.walk(side))
-            if of_derivative and not read & beside - names_in(taken, ast.Load) and names_in([other], ast.Load) & beside:
+            if (
+                of_derivative
+                and not read & beside - names_in(taken, ast.Load)
+                and names_in([other], ast.Load) & beside
+            ):
                 yield node  # type: ignore[misc]
 
 
 def _is_detached(node: ast.AST, scope: Scope) -> bool:
     """Return whether the function detaches an expression, or a variable that holds it."""
-    holders = {name for name, several in definitions(scope).items() for each in several if _holds(each.value, node)}
+    holders = {
+        name for name, several in definitions(scope).items() for each in several if _holds(each.value, node)
+    }
     for call in own_nodes(scope.node):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "detach":
             value = call.func.value

@@ -1,12 +1,12 @@
 """A loss that expects logits is given probabilities.
 
 ## What it does
-Looks for a softmax whose result goes into ``cross_entropy``, ``log_softmax`` or ``Categorical(logits=...)``, and for a
-sigmoid whose result goes into ``binary_cross_entropy_with_logits``. These apply the softmax or sigmoid themselves.
+Looks for a softmax whose result goes into ``cross_entropy``, ``log_softmax`` or ``Categorical(logits=...)``, and for
+a sigmoid whose result goes into ``binary_cross_entropy_with_logits``. These apply the softmax or sigmoid themselves.
 
 ## Why is this bad?
-The second softmax sees values between 0 and 1 only, so the loss can't get close to 0 (with 10 classes it stays above
-1.46), and the gradient vanishes where the first softmax is sure, also where it is wrong. Training is slow, and the
+The second softmax sees values between 0 and 1 only, so the loss can't get close to 0: with 10 classes it stays
+above 1.46. The gradient vanishes where the first softmax is sure, also where it is wrong. Training is slow, and the
 accuracy may still look right.
 
 ## Example
@@ -20,9 +20,9 @@ accuracy may still look right.
     loss = F.cross_entropy(model(x), y)
 
 ## Known limits
-Probabilities that are scaled, shifted or clamped in between are not reported, since that may be meant, nor is a
-``log_softmax`` before ``cross_entropy``, which changes nothing. The edit is made only where the loss itself contains
-the softmax: elsewhere other code may use the probabilities.
+Probabilities that are scaled, shifted or clamped in between are not reported, since that may be meant. Nor is a
+``log_softmax`` before ``cross_entropy``, which changes nothing. The edit is made only where the call of the loss
+contains the softmax: elsewhere other code may use the probabilities.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html: "The input is expected to contain the
@@ -63,7 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             _layer_line(site, files) or innermost(site),
             "The softmax or sigmoid that is computed here goes into a loss that computes another one: the loss "
             "expects logits.",
-            why="The gradient vanishes where the first one is sure, also where it is wrong, and the loss can't reach 0.",
+            why="The gradient vanishes where the first is sure, also where it is wrong, and the loss can't reach 0.",
             advice="Give the loss the values before the softmax or sigmoid, and apply it only where probabilities "
             "are used.",
             fix=_given_logits,
@@ -94,9 +94,15 @@ def _given_logits(at: Statement) -> Fix:
     if len(losses) != 1:
         return ()
     inner = losses[0].args[0]
-    while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and called(inner) in _RESHAPES:
+    while (
+        isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and called(inner) in _RESHAPES
+    ):
         inner = inner.func.value
-    if not isinstance(inner, ast.Call) or called(inner) not in _FUNCTIONS or not isinstance(inner.func, ast.Attribute):
+    if (
+        not isinstance(inner, ast.Call)
+        or called(inner) not in _FUNCTIONS
+        or not isinstance(inner.func, ast.Attribute)
+    ):
         return ()
     of_torch = ast.unparse(inner.func.value) in ("torch", "F", "nn.functional", "torch.nn.functional")
     if of_torch and not inner.args:
@@ -107,4 +113,4 @@ def _given_logits(at: Statement) -> Fix:
     return (Replace(at.line, ast.unparse(inner), operand(value)),)
 
 
-RULE = Rule("GG409", "double-softmax", "error", __doc__ or "", _judge)
+RULE = Rule("GG410", "double-softmax", "error", __doc__ or "", _judge)

@@ -39,9 +39,20 @@ def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
         if isinstance(node, ast.Assign)
         and [ast.unparse(target) for target in node.targets] in [[n] for n in names]
     ]
-    if len(made) != 1 or not isinstance(made[0].value, ast.Call):
+    if len(made) != 1 or not isinstance(made[0].value, ast.Call) or _grows(at.module, names[0]):
         return ()
     return (Insert(f"{names[0]}.requires_grad_(False)", after=made[0].lineno),)
+
+
+def _grows(module: ast.AST, name: str) -> bool:
+    """Return whether a module is given more layers after the line that makes it."""
+    calls = [node.func for node in ast.walk(module) if isinstance(node, ast.Call)]
+    return any(
+        isinstance(function, ast.Attribute)
+        and function.attr in ("add_module", "register_module", "append", "extend", "insert")
+        and ast.unparse(function.value) == name
+        for function in calls
+    )
 
 
 def runs_trained(run: Run, where: Site | Frame) -> bool:

@@ -38,55 +38,28 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from gradgate.checker.analysis._parameter_usage import calling_line, left_out
+from gradgate.checker.analysis._left_out import left_out
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import nodes_of
 from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, PutUnder, Replace
+from gradgate.checker.analysis._usage_lines import calling_line
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._freezing import frozen, runs_trained, whole_module
-from gradgate.events import Backward, Frame, Ids, ModeSet, Site, Stepped
+from gradgate.checker.rules.flow._freezing import whole_module
+from gradgate.checker.rules.flow._in_no_optimizer import WHY, bytes_of, of_module, size, uses
+from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
 _LEAST_SHARE = 0.05  # of a step's FLOPs: less is not worth a note
-_WHY = "They cost memory, and time in each backward pass, but update no parameter."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     for left in left_out(run):
         if not left.forgotten:
-            yield _of_module(run, left.ids, left.backward, fixed=left.fixed)
+            yield of_module(run, left, RULE)
     yield from _of_others(run)
     yield from _of_idle_groups(run)
-
-
-def _of_module(run: Run, ids: Ids, backward: Site, *, fixed: bool) -> Finding:
-    added = [each for several in run.by_backward.values() for each in several if each.atom & ids]
-    grows = len(added) > 2 and all(each.cleared is None for each in added)
-    times = sum(bool(event.reached & ids) for event in run.of(Backward))
-    passes = any(event.beyond & ids for event in run.of(Backward))
-    where = calling_line(_uses(run, ids, backward), backward) or backward
-    network = whole_module(run, ids) or "the network"
-    off = f"freeze it where it is made: {network}.requires_grad_(False)."
-    freeze = f"{off} Not torch.no_grad(): what is trained gets its gradient through it."
-    if not passes:
-        freeze = f"run it under torch.no_grad(), or {off}"
-    if not fixed:
-        freeze = f"if it is to be trained, pass its parameters to an optimizer; if not, {freeze}"
-    names = {part for number in ids for part in run.name(number).split(".")}
-    fix = partial(frozen, run=run, ids=ids) if passes else partial(_under_no_grad, names=names)
-    return RULE.finding(
-        where,
-        f"{times} backward calls compute gradients of {_size(run, ids)} (estimated) for {run.names(ids)}, which no "
-        f"optimizer steps{'; nothing clears them, so that they add up' if grows else ''}.",
-        why=_WHY,
-        advice=freeze[:1].upper() + freeze[1:],
-        fix=fix if fixed and (passes or not runs_trained(run, where)) else (),
-        severity="warning" if grows and not _evaluating(run, ids) else None,
-        count=times,
-        evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "cleared": not grows},
-    )
 
 
 def _of_others(run: Run) -> Iterator[Finding]:
@@ -125,15 +98,15 @@ def _of_others(run: Run) -> Iterator[Finding]:
         advice, fix = _apart(run, ids, frozenset(used[site]), site)
         calls = sum(times[line] for line in lines)
         yield RULE.finding(
-            calling_line(_uses(run, ids, site), site) or site,
-            f"{calls} backward calls also compute gradients of {_size(run, ids)} (estimated) for "
+            calling_line(uses(run, ids, site), site) or site,
+            f"{calls} backward calls also compute gradients of {size(run, ids)} (estimated) for "
             f"{run.names(ids)}, which no step uses{', and nothing clears' if grows else ''}{_of_step(share)}.",
-            why=_WHY,
+            why=WHY,
             advice=advice,
             fix=fix,
             severity="warning" if grows else None,
             count=calls,
-            evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "share": share},
+            evidence={"parameters": len(ids), "bytes": bytes_of(run, ids), "share": share},
             about=ids,
         )
 
@@ -194,12 +167,12 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 _zero_rate(made, {part for number in ids for part in run.name(number).split(".")}) or made,
                 f"{run.names(ids)} {'are' if len(ids) > 1 else 'is'} in a group of {run.optimizer(optimizer)} with "
-                f"learning rate 0: each of {len(steps)} steps computes gradients of {_size(run, ids)} "
+                f"learning rate 0: each of {len(steps)} steps computes gradients of {size(run, ids)} "
                 "(estimated) that update nothing.",
-                why=_WHY,
+                why=WHY,
                 advice="Turn their gradients off: requires_grad_(False), and leave them out of the optimizer.",
                 count=len(steps),
-                evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
+                evidence={"parameters": len(ids), "bytes": bytes_of(run, ids)},
             )
 
 
@@ -222,54 +195,6 @@ def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
     return None
 
 
-def _uses(run: Run, ids: Ids, backward: Site) -> list[Site]:
-    """Return where the forward pass of a line's loss used parameters."""
-    for event in run.of(Backward):
-        if event.site == backward and event.reached & ids:
-            found = [site for number, site in (*event.through, *event.uses) if number in ids and site]
-            if found:
-                return found
-    return []
-
-
-def _bytes(run: Run, ids: Ids) -> int:
-    return sum(run.parameters[number].nbytes for number in ids if number in run.parameters)
-
-
-def _size(run: Run, ids: Ids) -> str:
-    size = float(_bytes(run, ids))
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB"
-
-
-def _evaluating(run: Run, ids: Ids) -> bool:
-    """Return whether a network is in evaluation mode for the whole run, so is used unchanged."""
-    modes = [event.training for event in run.of(ModeSet) if event.parameters & ids]
-    return bool(modes) and not any(modes)
-
-
-def _under_no_grad(at: Statement, names: set[str]) -> Fix:
-    """Put the call of a network under ``no_grad``, if the statement assigns its output and does nothing else."""
-    node = at.node
-    if not isinstance(node, ast.Assign) or len(node.targets) > 1 or not isinstance(node.targets[0], ast.Name):
-        return ()
-    value: ast.expr = node.value
-    while isinstance(value, (ast.Attribute, ast.Subscript)) or (
-        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and _has_call(value.func)
-    ):
-        value = value.func if isinstance(value, ast.Call) else value.value
-    if (
-        not isinstance(value, ast.Call)
-        or any(map(_has_call, value.args))
-        or last_name(value.func) not in names
-    ):
-        return ()
-    return (PutUnder(at.line, "with torch.no_grad():"),)
-
-
 def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
     """Detach an assigned value where a trained network takes it, if only one call does so before the backward."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
@@ -288,10 +213,6 @@ def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
     line, call = given[0]
     function = ast.unparse(call.func)
     return (Replace(line, f"{function}({target.id})", f"{function}({target.id}.detach())"),)
-
-
-def _has_call(node: ast.AST) -> bool:
-    return any(isinstance(inner, ast.Call) for inner in ast.walk(node))
 
 
 RULE = Rule("GG405", "wasted-gradient", "info", __doc__ or "", _judge)

@@ -73,13 +73,18 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
             elif each.backward >= 0:
                 before.setdefault(each.atom, window.step)
         for cause, count in causes.items():
-            if 2 * count >= used:
+            event = run.events[cause]
+            # What is trained of a copy may be its new head.
+            most = not event.copied or 2 * count >= len(event.parameters)  # type: ignore[attr-defined]
+            if 2 * count >= used and most:
                 affected[cause].append(window.step)
     reported: dict[Frame, tuple[Site, list[int]]] = {}
     for cause, steps in affected.items():
         event = run.events[cause]
         atoms = run.atoms(event.parameters)  # type: ignore[attr-defined]
         earlier = any(before.get(atom, cause) < cause for atom in atoms)
+        if event.copied:  # type: ignore[attr-defined]
+            cause = _original(run, cause)
         if _evaluates(run, cause, steps[0], strict=not earlier):
             reported.setdefault(innermost(event.site), (event.site, []))[1].extend(steps)
     for site, steps in reported.values():
@@ -95,6 +100,13 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
             count=len(steps),
             evidence={"steps_in_eval": len(steps), "steps": len(run.windows)},
         )
+
+
+def _original(run: Run, copied: int) -> int:
+    """Return the ``eval()`` of the module from which a copy was made in evaluation mode."""
+    site = run.events[copied].site
+    earlier = (number for number, event in run.numbered(ModeSet) if number < copied and event.site == site)
+    return max((number for number in earlier if not run.events[number].copied), default=copied)  # type: ignore[attr-defined]
 
 
 def _modes(run: Run) -> dict[int, dict[Ids, int]]:

@@ -34,7 +34,7 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
 
@@ -166,7 +166,7 @@ def _rows(run: Run) -> Iterator[Finding]:
 
 
 def _statistics(run: Run) -> Iterator[Finding]:
-    used = run.reached.union(*(event.moved for event in run.of(Stepped)))
+    used = run.reached.union(*(event.moved for event in run.of(Stepped))) | _averages(run)
     found: dict[Frame, list[Ids]] = defaultdict(list)
     drifts: dict[Ids, tuple[float, float]] = {}
     modes: list[ModeSet] = []
@@ -236,6 +236,14 @@ def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:
     return not ids & used and all(
         not run.parameters[number].trainable and run.parameters[number].still for number in ids
     )
+
+
+def _averages(run: Run) -> Ids:
+    """Return the parameters that the loop writes again and again. Such an average may stay as it is for now."""
+    writes = Counter(
+        number for event in run.of(Written) if event.target == "value" for number in event.parameters
+    )
+    return frozenset(number for number, times in writes.items() if times > _STEPS)
 
 
 def _where_unread(event: StatisticsMoved) -> Frame | None:

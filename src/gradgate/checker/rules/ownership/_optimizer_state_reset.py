@@ -37,7 +37,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import root_of
+from gradgate.checker.analysis._scopes import argument, own_nodes, root_of
 from gradgate.checker.analysis._source import loops_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move
@@ -71,6 +71,10 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue
         steps = [run.stepping[optimizer] for _, optimizer in several]
         first = run.events[several[0][0]].site
+        shared = _model_of_clients(again) if len(resets) < len(several) - 1 else None
+        if shared is not None:
+            yield _of_clients(run, *shared, ids, steps)
+            continue
         once = _runs_once({run.events[number].site for number, _ in several})
         function = "" if once or innermost(again).function == "<module>" else innermost(again).function
         yield RULE.finding(
@@ -87,6 +91,57 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=len(resets),
             evidence={"made": len(several), "steps": steps[:32]},
         )
+
+
+def _of_clients(run: Run, call: Frame, model: str, ids: Ids, steps: list[int]) -> Finding:
+    return RULE.finding(
+        call,
+        f"{len(steps)} calls train the same {model} one after the other ({run.names(ids)}), each with a new "
+        "optimizer, and return its state, from which the next values are computed.",
+        why="Each call continues where the one before stopped, and overwrites the tensors that it returned.",
+        advice=f"Give each call a copy to train: copy.deepcopy({model}).",
+        count=len(steps),
+        evidence={"made": len(steps), "steps": steps[:32]},
+    )
+
+
+def _model_of_clients(made: Site) -> tuple[Frame, str] | None:
+    """Return the call, and the model that it passes, of a function that trains this model and returns its state.
+
+    So clients do in federated learning, and inner loops do in Reptile, each on a copy.
+    """
+    statement = Statement.at(made[0])
+    function = statement.function if statement is not None else None
+    if statement is None or len(made) < 2 or not isinstance(function, ast.FunctionDef):
+        return None
+    trained = {
+        ast.unparse(call.func.value)
+        for call in statement.calls("parameters")
+        if isinstance(call.func, ast.Attribute)
+    }
+    returned = [
+        node.value for node in own_nodes(function) if isinstance(node, ast.Return) and node.value is not None
+    ]
+    states = {
+        ast.unparse(node.func.value)
+        for value in returned
+        for node in ast.walk(value)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "state_dict"
+    }
+    names = [each.arg for each in function.args.args]
+    given = trained & states & set(names)
+    caller = Statement.at(made[1])
+    if len(given) != 1 or caller is None:
+        return None
+    (name,) = given
+    for call in caller.calls(function.name):
+        place = names.index(name) - (names[0] == "self")
+        value = argument(call, place, name)
+        if isinstance(value, (ast.Name, ast.Attribute)):
+            return made[1], ast.unparse(value)
+    return None
 
 
 def keeps_state(event: OptimizerMade) -> bool:

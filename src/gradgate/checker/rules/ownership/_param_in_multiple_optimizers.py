@@ -33,33 +33,68 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._origins import list_line
+from gradgate.checker.analysis._parameter_usage import unowned
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Ids, OptimizerMade
+from gradgate.checker.rules.flow._freezing import whole_module
+from gradgate.events import Ids, OptimizerMade, Parameter
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     for event in run.of(OptimizerMade):
         if event.twice and run.stepping[event.optimizer]:
-            single = len(event.twice) == 1
-            yield RULE.finding(
-                list_line(event.site) or event.site,
-                f"{run.names(event.twice)} {'is' if single else 'are'} twice in the list of "
-                f"{run.optimizer(event.optimizer)}, which steps {'it' if single else 'them'} twice each time.",
-                why="It moves by twice its rate, and its averages are updated twice.",
-                advice="List each parameter once: dict.fromkeys(parameters) drops what is named twice.",
-                fix=_listed_once,
-                count=run.stepping[event.optimizer],
-                evidence={"parameters": len(event.twice)},
-            )
+            yield _listed_twice(run, event)
     for (first, second), (ids, steps) in _shared(run).items():
         yield _of_two(run, first, second, ids, steps)
+
+
+def _listed_twice(run: Run, event: OptimizerMade) -> Finding:
+    """Report parameters that an optimizer lists twice, perhaps instead of those of another module."""
+    them, alike = "it" if len(event.twice) == 1 else "them", _left_out_for(run, event)
+    twice, other = whole_module(run, event.twice), whole_module(run, alike)
+    message = (
+        f"{run.names(event.twice)} {'is' if them == 'it' else 'are'} twice in the list of "
+        f"{run.optimizer(event.optimizer)}, which steps {them} twice each time"
+    )
+    advice = "List each parameter once: dict.fromkeys(parameters) drops what is named twice."
+    if other:
+        message += f", and {other}, of the same shapes, is in no optimizer"
+        advice = f"Pass {other}.parameters() instead of the second {twice}.parameters()."
+    return RULE.finding(
+        list_line(event.site) or event.site,
+        f"{message}.",
+        why="It moves by twice its rate, and its averages are updated twice.",
+        advice=advice,
+        fix=partial(_second_is, twice=twice, other=other) if other else _listed_once,
+        count=run.stepping[event.optimizer],
+        evidence={"parameters": len(event.twice)},
+        about=event.twice | alike,
+    )
+
+
+def _left_out_for(run: Run, event: OptimizerMade) -> Ids:
+    """Return the parameters in no optimizer, of one module, that have the shapes of those listed twice."""
+    wanted = sorted(run.parameters[number].shape for number in event.twice)
+    modules: dict[str, list[Parameter]] = defaultdict(list)
+    twice, free = whole_module(run, event.twice), unowned(run)
+    beside = twice.rpartition(".")[0]
+    for number in free:
+        path = run.name(number).split(".")
+        depth = len(twice.split("."))
+        if twice and ".".join(path[: depth - 1]) == beside and len(path) > depth:
+            modules[".".join(path[:depth])].append(run.parameters[number])
+    for several in modules.values():
+        if sorted(each.shape for each in several) == wanted and all(each.still for each in several):
+            return frozenset(each.id for each in several)
+    return frozenset()
 
 
 def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
@@ -109,6 +144,35 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
 
 def _held(run: Run, number: int) -> Ids:
     return frozenset().union(*(group.parameters for event in run.made[number] for group in event.groups))
+
+
+def _second_is(at: Statement, twice: str, other: str) -> Fix:
+    """Replace the second of two equal arguments by the module that is missing."""
+    names = [
+        node
+        for node in ast.walk(at.node)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "parameters"
+        and last_name(node.value) == _last(twice)
+    ]
+    given = [node for node in names if not isinstance(node.value, ast.Call)]
+    lists = [
+        node
+        for node in ast.walk(at.node)
+        if isinstance(node, (ast.Call, ast.List, ast.BinOp))
+        and sum(map(list(ast.walk(node)).count, given)) > 1
+    ]
+    if len(given) != 2 or len({ast.unparse(node) for node in given}) != 1 or not lists:
+        return ()
+    text, old = ast.unparse(lists[-1]), ast.unparse(given[0])
+    start = text.rindex(old)
+    new = ast.unparse(given[0].value)
+    new = f"{new[: len(new) - len(_last(twice))]}{_last(other)}.parameters"
+    return (Replace(at.line, text, text[:start] + new + text[start + len(old) :]),)
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def _listed_once(at: Statement) -> Fix:

@@ -36,8 +36,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
+from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line
-from gradgate.checker.analysis._parameter_usage import Left, left_out, temporary, unowned
+from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import definitions, imported, last_name, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
@@ -47,7 +48,7 @@ from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.ownership._frozen_head import frozen_heads
-from gradgate.events import Backward, Frame, Ids, Parameter, Site, Stepped
+from gradgate.events import Backward, Frame, Ids, Parameter, Site
 
 _LEAST = 3  # backward calls
 _HIDDEN, _UNLISTED = "hidden from parameters() in a plain list", "in no optimizer's list"
@@ -61,7 +62,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for left in left_out(run):
         if not left.forgotten:
             continue
-        optimizer = _optimizer(run, left)
+        optimizer = optimizer_beside(run, left)
         key = _line(run, left, optimizer), run.optimizer(optimizer), _reason(run, left, optimizer)
         together[key] = together.get(key, frozenset()) | left.ids
     for (where, name, reason), ids in together.items():
@@ -74,7 +75,11 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix = _made_parameter
             advice = "Make it a parameter: nn.Parameter(...)."
         elif reason.startswith("unfrozen"):
-            advice = f"Add them where they are unfrozen: {name}.add_param_group({{'params': ...}})."
+            advice = (
+                f"Pass {name} these parameters too when it is made: while they are frozen and have no gradient, "
+                "it skips them. Or add them once where they are unfrozen: "
+                f"{name}.add_param_group({{'params': ...}})."
+            )
         elif reason == _UNLISTED:
             fix = partial(_added, names=[run.name(number) for number in ids])
             advice = f"Pass {name} all parameters that are to be trained."
@@ -97,6 +102,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=fix,
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
+            about=ids,
         )
 
 
@@ -142,13 +148,6 @@ def _builds_layer(frame: Frame) -> bool:
     )
     names = [last_name(call.func) for call in calls]
     return any(name[:1].isupper() for name in names) and "Parameter" not in names
-
-
-def _optimizer(run: Run, left: Left) -> int:
-    """Return the optimizer that uses the rest of the same losses."""
-    reached = frozenset().union(*(event.reached for event in run.of(Backward) if event.site == left.backward))
-    using: list[int] = [event.optimizer for event in run.of(Stepped) if event.used & reached]
-    return max(set(using), key=using.count)
 
 
 def _reason(run: Run, left: Left, optimizer: int) -> str:

@@ -31,11 +31,13 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from gradgate.checker.analysis._parameter_usage import made_line, replaced
+from gradgate.checker.analysis._origins import list_line
+from gradgate.checker.analysis._parameter_usage import replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, functions
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
+from gradgate.checker.analysis._usage_lines import made_line
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -55,25 +57,28 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{swap.steps} of its steps left the new one{'s' if len(new) > 1 else ''} as "
             f"{'they were' if len(new) > 1 else 'it was'}.",
             why="The optimizer does not step the parameters that get gradients.",
-            advice=_advice(optimizer, new, old),
+            advice=_advice(
+                optimizer, new, old, listed=list_line(run.made[swap.optimizer][0].site) is not None
+            ),
             fix=partial(_fix, names=[parameter.name for parameter in new], optimizer=optimizer),
             count=swap.steps,
             evidence={"new": len(new), "old": len(old), "steps": swap.steps},
         )
 
 
-def _advice(optimizer: str, new: list[Parameter], old: list[Parameter]) -> str:
+def _advice(optimizer: str, new: list[Parameter], old: list[Parameter], *, listed: bool) -> str:
     """Return how the optimizer gets the new parameters, or keeps the old ones, by what made the new ones."""
+    make = f"Make {optimizer}{', and the list that it is given,' if listed else ''} after this line"
     line = text_of(made_line(new[0], old))
     if not {each.shape for each in new} <= {each.shape for each in old}:
         add = f"{optimizer}.add_param_group({{'params': ...}})"
-        return f"Make {optimizer} after this line, or add the new parameters here: {add}."
+        return f"{make}, or add the new parameters here: {add}."
     if "Parameter(" in line:
-        later = "" if len(new) > len(old) else f", or make {optimizer} after this line"
+        later = "" if len(new) > len(old) else f", or {make[:1].lower()}{make[1:]}"
         return f"Write into the old parameter instead: copy_(), under torch.no_grad(){later}."
     if "copy" in line:
-        return f"Make {optimizer} after this line, or write into the old parameters: load_state_dict()."
-    return f"Make {optimizer} after this line."
+        return f"{make}, or write into the old parameters: load_state_dict()."
+    return f"{make}."
 
 
 def _fix(at: Statement, names: list[str], optimizer: str) -> Fix:
@@ -104,10 +109,38 @@ def _made_later(at: Statement, optimizer: str) -> Fix:
     ]
     if len(makers) != 1 or not optimizer.isidentifier():
         return ()
+    listed = _listed(at, makers[0])
+    if listed:
+        return _made_before(at, listed)
     for node in at.block:
         if makers[0].lineno < node.lineno <= at.line and _uses(at.file, node, optimizer):
             return ()
     return (Move(makers[0].lineno, after=at.line),)
+
+
+def _listed(at: Statement, maker: ast.Assign) -> set[str]:
+    """Return the names in an optimizer's arguments that hold lists of parameters, built before."""
+    names = {node.id for node in ast.walk(maker.value) if isinstance(node, ast.Name)}
+    return {
+        name
+        for name in names
+        for value in at.assigned_to(name)
+        if isinstance(value, (ast.List, ast.ListComp, ast.Dict)) or "parameters(" in ast.unparse(value)
+    }
+
+
+def _made_before(at: Statement, listed: set[str]) -> Fix:
+    """Make the new parameters before the optimizer's list, if nothing else stands in between."""
+    building = [
+        node.lineno
+        for node in at.block
+        if isinstance(node, ast.Assign) and {ast.unparse(target) for target in node.targets} & listed
+    ]
+    if not building or min(building) > at.line or not isinstance(at.node, ast.Assign):
+        return ()
+    between = [node for node in at.block if min(building) <= node.lineno < at.line]
+    of_the_list = all(any(_uses(at.file, node, name) for name in listed) for node in between)
+    return (Move(at.line, before=min(building)),) if of_the_list else ()
 
 
 def _uses(file: str, node: ast.AST, name: str) -> bool:

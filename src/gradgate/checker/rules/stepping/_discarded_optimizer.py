@@ -22,7 +22,11 @@ def of_discarded_optimizers(run: Run, rule: Rule) -> Iterator[Finding]:
             continue
         for other in run.made:
             steps = _steps(run, other, number)
-            if other in scheduled or len(steps) < _STEPS or not _held(run, other) & _held(run, made.optimizer):
+            if (
+                other in scheduled
+                or len(steps) < _STEPS
+                or not _held(run, other) & _held(run, made.optimizer)
+            ):
                 continue
             calls = [
                 each
@@ -35,8 +39,8 @@ def of_discarded_optimizers(run: Run, rule: Rule) -> Iterator[Finding]:
             name, rate = run.optimizer(other), max(next(iter(rates)), default=0.0)
             yield rule.finding(
                 made.site,
-                f"{made.kind} drives an optimizer that never steps: {len(calls)} calls of its step() leave the rate "
-                f"of {name}, which steps the same parameters, at {rate:g} in all of {len(steps)} steps.",
+                f"{made.kind} drives an optimizer that never steps: {len(calls)} calls of its step() leave the "
+                f"rate of {name}, which steps the same parameters, at {rate:g} in all of {len(steps)} steps.",
                 why="The rate doesn't follow the schedule at all.",
                 advice=f"Make the scheduler after {name}, and for it.",
                 severity="error",

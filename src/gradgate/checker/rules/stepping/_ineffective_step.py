@@ -4,7 +4,9 @@
 Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, an
 optimizer that always steps before there is a gradient, an optimizer that was given other parameters than those
 that the losses reach, an optimizer whose ``step`` is never called, updates that 16-bit parameters round away, and
-updates by hand that rebind a name or drop their result, or that replace a leaf by a constant.
+updates by hand that rebind a name or drop their result, or that replace a leaf by a constant. An average of
+weights whose result is dropped the same way is reported, too: the averaged network never changes. So is a ``zip`` over the parameters of a part and of a whole network, which
+leaves the end of the whole network as it was.
 
 ## Why is this bad?
 Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
@@ -44,6 +46,7 @@ from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.stepping._lost_averages import lost_averages, shortened_averages
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
 
@@ -54,6 +57,8 @@ _LEAST = 3  # steps, or backward calls
 def _judge(run: Run) -> Iterator[Finding]:
     by_hand = list(lost_updates(run, RULE))
     yield from by_hand or rebound_leaves(run, RULE)
+    yield from lost_averages(run, RULE)
+    yield from shortened_averages(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
@@ -150,7 +155,7 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
         run.made[optimizer][0].site,
         f"None of {len(steps)} steps of {name} had a gradient: it holds {run.names(held)}"
         f"{are if frozen else ''}, and the losses reach {run.names(meant)}, "
-        "which no optimizer holds.",
+        f"which no {'step moves any more' if meant & run.owned else 'optimizer holds'}.",
         why=_WHY,
         advice=f"Pass {name} the parameters that are to be trained: {run.names(meant)}.",
         count=len(steps),

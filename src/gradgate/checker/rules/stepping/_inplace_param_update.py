@@ -40,7 +40,9 @@ Writes before the first step, and those in the later part of a long run, are not
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -48,13 +50,15 @@ from typing import TypeAlias
 
 from gradgate.checker.analysis._evaluations import evaluates
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import same_statement
+from gradgate.checker.analysis._scopes import called, root_of
+from gradgate.checker.analysis._source import loops_around, same_statement, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.stepping._averaged_with_itself import averaged_with_itself
 from gradgate.checker.rules.stepping._initialized_again import initialized_again
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
+_AVERAGE = re.compile(r"(?i)ema|averag|avg|shadow|polyak|target|slow")
 _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 
 
@@ -71,7 +75,13 @@ def _judge(run: Run) -> Iterator[Finding]:
         ):
             places[innermost(event.site)][number] = event
     for where, writes in places.items():
-        for judge in (partial(averaged_with_itself, rule=RULE), _descent, _rounded, _pulled, _left_by_evaluation):
+        for judge in (
+            partial(averaged_with_itself, rule=RULE),
+            _descent,
+            _rounded,
+            _pulled,
+            _left_by_evaluation,
+        ):
             finding = judge(run, where, writes)
             if finding is not None:
                 yield finding
@@ -178,17 +188,40 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     pulling = {number: event for number, event in writes.items() if event.pulled is not None}
     least = min((event.pulled or 0.0 for event in pulling.values()), default=0.0)
     hit = _steps_followed(run, pulling)[0]
-    if hit < 3 or 2 * hit < _steps_followed(run, writes)[0] or least < 0.1:
+    if hit < 3 or 2 * hit < _steps_followed(run, writes)[0]:
         return None
+    if least < 0.1 and (not pulling or not _towards_average(where)):
+        return None  # a small pull keeps the weights near a pretrained model
     return RULE.finding(
         where,
         f"{run.names(_ids(pulling))} are moved {least:.0%} of the way to values that never change, {hit} times.",
         why="Each optimizer step is partly reverted, and the other network learns nothing.",
         advice="Move the average towards the trained values instead: "
-        f"average.lerp_(trained, {max(1 - least, 0.001):.2g}), under torch.no_grad().",
+        f"average.lerp_(trained, {max(min(least, 1 - least), 0.001):.2g}), under torch.no_grad().",
         count=hit,
         evidence={"share": least, "writes": hit},
     )
+
+
+def _towards_average(where: Frame) -> bool:
+    """Return whether a line moves parameters towards those of a network that is named as an average of them."""
+    for loop in loops_around(where)[:1]:
+        several = loop.iter if isinstance(loop, ast.For) else None
+        pair = loop.target.elts if isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple) else []
+        statement = statement_at(where)
+        if (
+            not isinstance(several, ast.Call)
+            or called(several) != "zip"
+            or not len(pair) == len(several.args) == 2
+        ):
+            return False
+        names = [ast.unparse(each) for each in pair]
+        written = root_of(getattr(statement, "value", None) or ast.Constant(0))
+        if written in names:
+            place = names.index(written)
+            texts = [ast.unparse(each) for each in several.args]
+            return bool(_AVERAGE.search(texts[1 - place])) and not _AVERAGE.search(texts[place])
+    return False
 
 
 def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | None:

@@ -1,0 +1,115 @@
+"""Checks that a loss that takes log-probabilities was given some."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from gradgate.autograd_graph._walk import LEAF
+
+Given: TypeAlias = Literal["probabilities", "scores", "other axis"]
+
+_CLASSES_FIRST = ("NllLossBackward0", "NllLoss2DBackward0")
+_CLASSES_LAST = ("CtcLossBackward0", "CtcLossBackward1", "CudnnCtcLossBackward0", "CudnnCtcLossBackward1")
+_NAMES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T"
+_SAME_VALUES = frozenset(f"{name}Backward{number}" for name in _NAMES.split() for number in "012")
+_PARTS = frozenset(("SliceBackward0", "SelectBackward0", "IndexBackward0"))
+_LINEAR = ("AddmmBackward0", "MmBackward0", "ConvolutionBackward0", "LinearBackward0", "BmmBackward0")
+_MOST_VALUES = 1 << 22  # larger inputs are not read
+_OFF = 0.1  # far above the rounding of 16-bit log-probabilities, whose logsumexp is 0
+_MOST_ROWS = 0.9
+
+
+def not_log_probabilities(node: Any) -> Given | None:
+    """Return what ``nll_loss``, ``ctc_loss`` or ``kl_div`` was given instead of log-probabilities.
+
+    Only the output of softmax, of log_softmax over another dimension, and of a linear layer are recognized.
+    For ``kl_div``, whose node is ``target * log(target) - target * input``, only the first and the last are.
+    """
+    name = node.name()
+    if name == "SubBackward0":
+        return _given_to_divergence(node)
+    if name not in (*_CLASSES_FIRST, *_CLASSES_LAST):
+        return None
+    made_by, whole = _maker(node.next_functions[0][0])
+    kind = made_by.name() if made_by is not None else ""
+    if kind not in ("LogSoftmaxBackward0", "SoftmaxBackward0") and not _is_layer(made_by):
+        return None
+    given: Tensor = node._saved_self if name in _CLASSES_FIRST else node._saved_log_probs
+    dim = -1 if name in _CLASSES_LAST or given.dim() < 2 else 1
+    if given.shape[dim] < 2 or not 0 < given.numel() <= _MOST_VALUES:
+        return None
+    given = given.detach().float()
+    if kind == "SoftmaxBackward0":
+        return "probabilities" if whole and _sums_to_one(given, dim) else None
+    off = given.logsumexp(dim).abs() > _OFF
+    if float(off.float().mean()) < _MOST_ROWS:
+        return None
+    if kind in _LINEAR:
+        return "scores"
+    return "other axis" if whole and not _pairs_samples(node, given) else None
+
+
+def _given_to_divergence(node: Any) -> Given | None:
+    product = node.next_functions[1][0]
+    if node.next_functions[0][0] is not None or product is None or product.name() != "MulBackward0":
+        return None
+    children = [child for child, _ in product.next_functions]
+    if children.count(None) != 1:
+        return None
+    target = product._saved_other if children[1] is None else product._saved_self
+    made_by, whole = _maker(next(child for child in children if child is not None))
+    kind = made_by.name() if made_by is not None and whole else ""
+    if not isinstance(target, Tensor) or not (kind == "SoftmaxBackward0" or (kind and _is_layer(made_by))):
+        return None
+    if target.dim() < 2 or not 0 < target.numel() <= _MOST_VALUES:
+        return None
+    dim = int(made_by._saved_dim) if kind == "SoftmaxBackward0" else -1
+    dim = dim if dim < target.dim() else dim - (1 << 64)  # saved without its sign
+    if not -target.dim() <= dim < target.dim() or not _sums_to_one(target.detach().float(), dim):
+        return None
+    return "probabilities" if kind == "SoftmaxBackward0" else "scores"
+
+
+def _maker(node: Any) -> tuple[Any, bool]:
+    """Return the node that made the values, and whether they are all of its values, in another shape at most."""
+    whole = True
+    while node is not None and node.name() in _SAME_VALUES | _PARTS:
+        whole = whole and node.name() not in _PARTS
+        node = next((child for child, _ in node.next_functions if child is not None), None)
+    if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product
+        below = [child for child, _ in node.next_functions if child is not None]
+        others = [child for child in below if child.name() != LEAF]
+        if len(below) == 2 and len(others) == 1:
+            made_by, _ = _maker(others[0])
+            return (made_by if _is_layer(made_by) else node), whole
+    return node, whole
+
+
+def _is_layer(node: Any) -> bool:
+    """Return whether a node multiplies by a weight that is a leaf."""
+    if node is None or node.name() not in _LINEAR:
+        return False
+    below = [child for child, _ in node.next_functions if child is not None]
+    weights = [
+        each.next_functions[0][0] if each.name() in ("TBackward0", "TransposeBackward0") else each
+        for each in below
+    ]
+    return any(each is not None and each.name() == LEAF for each in weights)
+
+
+def _pairs_samples(node: Any, given: Tensor) -> bool:
+    """Return whether the classes are the samples themselves: a contrastive loss also normalizes over rows."""
+    if node.name() not in _CLASSES_FIRST:
+        return False
+    if given.dim() == 2 and given.shape[0] == given.shape[1]:
+        return True
+    target = getattr(node, "_saved_target", None)
+    return isinstance(target, Tensor) and target.dim() == 1 and bool((target == torch.arange(len(target), device=target.device)).all())
+
+
+def _sums_to_one(values: Tensor, dim: int) -> bool:
+    sums = values.sum(dim)
+    return bool((values >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-2)

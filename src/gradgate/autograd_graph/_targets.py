@@ -1,0 +1,47 @@
+"""Reads the target of a binary cross entropy, if the target has a graph."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradgate.autograd_graph._walk import Graph
+
+_CROSS_ENTROPIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
+_NAMES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T Sigmoid Clamp ClampMin"
+_SAME_VALUES = frozenset(f"{name}Backward{number}" for name in _NAMES.split() for number in "01")
+_FILLED = ("IndexPutBackward0", "CopySlices")  # a tensor of data into which values with a graph were written
+
+
+class TrainedTarget(NamedTuple):
+    """The input and the target of a binary cross entropy whose target has a graph.
+
+    Attributes:
+        filled: whether the target is a tensor of data into which values with a graph were written.
+    """
+
+    value: Any
+    target: Any
+    filled: bool
+
+
+def trained_target(node: Any) -> TrainedTarget | None:
+    """Return the input and target of a binary cross entropy, if both have a graph.
+
+    The entropy of the input is left out: there, the target is computed from the very values that it is compared with.
+    """
+    if node.name() not in _CROSS_ENTROPIES:
+        return None
+    value, target = (node.next_functions[place][0] for place in (0, 1))
+    if value is None or target is None or _origin(value) in Graph(target).following:
+        return None
+    return TrainedTarget(value, target, _origin(target).name() in _FILLED)
+
+
+def _origin(node: Any) -> Any:
+    """Return the node that made the values, before reshapes, sigmoid and clamping."""
+    while node.name() in _SAME_VALUES:
+        below = [child for child, _ in node.next_functions if child is not None]
+        if len(below) != 1:
+            break
+        node = below[0]
+    return node

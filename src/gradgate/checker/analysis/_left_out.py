@@ -1,0 +1,200 @@
+"""Parameters that losses reach and that are in no optimizer."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gradgate.checker.analysis._origins import unfreezing_line
+from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import called, own_calls, scope_at
+from gradgate.checker.analysis._source import statement_at, text_of
+from gradgate.checker.analysis._usage_lines import calling_line
+from gradgate.events import (
+    Backward,
+    Frame,
+    Ids,
+    ModeSet,
+    OptimizerMade,
+    Parameter,
+    Site,
+    Stepped,
+    Written,
+)
+
+_STEPS = 3  # backward calls before parameters that losses reach only later count as unfrozen
+_RATIO = 4  # a part this many times larger than the trained one was left out on purpose
+_SMALL = 16  # a bare tensor with at most this many elements may be a parameter
+
+
+@dataclass(frozen=True)
+class Left:
+    """Parameters of one module that a line's losses reach and that are in no optimizer."""
+
+    ids: Ids
+    backward: Site
+    forgotten: bool  # they should be trained
+    listed: bool = True  # False: they are in a plain list or dict, which no module registers
+    later: bool = False  # they were made after the optimizer
+    plain: bool = False  # a plain tensor that is an attribute of a trained module
+    unfrozen: Frame | None = None  # the line that switched their gradients on, between two steps
+    fixed: bool = True  # if not forgotten: not only their size shows that they are used unchanged
+
+
+def left_out(run: Run) -> Iterator[Left]:
+    """Yield the parameters that are in no optimizer, module by module."""
+    free = unowned(run)
+    known: set[int] = set().union(*(swap.new for swap in replaced(run)))
+    known |= temporary(run, [run.parameters[number] for number in free])
+    known = known.union(*(misdirected(run, optimizer) for optimizer in run.made))  # meant for one of these
+    beyond = frozenset().union(*(event.beyond for event in run.of(Backward)))
+    for site, reached in _training_lines(run).items():
+        groups: dict[str, list[Parameter]] = defaultdict(list)
+        for each in (run.parameters[number] for number in (reached & free) - known):
+            small = bool(each.name) and math.prod(each.shape) <= _SMALL
+            if is_plain_attribute(run, each):
+                groups["." + each.name].append(each)
+            elif each.registered or each.made or small or each.id in beyond:
+                groups[each.root.split("[")[0]].append(each)
+        for several in groups.values():
+            known |= {each.id for each in several}
+            # A parameter that moves is trained by hand, unless it belongs to a copy.
+            if all(each.still for each in several) or _is_twin(run, several):
+                yield _judged(run, several, site, reached & run.owned)
+
+
+def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
+    """Return whether a tensor is not an ``nn.Parameter`` but a plain attribute of a trained module."""
+    holder, dot, attribute = parameter.name.rpartition(".")
+    if parameter.registered or parameter.made or parameter.root or not dot or "[" in attribute:
+        return False
+    return any(run.name(number).startswith(f"{holder}.") for number in run.owned & run.reached)
+
+
+def _training_lines(run: Run) -> dict[Site, Ids]:
+    """Return the lines whose losses were used by steps, with the parameters that they reach more than once."""
+    found: dict[Site, Ids] = defaultdict(frozenset)
+    often = Counter(number for event in run.of(Backward) for number in event.reached - run.owned)
+    for number, several in run.by_backward.items():
+        if number >= 0 and any(each.consumed for each in several):
+            found[run.backward(number).site] |= run.backward(number).reached
+    lines = {innermost(site): site for site in found if site}
+    for event in run.of(Backward):
+        site = lines.get(innermost(event.site)) if event.site else None
+        if site is not None and _trains_nothing(
+            run, event
+        ):  # a function that back-propagates for several models
+            found[site] |= event.reached
+    return {site: frozenset(number for number in ids if often[number] != 1) for site, ids in found.items()}
+
+
+def _trains_nothing(run: Run, event: Backward) -> bool:
+    """Return whether a loss reaches only parameters, and only such that no optimizer holds."""
+    return not event.reached & run.owned and not event.others
+
+
+def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left:
+    ids = frozenset(each.id for each in several)
+    trained = [run.parameters[number] for number in beside if number in run.parameters]
+    roots = {each.root for each in trained}
+    if not all(each.still for each in several) or _in_evaluation(run, ids):
+        return Left(ids, site, forgotten=False)  # an average or a copy, or used as it is
+    if is_plain_attribute(run, several[0]):
+        return Left(ids, site, forgotten=True, plain=True)
+    # Layers in a plain list of a trained module: "model.layers[0]" and so on.
+    lists = {each.root for each in several if "[" in each.root}
+    hidden = len(lists) > 1 and any(root.split("[")[0].rpartition(".")[0] in roots for root in lists)
+    unknown = not any(each.registered for each in several) and any(each.made for each in several)
+    last = max((number for number, _ in run.numbered(OptimizerMade)), default=-1)
+    later = all(each.made_at > last for each in several)
+    if hidden or unknown or later:
+        return Left(ids, site, forgotten=True, listed=not hidden and not unknown, later=later)
+    reached_later, unfrozen = _unfrozen(run, ids, site)
+    if unfrozen is not None:
+        return Left(ids, site, forgotten=True, unfrozen=unfrozen)
+    size, trained_size = sum(each.nbytes for each in several), sum(each.nbytes for each in trained)
+    beyond = any(event.beyond & ids for event in run.of(Backward))
+    part = several[0].root in roots
+    if _is_twin(run, several):
+        copied = _is_copied(run, several)
+        lost = any(event.reached & ids and _trains_nothing(run, event) for event in run.of(Backward))
+        return Left(ids, site, forgotten=lost and not copied, fixed=copied)
+    if beyond and _compares(run, ids, site):
+        return Left(ids, site, forgotten=False, fixed=not part)
+    if size >= _RATIO * trained_size:
+        return Left(ids, site, forgotten=False, fixed=not beyond and not reached_later)
+    forgotten = beyond or (part and size < trained_size) or size * 2 < trained_size
+    return Left(ids, site, forgotten=forgotten, fixed=False)
+
+
+def _unfrozen(run: Run, ids: Ids, backward: Site) -> tuple[bool, Frame | None]:
+    """Return whether a line's losses reach parameters only from some step on, and the line that unfreezes them."""
+    calls = [event for event in run.of(Backward) if event.site[:1] == backward[:1] and event.seen]
+    reaching = [bool(event.reached & ids) for event in calls]
+    first = reaching.index(True) if True in reaching else 0
+    if first < _STEPS or not all(reaching[first:]):
+        return False, None
+    parts = {part for number in ids for part in run.name(number).split(".")[:-1] if not part.isdigit()}
+    return True, unfreezing_line({frame.file: None for event in calls for frame in event.site}, parts)
+
+
+def _compares(run: Run, ids: Ids, backward: Site) -> bool:
+    """Return whether a network computes features of two inputs for a loss. Such a network is fixed on purpose."""
+    events = [event for event in run.of(Backward) if event.site == backward and event.reached & ids]
+    sites = [site for event in events[:1] for number, site in event.through if number in ids]
+    line = calling_line(sites, backward)
+    scope = scope_at(line) if line is not None else None
+    if line is None or scope is None:
+        return False
+    parts = {part for number in ids for part in run.name(number).split(".")}
+    here = ast.walk(statement_at(line) or ast.Pass())
+    names = {called(node) for node in here if isinstance(node, ast.Call)} & parts
+    given = [call.args[0] for call in own_calls(scope.node) if called(call) in names and call.args]
+    return len(set(map(ast.unparse, given))) > 1
+
+
+def _in_evaluation(run: Run, ids: Ids) -> bool:
+    """Return whether a module with only these parameters was put into evaluation mode, and stayed in it."""
+    modes = [event for event in run.of(ModeSet) if event.parameters & ids]
+    return bool(modes) and not modes[-1].training and modes[-1].parameters <= ids
+
+
+def _is_twin(run: Run, several: list[Parameter]) -> bool:
+    """Return whether a module of the same shapes is trained. Then this one is its target network, or a copy."""
+    if len(several) < 2:
+        return False
+    root, parts = several[0].root, {_part(each) for each in several}
+    others: dict[object, list[tuple[int, ...]]] = defaultdict(list)
+    for each in (run.parameters[number] for number in run.owned & run.reached):
+        module = each.root
+        if each.root == root:
+            if not _part(each) or _part(each) in parts:
+                continue
+            module = f"{root}.{_part(each)}"
+        # All of a module, and what each optimizer trains: a layer may be replaced for the next optimizer.
+        for key in (module, *((module, optimizer) for optimizer in run.owners[each.id])):
+            others[key].append(each.shape)
+    return sorted(each.shape for each in several) in map(sorted, others.values())
+
+
+def _is_copied(run: Run, several: list[Parameter]) -> bool:
+    """Return whether parameters were made by a copy, or the program writes to them: they follow other ones."""
+    ids = {each.id for each in several}
+    written = any(event.parameters & ids for event in run.of(Written) if event.target == "value")
+    return written or any("copy" in text_of(frame) for each in several for frame in each.made)
+
+
+def _part(parameter: Parameter) -> str:
+    """Return the part of its model that a parameter belongs to: "target" of "agent.target.weight"."""
+    return parameter.name.split(".")[1] if parameter.name.count(".") > 1 else ""
+
+
+def optimizer_beside(run: Run, left: Left) -> int:
+    """Return the optimizer that uses the rest of the same losses."""
+    reached = frozenset().union(*(event.reached for event in run.of(Backward) if event.site == left.backward))
+    using: list[int] = [event.optimizer for event in run.of(Stepped) if event.used & reached]
+    return max(set(using), key=using.count)

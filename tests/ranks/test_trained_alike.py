@@ -1,0 +1,55 @@
+"""What is frozen or chosen on some ranks only is an error on all of them, before anything is stepped."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import gradgate as gg
+from gradgate.errors import RankError
+from tests.ranks.processes import together
+from tests.ranks.work import adam, data, model, values
+
+pytestmark = pytest.mark.slow
+
+ON_RANKS: dict[str, Callable[[int, nn.Sequential], Any]] = {
+    "frozen on one": lambda rank, net: gg.frozen(net[0]) if rank else None,
+    "without a gradient on one": lambda rank, net: net[0].bias.requires_grad_(bool(rank)),
+    "rows on one": lambda rank, net: gg.train_rows(net[2], [0]) if rank else None,
+    "other rows": lambda rank, net: gg.train_rows(net[2], [rank]),
+    "other entries": lambda rank, net: gg.train_mask(net[2].bias, torch.arange(len(net[2].bias)) != rank),
+}
+
+
+def train(rank: int, name: str | None, wrapped: bool) -> Any:
+    net, (x, _) = model(), data()
+    called = DistributedDataParallel(net) if wrapped else net
+    accumulator = gg.Accumulator(adam(net), model=called)
+    batch = x.tensor_split(2)[rank]
+
+    def update() -> None:
+        accumulator.step_window(lambda part: called(part).square().mean(), list(batch.split(3)))
+
+    if name is None:
+        with gg.frozen(net[0]), gg.train_rows(net[2], [1, 0]):
+            update()
+        return values(net)
+    update()
+    before, _ = values(net), ON_RANKS[name](rank, net)
+    with pytest.raises(RankError, match="do not train the same"):
+        update()
+    return all(map(torch.equal, values(net), before))
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "DDP"])
+@pytest.mark.parametrize("name", ON_RANKS)
+def test_ranks_that_do_not_train_the_same_do_not_step(name: str, wrapped: bool) -> None:
+    assert together(train, 2, name, wrapped) == [True, True]
+
+
+def test_ranks_that_freeze_and_choose_the_same_go_on() -> None:
+    first, second = together(train, 2, None, False)
+    assert all(map(torch.equal, first, second))
