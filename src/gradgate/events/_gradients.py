@@ -115,8 +115,8 @@ class Combined(Event):
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
-        "over another dimension, given to a loss that takes log-probabilities; probabilities given to a loss that takes "
-        "logits; a value of the loss's own graph that leaves it here; a sum of a value and a constant, elementwise",
+        "over another dimension, given to a loss that takes log-probabilities; probabilities given to a loss that "
+        "takes logits; a value of the loss's own graph that leaves it here; a sum of a value and a constant, elementwise",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -25,9 +25,10 @@ small. Training gets slower or diverges, and no error is raised.
 ## Known limits
 A target is recognized if it is a sum of data and a product, with one number for each sample; an advantage, if the
 same backward call trains its value by a squared or Huber error. The target of a binary cross entropy is not
-reported if it is computed from the values that it is compared with (an entropy), if two views are each compared with the
-other, or if all its parameters are among those of the input, unless it was written into a tensor of data. An error
-whose difference is written out is not judged, nor are losses whose gradients are differentiated again.
+reported if it is computed from the values that it is compared with (an entropy), if two views are each compared
+with the other, or if all its parameters are among those of the input, unless it was written into a tensor of
+data. An error whose difference is written out is not judged, nor are losses whose gradients are differentiated
+again.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.

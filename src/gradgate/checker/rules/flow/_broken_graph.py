@@ -26,11 +26,11 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
 If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of the
 loss constant, also inside a mean and through further sums, or leaves it only parameters that no step uses. So a
 ``sample()`` whose own ``log_prob`` is in the loss is found in the actor's loss of SAC, whose critics have another
-optimizer, and not where one optimizer steps both: that may be the score function. The parts of a summand are read from the source: an entry of a dict that a
-function returns is missed, and so is a summand that names a trained module outside the detached expression. A
-comparison (a hard threshold) that cuts the graph is not found. If the source can't be read, only ``detach``,
-``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and weights of a loss may be
-detached.
+optimizer, and not where one optimizer steps both: that may be the score function. The parts of a summand are read
+from the source: an entry of a dict that a function returns is missed, and so is a summand that names a trained
+module outside the detached expression. A comparison (a hard threshold) that cuts the graph is not found. If the
+source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets,
+baselines and weights of a loss may be detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".

@@ -1,8 +1,9 @@
 """A loss that expects logits is given probabilities.
 
 ## What it does
-Looks for a softmax whose result goes into ``cross_entropy``, ``log_softmax`` or ``Categorical(logits=...)``, and for
-a sigmoid whose result goes into ``binary_cross_entropy_with_logits``. These apply the softmax or sigmoid themselves.
+Looks for a softmax whose result goes into ``cross_entropy``, ``log_softmax`` or ``Categorical(logits=...)``, and
+for a sigmoid whose result goes into ``binary_cross_entropy_with_logits``. These apply the softmax or sigmoid
+themselves.
 
 ## Why is this bad?
 The second softmax sees values between 0 and 1 only, so the loss can't get close to 0: with 10 classes it stays
@@ -63,7 +64,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             _layer_line(site, files) or innermost(site),
             "The softmax or sigmoid that is computed here goes into a loss that computes another one: the loss "
             "expects logits.",
-            why="The gradient vanishes where the first is sure, also where it is wrong, and the loss can't reach 0.",
+            why="The gradient vanishes where the first one is sure, right or wrong, and the loss can't reach 0.",
             advice="Give the loss the values before the softmax or sigmoid, and apply it only where probabilities "
             "are used.",
             fix=_given_logits,

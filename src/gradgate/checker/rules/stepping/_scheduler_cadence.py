@@ -3,10 +3,10 @@
 ## What it does
 Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and the
 schedule's length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function
-uses). Reports a scheduler that is never advanced, that drives an optimizer which another one has replaced, that is
-advanced before the first step, or that runs through its length several times too fast (a length in epochs advanced
-at each batch, one in steps at each micro-batch) or too slowly (one in steps once an epoch, one in micro-batches once
-a window).
+uses). Reports a scheduler that is never advanced, that drives an optimizer which another one has replaced, that
+is advanced before the first step, or that runs through its length several times too fast (a length in epochs
+advanced at each batch, one in steps at each micro-batch) or too slowly (one in steps once an epoch, one in
+micro-batches once a window).
 
 ## Why is this bad?
 The learning rate doesn't follow the schedule: it stays at its warm-up value, or decays to zero in a fraction
