@@ -80,11 +80,13 @@ ADVICE_ONLY = {
     "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "broken-graph": (
+        "maml_copied_learner "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
     "cross-loss-leak": "gan_g_first ssl_online_probe",
+    "double-softmax": "policy_logits sequential_sigmoid wine_layer",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
@@ -116,10 +118,12 @@ ADVICE_ONLY = {
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
     ),
     "param-not-in-optimizer": (
+        "unfrozen_by_a_helper unfrozen_by_schedule "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
         "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
+        "cosine_before_groups trainer_keeps_scheduler "
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence warmup_in_steps"
     ),
