@@ -80,8 +80,8 @@ ADVICE_ONLY = {
     "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "broken-graph": (
-        "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy tokens_argmax "
-        "torch_normal"
+        "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
+        "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
     "cross-loss-leak": "gan_g_first ssl_online_probe",

@@ -8,7 +8,10 @@ from gradgate.autograd_graph._broadcasts import ERRORS
 from gradgate.autograd_graph._walk import LEAF, Graph
 
 _CROSS_ENTROPIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
-_NAMES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T Sigmoid Clamp ClampMin"
+_NAMES = (
+    "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T "
+    "Sigmoid Clamp ClampMin"
+)
 _SAME_VALUES = frozenset(f"{name}Backward{number}" for name in _NAMES.split() for number in "01")
 _COPIES = ("CloneBackward0", "AliasBackward0", "ViewBackward0", "ToCopyBackward0")
 _FILLED = ("IndexPutBackward0", "CopySlices")  # a tensor of data into which values with a graph were written
@@ -29,7 +32,7 @@ class TrainedTarget(NamedTuple):
 def trained_target(node: Any) -> TrainedTarget | None:
     """Return the input and target of a binary cross entropy, if both have a graph.
 
-    The entropy of the input is left out: there, the target is computed from the very values that it is compared with.
+    The entropy of the input is left out: there, the target is computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:
         return None

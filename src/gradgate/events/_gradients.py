@@ -94,15 +94,25 @@ class Combined(Event):
 
     how: Annotated[
         Literal[
-            *("own target", "advantage", "broadcast", "weighed by pairs", "teacher", "summand", "itself", "labels"),
-            *("probabilities", "scores", "other axis", "own copy"),
+            "own target",
+            "advantage",
+            "broadcast",
+            "weighed by pairs",
+            "teacher",
+            "summand",
+            "itself",
+            "labels",
+            "probabilities",
+            "scores",
+            "other axis",
+            "own copy",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
         "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
         "with the others; a ratio of equal values, or the distance between them; the target of a binary cross "
         "entropy, which shares parameters with its input; probabilities, scores, or log-probabilities over another "
-        "dimension, given to a loss that takes log-probabilities; parameters and copies of them that keep their graph",
+        "dimension, given to a loss that takes log-probabilities; parameters and their copies that keep a graph",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

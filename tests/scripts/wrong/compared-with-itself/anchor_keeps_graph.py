@@ -14,7 +14,9 @@ class Learner:
 
     def penalty(self):
         pairs = zip(self.model.parameters(), self.anchors)
-        return torch.stack([nn.functional.mse_loss(p, a, reduction="sum") for p, a in pairs]).sum()  # expect: compared-with-itself
+        return torch.stack(
+            [nn.functional.mse_loss(p, a, reduction="sum") for p, a in pairs]
+        ).sum()  # expect: compared-with-itself
 
     def learn(self, x, y, steps=6):
         for _ in range(steps):

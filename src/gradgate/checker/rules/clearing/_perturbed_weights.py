@@ -29,13 +29,13 @@ def perturbed_weights(run: Run, rule: Rule) -> Iterator[Finding]:
         for first, second in zip(window.micro, window.micro[1:], strict=False):
             ids = _moved_up(run, window, first, second)
             if ids:
-                sites = run.backward(first).site, run.backward(second).site
-                found[window.optimizer, *sites].append(ids)
-    for (optimizer, first_site, second_site), several in found.items():
+                key = window.optimizer, run.backward(first).site, run.backward(second).site
+                found[key].append(ids)
+    for (_, first_site, second_site), several in found.items():
         files = {frame.file for frame in second_site}
         if len(several) < _LEAST or any(_ATTACK.search(whole_text(file)) for file in files):
             continue
-        ids: Ids = frozenset().union(*several)
+        every: Ids = frozenset().union(*several)
         yield rule.finding(
             second_site,
             f"The gradient of line {innermost(first_site).line} perturbs the weights, and this backward() adds to "
@@ -44,8 +44,8 @@ def perturbed_weights(run: Run, rule: Rule) -> Iterator[Finding]:
             advice="Clear the gradients after perturbing the weights, before this backward().",
             fix=_cleared_before if first_site != second_site else (),
             count=len(several),
-            evidence={"steps": len(several), "parameters": len(ids)},
-            about=ids,
+            evidence={"steps": len(several), "parameters": len(every)},
+            about=every,
         )
 
 

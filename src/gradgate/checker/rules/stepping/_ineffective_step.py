@@ -48,7 +48,8 @@ from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.stepping._lost_averages import lost_averages, shortened_averages
+from gradgate.checker.rules.stepping._lost_averages import lost_averages
+from gradgate.checker.rules.stepping._shortened_averages import shortened_averages
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
 

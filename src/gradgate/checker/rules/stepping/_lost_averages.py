@@ -20,9 +20,9 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Frame, PartlyCopied, Stepped
+from gradgate.events import Frame, Stepped
 
-_OPS = ("mul", "add", "sub", "div", "lerp", "addcmul", "addcdiv")  # each returns a new tensor
+OPS = ("mul", "add", "sub", "div", "lerp", "addcmul", "addcdiv")  # each returns a new tensor
 _READS = ("items", "keys", "values")
 _SOURCES = ("parameters", "named_parameters", "buffers", "named_buffers", "state_dict")
 
@@ -47,67 +47,12 @@ def lost_averages(run: Run, rule: Rule) -> Iterator[Finding]:
             )
 
 
-def shortened_averages(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report a loop over ``zip(student.backbone.parameters(), teacher.parameters())``: zip ends too early."""
-    events = run.of(PartlyCopied)
-    files = (
-        tuple(sorted({frame.file for event in run.events for frame in event.site})) if len(events) > 1 else ()
-    )
-    loops = [(file, node) for file in files for node in nodes_of([file]) if isinstance(node, ast.For)]
-    for file, loop in loops:
-        names = _part_and_whole(loop)
-        if names is None or not any(_writes(node) for node in _statements(loop)):
-            continue
-        part, whole = names
-        last = events[-1]
-        ids = frozenset[int]().union(*(event.parameters for event in events))
-        yield rule.finding(
-            Frame(file, loop.lineno, ""),
-            f"This zip ends with the parameters of {part}: it updates {last.moved} of the {last.of} parameters of "
-            f"{whole}, and the copies of {run.names(ids)} never change.",
-            why="zip stops at the end of the shorter sequence without an error.",
-            advice="Pair the whole networks, and let zip compare the lengths: zip(..., strict=True).",
-            fix=(Replace(loop.lineno, f"{part}.parameters()", f"{part.rpartition('.')[0]}.parameters()"),),
-            severity="warning",
-            count=len(run.of(Stepped)),
-            evidence={"moved": last.moved, "parameters": last.of},
-            about=ids,
-        )
-
-
-def _part_and_whole(loop: ast.For) -> tuple[str, str] | None:
-    """Return the part and the whole network whose parameters a loop pairs: "student.backbone" and "teacher"."""
-    call = loop.iter
-    if not isinstance(call, ast.Call) or called(call) != "zip" or len(call.args) != 2 or call.keywords:
-        return None
-    owners = [
-        node.func.value
-        for node in call.args
-        if isinstance(node, ast.Call)
-        and called(node) == "parameters"
-        and isinstance(node.func, ast.Attribute)
-    ]
-    if len(owners) != 2:
-        return None
-    whole, part = sorted(map(ast.unparse, owners), key=lambda text: text.count("."))
-    alike = part.rpartition(".")[2] in whole
-    return (part, whole) if part.count(".") == whole.count(".") + 1 and not alike else None
-
-
-def _writes(node: ast.stmt) -> bool:
-    """Return whether a statement writes in place."""
-    calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
-    if any(called(call) in (*(f"{name}_" for name in _OPS), "copy_") for call in calls):
-        return True
-    return isinstance(node, (ast.Assign, ast.AugAssign)) and ".data" in ast.unparse(node).partition("=")[0]
-
-
 def _lost(scope: Scope, files: tuple[str, ...]) -> Iterator[tuple[ast.stmt, str, str]]:
     """Yield the statements of a function whose result is lost, with their text and the reason."""
     loops = [node for node in own_nodes(scope.node) if isinstance(node, ast.For)]
     for loop in loops:
         targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-        for node in _statements(loop):
+        for node in statements_of(loop):
             by_gradient = "grad" in f"{ast.unparse(loop.iter)} {ast.unparse(node)}".lower()
             if not isinstance(node, (ast.Expr, ast.Assign)) or by_gradient:
                 continue  # _updates_by_hand.py
@@ -117,15 +62,16 @@ def _lost(scope: Scope, files: tuple[str, ...]) -> Iterator[tuple[ast.stmt, str,
                     yield node, text, "the result is a new tensor that is not stored"
                 continue
             target = node.targets[0]
-            if isinstance(target, ast.Name) and target.id in targets and _is_over_weights(scope, loop):
-                if _averages(node.value, target, targets) and not _is_read(target.id, node, loop, scope):
+            if not _averages(node.value, target, targets):
+                continue
+            if isinstance(target, ast.Name) and target.id in targets:
+                if _is_over_weights(scope, loop) and not _is_read(target.id, node, loop, scope):
                     yield node, text, f"it assigns a new tensor to the loop variable `{target.id}`"
-            elif isinstance(target, ast.Subscript) and _averages(node.value, target, targets):
-                if _is_fresh(target.value, scope, files):
-                    yield node, text, f"`{ast.unparse(target.value)}` is a new dict that nothing reads"
+            elif isinstance(target, ast.Subscript) and _is_fresh(target.value, scope, files):
+                yield node, text, f"`{ast.unparse(target.value)}` is a new dict that nothing reads"
 
 
-def _statements(loop: ast.For) -> Iterator[ast.stmt]:
+def statements_of(loop: ast.For) -> Iterator[ast.stmt]:
     """Yield the statements of a loop, except in loops inside it."""
     todo: list[ast.AST] = list(loop.body)
     while todo:
@@ -166,12 +112,12 @@ def _is_dropped(value: ast.expr, targets: set[str]) -> bool:
             value = value.func.value
         else:
             value = value.value
-    if not chain or called(chain[-1]) not in _OPS or not _is_of(value, targets):
+    if not chain or called(chain[-1]) not in OPS or not _is_of(value, targets):
         return False
     if any(keyword.arg == "out" for call in chain for keyword in call.keywords):
         return False
     # A single add() may belong to a set.
-    operations = [called(call).rstrip("_") in _OPS for call in chain]
+    operations = [called(call).rstrip("_") in OPS for call in chain]
     return all(operations) and (len(chain) > 1 or called(chain[0]) == "lerp")
 
 
@@ -301,9 +247,9 @@ def _in_place(at: Statement) -> Fix:
         quiet or ast.unparse(first.func.value).endswith(".data")
     ):
         return ()
-    changed = ast.parse(old, mode="eval").body
-    for call in ast.walk(changed):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and called(call) in _OPS:
-            if ast.unparse(call).startswith(ast.unparse(first.func.value)):
-                call.func.attr += "_"
+    changed: ast.expr = ast.parse(old, mode="eval").body
+    call = changed
+    while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        call.func.attr += "_" * (call.func.attr in OPS)
+        call = call.func.value
     return (Replace(at.line, old, ast.unparse(changed)),)
