@@ -85,7 +85,7 @@ class Cuts:
         if not site or self._cuts[site] > _EVENTS_PER_LINE:
             return
         if name in ("detach", "data"):
-            self.live.note(tensor, site)
+            self.live.note(tensor, site, behind=True)
         ids = self._behind(tensor)
         if ids and (name != "no_grad" or ids & self.missing):
             self._recorder.add(Cut(site, name, ids, tensor.numel() == 1))

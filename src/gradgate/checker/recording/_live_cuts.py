@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph import Graph
+from gradgate.autograd_graph import LEAF, Graph
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import is_a
 from gradgate.events import Combined, Ids, Site
@@ -16,6 +16,7 @@ from gradgate.torch_compat import node_number
 
 _MOST = 512  # values that wait for a backward call
 _PER_LINE = 64
+_NEAREST = 12  # nodes behind a value
 
 
 class LiveCuts:
@@ -26,8 +27,11 @@ class LiveCuts:
         self._lines: dict[int, Site] = {}  # node number -> where its value was cut
         self._counts: Counter[Site] = Counter()
 
-    def note(self, value: Any, site: Site) -> None:
-        """Remember a value that leaves its graph, or may do so in the block that begins here."""
+    def note(self, value: Any, site: Site, *, behind: bool = False) -> None:
+        """Remember a value that leaves its graph, or may do so in the block that begins here.
+
+        With ``behind``, what the value was computed from counts, too: a loss may use a part of it.
+        """
         if (
             len(self._lines) >= _MOST
             or not site
@@ -37,11 +41,22 @@ class LiveCuts:
             return
         if value.grad_fn is not None:
             self._counts[site] += 1
-            self._lines[node_number.use(value.grad_fn)] = site
+            for node in _nearest(value.grad_fn) if behind else [value.grad_fn]:
+                self._lines.setdefault(node_number.use(node), site)
 
     def within(self, graph: Graph, backward: Site) -> Iterator[Combined]:
         """Yield the lines that cut a value out of a loss's graph. Forget all values."""
         lines, self._lines = self._lines, {}
-        sites = {lines[number] for node in graph.nodes if (number := node_number.use(node)) in lines}
-        for site in sites if lines else ():
+        inner = (node for node in graph.nodes if node.name() != LEAF) if lines else ()
+        sites = {lines[number] for node in inner if (number := node_number.use(node)) in lines}
+        for site in sites:
             yield Combined(site, "cut", Ids(), backward)
+
+
+def _nearest(node: Any) -> list[Any]:
+    """Return a node and the first ones behind it, without leaves."""
+    found = [node]
+    for each in found:
+        inputs = [child for child, _ in each.next_functions if child is not None and child.name() != LEAF]
+        found += [child for child in inputs if child not in found][: max(0, _NEAREST - len(found))]
+    return found
