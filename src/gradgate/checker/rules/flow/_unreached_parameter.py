@@ -195,7 +195,7 @@ def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
     functions = {event.site[0][::2] for event in run.of(Backward) if event.site}
     if len(events) < _RUNS:
         return None
-    site = events[_RUNS - 1].site
+    site: Site = events[_RUNS - 1].site
     return next((frame for frame in site if frame[::2] in functions), site[0])
 
 
