@@ -52,7 +52,7 @@ from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
-from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Stepped
+from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Site, Stepped
 
 _RUNS = 2
 _STEPS = 3
