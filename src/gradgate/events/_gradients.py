@@ -116,7 +116,7 @@ class Combined(Event):
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
         "over another dimension, given to a loss that takes log-probabilities; probabilities given to a loss that "
-        "takes logits; a value of the loss's own graph that leaves it here; a sum of a value and a constant, elementwise",
+        "takes logits; a value of the loss's own graph that leaves it here; an elementwise sum with a constant",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

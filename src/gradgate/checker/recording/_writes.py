@@ -207,7 +207,7 @@ class Writes:
 
 def _averages_itself(tensor: Tensor, name: str, args: Any, alpha: float) -> bool:
     """Return whether a write adds a positive multiple of a parameter to it, or moves it towards itself."""
-    other = args[0] if args else None
+    other: Any = args[0] if args else None
     if name not in ("add_", "__iadd__", "lerp_") or not is_a(other, Tensor) or alpha <= 0:
         return False
     if other.shape != tensor.shape or not tensor.dtype.is_floating_point or tensor.numel() < 2:
