@@ -118,7 +118,7 @@ class Combined(Event):
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
         "over another dimension, given to a loss that takes log-probabilities; parameters and their copies that "
         "keep a graph; probabilities given to a loss that takes logits; a value of the loss's own graph that "
-        "leaves it here; a sum of a value and a constant, elementwise",
+        "leaves it here; an elementwise sum with a constant",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
