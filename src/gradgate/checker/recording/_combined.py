@@ -18,12 +18,14 @@ from gradgate.autograd_graph import (
     SUMS,
     Graph,
     broadcast_at,
+    compares_with_own_copy,
     node_shape,
     not_log_probabilities,
     trained_target,
     weighed_by_pairs,
 )
 from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._normalized import normalized_twice
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
@@ -67,12 +69,17 @@ class _Reader:
                 yield self._event(given, node, self._ids(node))
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
+            if name in ERRORS:
+                yield from self._separate_target(node)
+            if (inner := normalized_twice(node)) is not None:
+                yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
                 compared[line_of(node)].append((node, equal))
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
+        yield from self._own_copies()
 
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
@@ -108,6 +115,15 @@ class _Reader:
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
             yield self._event("teacher", node, self._ids(target))
 
+    def _separate_target(self, node: Any) -> Iterator[Combined]:
+        """Find the second argument of an error if the parameters behind it get no other gradient."""
+        (prediction, _), (target, _) = node.next_functions[:2]
+        if prediction is None or target is None:
+            return
+        others = _leaves_below(prediction) | _leaves_below(*self._graph.roots, without=node)
+        if others.isdisjoint(_leaves_below(target)):
+            yield self._event("trained target", node, self._ids(target))
+
     def _trained_targets(self) -> Iterator[Combined]:
         """Find binary cross entropies whose target is computed from parameters that the input also depends on.
 
@@ -119,6 +135,14 @@ class _Reader:
             mutual = (target, value) in ids[:place] + ids[place + 1 :]
             if value & target and (pair.filled or target - value) and not mutual:
                 yield self._event("labels", node, target)
+
+    def _own_copies(self) -> Iterator[Combined]:
+        """Find lines that compare parameters with copies of themselves that keep their graph."""
+        lines: dict[Site, list[Any]] = defaultdict(list)
+        for node in filter(compares_with_own_copy, self._graph.nodes):
+            lines[line_of(node)].append(node)
+        for nodes in lines.values():
+            yield self._event("own copy", nodes[0], frozenset().union(*map(self._ids, nodes)))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""
@@ -178,6 +202,8 @@ class _Reader:
         while todo:
             node, joint = todo.pop()
             inputs = _inputs(node)
+            if len(inputs) == 1 and node.name() in SUMS and math.prod(node_shape(node, 0)) > 1:
+                yield self._event("constant", node, frozenset())
             scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
             if inputs and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
                 todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]

@@ -28,7 +28,9 @@ class Perturbation:
 
 torch.manual_seed(0)
 digits = load_digits()
-data = TensorDataset(torch.tensor(digits.data[:320] / 16, dtype=torch.float32), torch.tensor(digits.target[:320]))
+data = TensorDataset(
+    torch.tensor(digits.data[:320] / 16, dtype=torch.float32), torch.tensor(digits.target[:320])
+)
 model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

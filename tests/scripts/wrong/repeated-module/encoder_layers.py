@@ -9,12 +9,18 @@ from torch import nn
 def build(args):
     layers = nn.Sequential(
         *[
-            nn.TransformerEncoderLayer(args.dim, 2, 2 * args.dim, dropout=0.0, batch_first=True)  # expect: repeated-module
+            nn.TransformerEncoderLayer(
+                args.dim, 2, 2 * args.dim, dropout=0.0, batch_first=True
+            )  # expect: repeated-module
         ]
         * args.layers
     )
     return nn.ModuleDict(
-        {"embed": nn.Embedding(args.vocab, args.dim), "layers": layers, "head": nn.Linear(args.dim, args.vocab)}
+        {
+            "embed": nn.Embedding(args.vocab, args.dim),
+            "layers": layers,
+            "head": nn.Linear(args.dim, args.vocab),
+        }
     )
 
 
