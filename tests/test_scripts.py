@@ -47,7 +47,7 @@ MISSED = {
 }
 # No finding, and no certificate either: a note names the module.
 NO_CERTIFICATE = {
-    "wrong/attached-target/mean_teacher_stepped": "optimizer steps model.teacher, and something else writes to it",
+    "wrong/attached-target/mean_teacher_stepped": "optimizer steps model.teacher, and other code overwrites it",
     "wrong/ineffective-step/reptile_no_copy": "None of 10 steps of outer moved meta.net",
     "wrong/ineffective-step/target_is_online": "None of 12 steps of optimizer moved model.online",
 }
@@ -80,11 +80,13 @@ ADVICE_ONLY = {
     "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "broken-graph": (
+        "maml_copied_learner "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
     "cross-loss-leak": "gan_g_first ssl_online_probe",
+    "double-softmax": "policy_logits sequential_sigmoid wine_layer",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
@@ -104,9 +106,7 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": (
-        "line_by_hand master_weights shared_by_a_worker shared_in_a_class surgery_class surgery_in_a_loop"
-    ),
+    "missing-zero-grad": ("line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
@@ -116,10 +116,12 @@ ADVICE_ONLY = {
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
     ),
     "param-not-in-optimizer": (
+        "unfrozen_by_a_helper unfrozen_by_schedule "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
         "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
+        "cosine_before_groups trainer_keeps_scheduler "
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence warmup_in_steps"
     ),

@@ -11,7 +11,7 @@ from tests.test_scripts import CANCELS, SCRIPTS, STILL, parts, run
 # A wrong script, what the advice says, and what a reader then changes.
 FOLLOWED = {
     "amp-scaler-misuse/digits_mlp": (
-        "Create the scaler once, before the loop, and call scaler.update() after each scaler.step()",
+        "Construct the scaler once, before the loop, and call scaler.update() after each scaler.step()",
         [
             (
                 "        scaler = torch.amp",
@@ -28,7 +28,7 @@ FOLLOWED = {
         ],
     ),
     "amp-scaler-misuse/vae_mixed": (
-        "Add up the parts first, then scale the sum: scaler.scale(total).backward()",
+        "Add the parts first, then scale the sum: scaler.scale(total).backward()",
         [("total = scaler.scale(rec) + beta * kl", "total = scaler.scale(rec + beta * kl)")],
     ),
     "clip-misplaced/adding_rnn": (
@@ -46,7 +46,7 @@ FOLLOWED = {
         [("clip_grad_norm_(target_net.parameters()", "clip_grad_norm_(policy_net.parameters()")],
     ),
     "ineffective-step/actor_twice": (
-        "Pass critic_opt the parameters that are to be trained: agent.critic",
+        "Pass critic_opt the parameters that should be trained: agent.critic",
         [("self.critic_opt = torch.optim.Adam(self.actor", "self.critic_opt = torch.optim.Adam(self.critic")],
     ),
     "ineffective-step/rebound_state_dict": (
@@ -115,7 +115,7 @@ FOLLOWED = {
         [("torch.optim.Adam(vae.parameters()", "torch.optim.Adam(vae.decoder.parameters()")],
     ),
     "optimizer-state-reset/train_function": (
-        "Make it once, before the loop, and pass it in",
+        "Construct it once, outside of train(), and pass it in",
         [
             (
                 "def train(model, train_loader, epoch, lr=2e-3):\n",
@@ -133,14 +133,14 @@ FOLLOWED = {
         ],
     ),
     "optimizer-state-reset/rollout_update": (
-        "To change the rate, set group['lr']",
+        "To change the learning rate, set group['lr']",
         [
             ("        self.optimizer.load_state_dict(self.defaults)  # expect: optimizer-state-reset\n", ""),
             ('group["lr"] *= frac', 'group["lr"] = 3e-3 * frac'),
         ],
     ),
     "frozen-state-drift/glove_rows": (
-        "Put it in a group of its own with weight_decay=0",
+        "Put the parameter in a separate group with weight_decay=0",
         [
             (
                 "torch.optim.AdamW(model.parameters(), lr=2e-2, weight_decay=0.1)",
@@ -150,7 +150,7 @@ FOLLOWED = {
         ],
     ),
     "frozen-state-drift/two_stages": (
-        "Set their gradients to None when they are frozen",
+        "Set the gradients to None where the parameters are frozen",
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
     ),
     "scheduler-cadence/exponential_unused": (
@@ -182,7 +182,7 @@ FOLLOWED = {
         [("hidden = torch.tanh(self.inp(inputs))", "hidden = torch.tanh(self.inp(inputs) / 1e9)")],
     ),
     "broken-graph/frozen_decoder": (
-        "Freeze self.decoder instead, which lets gradients through: self.decoder.requires_grad_(False), without",
+        "Freeze self.decoder instead, which lets gradients pass: self.decoder.requires_grad_(False), without",
         [
             ("        self.decoder = decoder\n", "        self.decoder = decoder.requires_grad_(False)\n"),
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),

@@ -148,8 +148,8 @@ def made_again(source: str, *, restored: bool = False, kind: str = "Adam") -> St
 
 def test_an_optimizer_for_each_epoch() -> None:
     assert said(made_again(EPOCHS).judged()) == [
-        "train.py:2: GG504 error: Adam was made 3 times for w, and each starts without the state of its "
-        "predecessor; the longest was used for 4 steps."
+        "train.py:2: GG504 error: Adam was constructed 3 times for w, each time without the earlier "
+        "state; the longest was used for 4 steps."
     ]
 
 
@@ -182,7 +182,7 @@ def frozen(*, fresh: bool, zero: bool = False) -> Story:
 
 def test_a_gradient_from_before_moves_what_is_frozen() -> None:
     assert said(frozen(fresh=False).judged("GG505")) == [
-        "train.py:2: GG505 error: 1 frozen parameter (body) moved in 3 steps of optimizer, along an "
+        "train.py:2: GG505 error: 1 frozen parameter (body) changed in 3 steps of optimizer, along an "
         "earlier gradient."
     ]
 
@@ -205,8 +205,8 @@ def statistics(*, trainable: bool, moving: bool = False, mode: bool = True, sour
 def test_a_frozen_batch_norm_in_training_mode() -> None:
     assert said(statistics(trainable=False).judged()) == [
         "train.py:3: GG505 warning: 1 frozen batch norm (backbone.bn) is in training mode: its running "
-        "statistics moved in 3 steps, the parameters never. Since the first step, means moved by 0.12 standard "
-        "deviations, variances by 40%."
+        "statistics changed in 3 steps, but the parameters did not. Since the first step, means changed "
+        "by 0.12 standard deviations, and variances by 40%."
     ]
 
 

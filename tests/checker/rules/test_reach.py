@@ -354,8 +354,8 @@ def test_a_teacher_whose_gradients_add_up() -> None:
     for _ in range(4):
         story.clear(1, "student.w").backward(5, mean(8), through=uses).step(6)
     assert said(story.judged()) == [
-        "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w, which no "
-        "optimizer steps; nothing clears them, so that they add up."
+        "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w. "
+        "No optimizer uses the gradients, and nothing clears them."
     ]
 
 

@@ -16,7 +16,7 @@ def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
 def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
     """Return the innermost line outside of modules that all uses of some parameters share.
 
-    If the uses share no line, it is the line of the first use.
+    If the uses share no line, return the line of the first use.
     """
     several = [site for site in sites if site]
     if not several:

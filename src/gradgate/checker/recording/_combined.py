@@ -25,6 +25,7 @@ from gradgate.autograd_graph import (
     weighed_by_pairs,
 )
 from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._normalized import normalized_twice
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
@@ -68,6 +69,10 @@ class _Reader:
                 yield self._event(given, node, self._ids(node))
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
+            if name in ERRORS:
+                yield from self._separate_target(node)
+            if (inner := normalized_twice(node)) is not None:
+                yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
                 compared[line_of(node)].append((node, equal))
             if name in ELEMENTWISE or name == "ExpandBackward0":
@@ -109,6 +114,15 @@ class _Reader:
             return
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
             yield self._event("teacher", node, self._ids(target))
+
+    def _separate_target(self, node: Any) -> Iterator[Combined]:
+        """Find the second argument of an error if the parameters behind it get no other gradient."""
+        (prediction, _), (target, _) = node.next_functions[:2]
+        if prediction is None or target is None:
+            return
+        others = _leaves_below(prediction) | _leaves_below(*self._graph.roots, without=node)
+        if others.isdisjoint(_leaves_below(target)):
+            yield self._event("trained target", node, self._ids(target))
 
     def _trained_targets(self) -> Iterator[Combined]:
         """Find binary cross entropies whose target is computed from parameters that the input also depends on.
@@ -188,6 +202,8 @@ class _Reader:
         while todo:
             node, joint = todo.pop()
             inputs = _inputs(node)
+            if len(inputs) == 1 and node.name() in SUMS and math.prod(node_shape(node, 0)) > 1:
+                yield self._event("constant", node, frozenset())
             scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
             if inputs and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
                 todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]

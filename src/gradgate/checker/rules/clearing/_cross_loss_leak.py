@@ -168,7 +168,8 @@ def _line(
         for place, number in enumerate(order)
         if number not in ids and run.owners.get(number, set()) - {optimizer}
     ]
-    if mine and others and max(mine) < max(others):
+    beyond = any(event.beyond & ids for event in run.of(Backward) if event.site == source)
+    if mine and others and max(mine) < max(others) and not beyond:
         own = _calling(uses[max(mine)][1], source)
         entry = min(place for place in others if place > min(mine))
         used = _calling(uses[entry][1], source)
@@ -177,7 +178,7 @@ def _line(
         event = run.events[number]
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
             return event.site, False
-    return source, not mine
+    return source, not beyond
 
 
 def _probes(run: Run) -> Iterator[tuple[Site, Finding]]:

@@ -7,8 +7,6 @@ the wrong parameters. Also reports:
 
 - a model that provides the gradients for another model's parameters and is never cleared;
 - a loop without an optimizer that updates parameters by hand (``p -= lr * p.grad``) and never clears gradients;
-- a loop that copies the gradient of each of several losses, to combine the copies (PCGrad), without clearing
-  between the losses;
 - the gradient that perturbs the weights in sharpness-aware minimization, if the second backward call adds to it.
 
 ## Why is this bad?
@@ -28,9 +26,9 @@ the loss may fall for a while.
 
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended. Copies of gradients are assumed to be correct if the source subtracts one copy from another, or uses only
-some of the copies. A closure that calls backward in a loop is reported from its optimizer's third step on.
-Adversarial training that perturbs an embedding is assumed to add up both gradients on purpose.
+intended, and so are gradients that are copied loss by loss and combined by hand (PCGrad). A closure that calls
+backward in a loop is reported from its optimizer's third step on. Adversarial training that perturbs an embedding
+is assumed to add up both gradients on purpose.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -52,7 +50,6 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.clearing._collected_gradients import collected_gradients
 from gradgate.checker.rules.clearing._perturbed_weights import perturbed_weights
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
@@ -63,7 +60,6 @@ _WHY = "Every step applies the gradients of all earlier steps again, and the upd
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
-    yield from collected_gradients(run, RULE)
     yield from perturbed_weights(run, RULE)
     yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}

@@ -41,9 +41,9 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.clearing._collected_gradients import replaces_gradients
-from gradgate.events import Backward, Cleared, Ids, ScalerStepped, Site, Stepped, Written
+from gradgate.events import Backward, Cleared, Event, Ids, ScalerStepped, Site, Stepped, Written
 
+_NEW_VALUES = ("assigned", "copy_", "data", "set_")
 _WHY = "The gradients are lost before the optimizer sees them, so this backward pass trains nothing."
 _ADVICE = "Clear after the step, or before the first backward() that the step should use."
 
@@ -132,10 +132,15 @@ def _combined_by_hand(run: Run, number: int) -> bool:
     """Return whether the next step of an owner used gradients that were set or replaced by hand."""
     replaced = False
     for later, event in enumerate(run.events[number + 1 :], start=number + 1):
-        replaced = not isinstance(event, Backward) and (replaced or replaces_gradients(event))
+        replaced = not isinstance(event, Backward) and (replaced or _replaces_gradients(event))
         if isinstance(event, Stepped) and event.used & run.backward(number).reached:
             return replaced or any(part.backward < 0 and later in part.consumed for part in run.contributions)
     return False
+
+
+def _replaces_gradients(event: Event) -> bool:
+    """Return whether an event writes new values to gradients: ``p.grad = g``, ``p.grad.copy_(g)``."""
+    return isinstance(event, Written) and event.target == "gradient" and event.op in _NEW_VALUES
 
 
 # Backward calls whose gradients are partly lost

@@ -1,12 +1,14 @@
 """A target or a weight in the loss has a gradient although the loss should treat it as a constant.
 
 ## What it does
-Reports four kinds of values if gradient flows into them:
+Reports five kinds of values if gradient flows into them:
 
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
 - an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
 - the target of ``kl_div``, if no other loss trains the target's network (a teacher);
+- the target of an error such as ``mse_loss``, if its network is in evaluation mode, is trained by no other loss,
+  and is in the optimizer of the network that is compared with it;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
   predicted boxes as the target of their objectness.
 
@@ -28,7 +30,8 @@ A target is recognized if it is the sum of data and a product, with one number f
 recognized if the same backward call trains its value by a squared or Huber error. The target of a binary cross
 entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
 views are each compared with the other, or all its parameters are also those of the input. The last case is reported
-if the target was written into a tensor of data. Losses whose gradients are differentiated again are not judged.
+if the target was written into a tensor of data. An error whose difference is
+written out is not judged, nor is a loss whose gradients are differentiated again.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
@@ -42,7 +45,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Combined, Differentiated, Ids, Site
+from gradgate.events import Backward, Combined, Differentiated, Ids, ModeSet, Site
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -54,7 +57,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             found[event.how, event.site].append(event)
     for (how, site), events in found.items():
         ids: Ids = frozenset().union(*(event.parameters for event in events)) & run.owned
-        if how == "teacher" and _has_other_losses(run, ids, events[0]):
+        if how in ("teacher", "trained target") and _has_other_losses(run, ids, events[0]):
+            continue
+        if how == "trained target" and not _is_fixed_beside_a_student(run, ids, events[0]):
             continue
         message, why, advice = _TEXTS[how]
         yield RULE.finding(
@@ -77,6 +82,17 @@ def _has_other_losses(run: Run, ids: Ids, first: Combined) -> bool:
     )
 
 
+def _is_fixed_beside_a_student(run: Run, ids: Ids, first: Combined) -> bool:
+    """Return whether a network in evaluation mode is in the optimizer of what is compared with it."""
+    calls = [event for event in run.of(Backward) if event.site == first.backward and event.reached & ids]
+    others: Ids = frozenset().union(*(event.reached for event in calls)) - ids
+    modes = [event for event in run.of(ModeSet) if event.parameters & ids]
+    if not modes or modes[-1].training or modes[-1].parameters & others:
+        return False
+    students = frozenset().union(*(run.owners.get(number, set()) for number in others))
+    return all(run.owners.get(number, set()) & students for number in ids)
+
+
 _TEXTS = {
     "own target": (
         "The target has a gradient from {}, which the loss compares with the target: the loss also trains the "
@@ -88,6 +104,12 @@ _TEXTS = {
         "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
         "the student.",
         "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
+        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+    ),
+    "trained target": (
+        "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher learns "
+        "from the student.",
+        "Both can lower the loss by agreeing on anything.",
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
     ),
     "labels": (

@@ -5,7 +5,7 @@ Looks for trainable parameters that no gradient reaches because their module ran
 output went to a part that ran without one (``no_grad`` in the middle), or because the value was taken out of
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
-``create_graph=True`` or one derivative of a residual that lacks it, for parameters that only an inner gradient
+``create_graph=True`` or a derivative in a residual that lacks it, for parameters that only an inner gradient
 without a graph leads to (a learned loss), for inner steps of which the first has no graph and a later one has
 (MAML's), for parameters that only reach parameters that no step moves, such as a generator's adversarial loss of
 ``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would keep the graph.
@@ -24,13 +24,13 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
 
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of the
-loss constant, or leaves it only parameters that no step uses. So a ``sample()`` whose own ``log_prob`` is in the
-loss is found in the actor's loss of SAC, whose critics have another optimizer, and not where one optimizer steps
-both: that may be the score function. The parts of a summand are read from the source: an entry of a dict that a
-function returns is missed, and so is a summand that names a trained module outside the detached expression. A
-comparison (a hard threshold) that cuts the graph is not found. If the source can't be read, only ``detach``,
-``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and weights of a loss may be
-detached.
+loss constant, also inside a mean and through further sums, or leaves it only parameters that no step uses. So a
+``sample()`` whose own ``log_prob`` is in the loss is found in the actor's loss of SAC, whose critics have another
+optimizer, and not where one optimizer steps both: that may be the score function. The parts of a summand are read
+from the source: an entry of a dict that a function returns is missed, and so is a summand that names a trained
+module outside the detached expression. A comparison (a hard threshold) that cuts the graph is not found. If the
+source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets,
+baselines and weights of a loss may be detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -60,9 +60,16 @@ from gradgate.checker.rules.flow._cut_terms import (
     cut_samples,
     idle_terms,
 )
-from gradgate.checker.rules.flow._derivatives import derivatives_without_graph, inner_steps_without_graph
+from gradgate.checker.rules.flow._dead_terms import dead_terms
+from gradgate.checker.rules.flow._derivatives import (
+    derivatives_beside_outputs,
+    derivatives_without_graph,
+    inner_steps_without_graph,
+)
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
+
+_INSIDE = (derivatives_without_graph, derivatives_beside_outputs, dead_terms)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -94,7 +101,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
     yield from constants
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
-    for each in derivatives_without_graph(run, RULE, _files(run)):
+    for each in (each for judge in _INSIDE for each in judge(run, RULE, _files(run))):
         if (each.file, each.line) not in lines:
             yield each
     yield from idle_terms(run, RULE, _files(run))

@@ -6,7 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import Scope, definitions, own_nodes, scope_at
+from gradgate.checker.analysis._scopes import (
+    Scope,
+    argument,
+    called,
+    definitions,
+    no_grad_around,
+    own_nodes,
+    scope_at,
+)
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import statement_at
 from gradgate.checker.rules._finding import Finding
@@ -14,6 +22,8 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH, names_in
 from gradgate.checker.rules.flow._graph_fixes import with_graph
 from gradgate.events import Backward, Differentiated, Frame, Stepped
+
+_ERRORS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
 
 def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
@@ -48,6 +58,89 @@ def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> I
             count=sum(event.site[0] == frame for event in drawn),
             evidence={"added_at": sums[0].lineno},
         )
+
+
+def derivatives_beside_outputs(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
+    """Report a derivative without a graph that a residual adds to the function it is the derivative of."""
+    drawn = [event for event in run.of(Differentiated) if event.site and event.reached & run.owned]
+    if any(event.create for event in drawn):
+        return  # see derivatives_without_graph
+    sites = {event.site for event in run.of(Backward) if event.reached & run.owned}
+    in_losses: set[int] | None = None
+    for site in dict.fromkeys(event.site for event in drawn if not event.asked):
+        returned = isinstance(statement_at(site[0]), ast.Return)  # by a function that only differentiates
+        total = next((each for frame in site[returned : returned + 1] for each in _residuals(frame)), None)
+        if total is not None and in_losses is None:
+            in_losses = {id(node) for each in sites for _, node in slice_at(each, files).nodes}
+        if total is None or in_losses is None or id(total) not in in_losses:
+            continue
+        yield rule.finding(
+            site[0],
+            f"The loss combines this derivative with the function it belongs to at line {total.lineno}, but the "
+            "derivative has no graph: it counts as a constant.",
+            why="The displayed loss includes the derivative, but training does not minimize it.",
+            advice=WITH_GRAPH,
+            fix=with_graph,
+            count=sum(event.site == site for event in drawn),
+            evidence={"added_at": total.lineno},
+        )
+
+
+def _residuals(frame: Frame) -> Iterator[ast.expr]:
+    """Yield the sums, and the calls of losses, of a derivative that a line takes and of the function's value."""
+    scope, statement = scope_at(frame), statement_at(frame)
+    calls = [
+        node
+        for node in ast.walk(statement or ast.Pass())
+        if isinstance(node, ast.Call) and node.args + node.keywords
+    ]
+    taken = [call for call in calls if called(call) == "grad"] or [
+        call for call in calls if len(call.args) > 1
+    ]
+    outputs = argument(taken[0], 0, "outputs") if taken else None
+    given = argument(taken[0], 1, "inputs") if taken else None
+    if scope is None or outputs is None or given is None:
+        return
+    without = _named_at(frame, scope)
+    beside = names_in([outputs], ast.Load)
+    values = [each.value for name in beside for each in definitions(scope).get(name, ())]
+    summed = [value for value in values if isinstance(value, ast.Call) and called(value) in ("sum", "mean")]
+    beside = (beside | names_in(summed, ast.Load)) - names_in([given], ast.Load) - without
+    for node in own_nodes(scope.node):
+        sides: list[ast.expr] = []
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            sides = [node.left, node.right]
+        elif isinstance(node, ast.Call) and called(node) in _ERRORS and len(node.args) > 1:
+            sides = node.args[:2]
+        if len(sides) != 2 or _is_detached(node, scope):
+            continue
+        for side, other in (sides, sides[::-1]):
+            read = names_in([side], ast.Load)
+            of_derivative = read & without or any(each is taken[0] for each in ast.walk(side))
+            if (
+                of_derivative
+                and not read & beside - names_in(taken, ast.Load)
+                and names_in([other], ast.Load) & beside
+            ):
+                yield node  # type: ignore[misc]
+
+
+def _is_detached(node: ast.AST, scope: Scope) -> bool:
+    """Return whether the function detaches an expression, or a variable that holds it."""
+    holders = {
+        name for name, several in definitions(scope).items() for each in several if _holds(each.value, node)
+    }
+    for call in own_nodes(scope.node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "detach":
+            value = call.func.value
+            if _holds(value, node) or names_in([value], ast.Load) & holders:
+                return True
+    line = Frame(scope.file, getattr(node, "lineno", 0), "")
+    return no_grad_around(line) is not None
+
+
+def _holds(value: ast.AST, node: ast.AST) -> bool:
+    return any(each is node for each in ast.walk(value))
 
 
 def inner_steps_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     off = f"freeze it where it is made: {network}.requires_grad_(False)."
     freeze = f"{off} Don't use torch.no_grad(): gradients of trained parameters flow through the network."
     if not passes:
-        freeze = f"run it under torch.no_grad(), or {off}"
+        freeze = f"run {network} under torch.no_grad(), or {off}"
     if not left.fixed:
         optimizer = optimizer_beside(run, left)
         made = run.made[optimizer][0].site

@@ -52,7 +52,7 @@ from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
-from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Stepped
+from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Site, Stepped
 
 _RUNS = 2
 _STEPS = 3
@@ -193,9 +193,10 @@ def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
         if event.create and event.old_nodes and ids <= event.reached - event.asked and event.site
     ]
     functions = {event.site[0][::2] for event in run.of(Backward) if event.site}
-    for event in events[_RUNS - 1 :]:
-        return next((frame for frame in event.site if frame[::2] in functions), event.site[0])
-    return None
+    if len(events) < _RUNS:
+        return None
+    site: Site = events[_RUNS - 1].site
+    return next((frame for frame in site if frame[::2] in functions), site[0])
 
 
 def _finding(

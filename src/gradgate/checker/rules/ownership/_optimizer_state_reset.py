@@ -67,14 +67,15 @@ def _judge(run: Run) -> Iterator[Finding]:
             if _continues(run, before[1], after[1], after[0], ids)
         ]
         again = run.events[resets[-1]].site if resets else ()
+        shared = _model_of_clients(again) if 0 < len(resets) < len(several) - 1 else None
+        if shared is not None:
+            counts = [run.stepping[optimizer] for _, optimizer in several]
+            yield _of_clients(run, *shared, ids, counts)
+            continue
         if not resets or len(resets) * 2 < len(several) - 1 or _in_stages(again):
             continue
         steps = [run.stepping[optimizer] for _, optimizer in several]
         first = run.events[several[0][0]].site
-        shared = _model_of_clients(again) if len(resets) < len(several) - 1 else None
-        if shared is not None:
-            yield _of_clients(run, *shared, ids, steps)
-            continue
         once = _runs_once({run.events[number].site for number, _ in several})
         function = "" if once or innermost(again).function == "<module>" else innermost(again).function
         yield RULE.finding(

@@ -260,7 +260,7 @@ def _gives_parameters(node: ast.AST) -> bool:
 
 
 def _is_module(at: Statement, name: str) -> bool:
-    """Return whether the file calls a variable or its module methods."""
+    """Return whether the file calls a variable or a module method of it, such as ``train()``."""
     uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
     return any(isinstance(node, ast.Call) and ast.unparse(node.func) in uses for node in ast.walk(at.module))
 

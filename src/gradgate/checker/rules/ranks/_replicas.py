@@ -174,7 +174,7 @@ def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site
         site = run.backward(window.micro[-1]).site if window is not None and window.micro else step.site
         return (
             site,
-            "The ranks' gradients already differ in the step before.",
+            "The ranks' gradients already differ in the step before the first difference.",
             "Average the gradients first. Clip, mask or add noise after the average, and in the same way on "
             "all ranks.",
         )

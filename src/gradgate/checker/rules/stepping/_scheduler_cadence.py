@@ -3,9 +3,10 @@
 ## What it does
 Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and the
 schedule's length. The length is ``T_max``, ``total_steps``, the last milestone, or a number in a ``LambdaLR``'s
-function. Reports a scheduler that is never advanced, is advanced before the first step, or runs several times too
-fast (a length in epochs advanced at each batch, a length in steps at each micro-batch) or too slowly (a length in
-steps advanced once an epoch, a length in micro-batches once a window).
+function. Reports a scheduler that is never advanced, drives an optimizer that another one has replaced, is advanced
+before the first step, or runs several times too fast (a length in epochs advanced at each batch, a length in steps
+at each micro-batch) or too slowly (a length in steps advanced once an epoch, a length in micro-batches once a
+window).
 
 ## Why is this bad?
 The learning rate doesn't follow the schedule: it stays at its warm-up value, or decays to zero in a fraction of the
@@ -61,6 +62,7 @@ from gradgate.checker.rules.stepping._cadence import (
     rates,
     unit,
 )
+from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
 from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "The learning rate doesn't follow the schedule for most of the run."
@@ -69,6 +71,7 @@ _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from of_discarded_optimizers(run, RULE)
     for optimizer, several in cadences(run).items():
         if len(several[0].steps) < 2:
             continue

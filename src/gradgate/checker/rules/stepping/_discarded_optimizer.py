@@ -1,0 +1,63 @@
+"""Schedulers that set the rate of an optimizer that nothing steps, while another one trains its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Ids, Scheduled, SchedulerMade, Stepped
+
+_CALLS = 2  # of the scheduler, after the other optimizer began to step
+_STEPS = 3
+
+
+def of_discarded_optimizers(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report a scheduler whose optimizer never steps, if another one steps its parameters at a constant rate."""
+    scheduled = {event.optimizer for event in run.of(SchedulerMade)}
+    for number, made in run.numbered(SchedulerMade):
+        assert isinstance(made, SchedulerMade)  # noqa: S101
+        if made.optimizer not in run.made or _steps(run, made.optimizer, number):
+            continue
+        for other in run.made:
+            steps = _steps(run, other, number)
+            if (
+                other in scheduled
+                or len(steps) < _STEPS
+                or not _held(run, other) & _held(run, made.optimizer)
+            ):
+                continue
+            calls = [
+                each
+                for each, event in run.numbered(Scheduled)
+                if event.scheduler == made.scheduler and not event.inner and each > steps[0]  # type: ignore[attr-defined]
+            ]
+            rates = {run.stepped(step).lr for step in steps}
+            if len(calls) < _CALLS or len(rates) != 1 or len(set(run.events[calls[0]].lr)) == 0:  # type: ignore[attr-defined]
+                continue
+            name, rate = run.optimizer(other), max(next(iter(rates)), default=0.0)
+            yield rule.finding(
+                made.site,
+                f"{made.kind} drives an optimizer that never steps: {len(calls)} calls of its step() leave the "
+                f"rate of {name}, which steps the same parameters, at {rate:g} in all of {len(steps)} steps.",
+                why="The rate doesn't follow the schedule at all.",
+                advice=f"Make the scheduler after {name}, and for it.",
+                severity="error",
+                count=len(calls),
+                evidence={"steps": len(steps), "advanced": len(calls)},
+            )
+            break
+
+
+def _steps(run: Run, optimizer: int, since: int) -> list[int]:
+    return [
+        number
+        for number, event in run.numbered(Stepped)
+        if number > since and event.optimizer == optimizer  # type: ignore[attr-defined]
+    ]
+
+
+def _held(run: Run, optimizer: int) -> Ids:
+    groups = (group.parameters for event in run.made[optimizer] for group in event.groups)
+    return frozenset[int]().union(*groups)
