@@ -81,8 +81,8 @@ ADVICE_ONLY = {
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "broken-graph": (
         "maml_copied_learner "
-        "age_from_bins ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy tokens_argmax "
-        "torch_normal"
+        "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
+        "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
     "cross-loss-leak": "gan_g_first ssl_online_probe",
@@ -106,9 +106,7 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": (
-        "line_by_hand master_weights shared_by_a_worker shared_in_a_class surgery_class surgery_in_a_loop"
-    ),
+    "missing-zero-grad": ("line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "

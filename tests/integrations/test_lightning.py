@@ -102,7 +102,7 @@ def test_a_mistake_that_is_the_trainers_own_is_found_where_it_is_called() -> Non
     assert watching.report is not None
     (finding,) = watching.report.findings
     assert (finding.code, finding.file) == ("GG103", __file__)
-    assert finding.message.startswith("A last window of 1 micro-batch is divided by 3 nevertheless")
+    assert finding.message.startswith("The last window holds 1 micro-batch but is divided by 3")
     assert "Trainer(..., callbacks=[gradgate.integrations.lightning.ExactAccumulation()])" in finding.advice
 
 

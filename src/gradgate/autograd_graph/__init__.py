@@ -30,7 +30,7 @@ from gradgate.autograd_graph._losses import (
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._normalized import normalized_twice
-from gradgate.autograd_graph._targets import TrainedTarget, trained_target
+from gradgate.autograd_graph._targets import TrainedTarget, compares_with_own_copy, trained_target
 from gradgate.autograd_graph._walk import DDP_SINK, LEAF, Graph, roots_of, walk
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "TrainedTarget",
     "broadcast_at",
     "check_items",
+    "compares_with_own_copy",
     "divisor_of",
     "flops_of",
     "functions_of_means",

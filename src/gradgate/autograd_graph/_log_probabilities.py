@@ -107,7 +107,11 @@ def _pairs_samples(node: Any, given: Tensor) -> bool:
     if given.dim() == 2 and given.shape[0] == given.shape[1]:
         return True
     target = getattr(node, "_saved_target", None)
-    return isinstance(target, Tensor) and target.dim() == 1 and bool((target == torch.arange(len(target), device=target.device)).all())
+    return (
+        isinstance(target, Tensor)
+        and target.dim() == 1
+        and bool((target == torch.arange(len(target), device=target.device)).all())
+    )
 
 
 def _sums_to_one(values: Tensor, dim: int) -> bool:

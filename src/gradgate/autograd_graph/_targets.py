@@ -1,14 +1,19 @@
-"""Reads the target of a binary cross entropy, if the target has a graph."""
+"""Reads what a value is compared with: the target of a binary cross entropy, or a copy of a parameter."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph._broadcasts import ERRORS
+from gradgate.autograd_graph._walk import LEAF, Graph
 
 _CROSS_ENTROPIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
-_NAMES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T Sigmoid Clamp ClampMin"
+_NAMES = (
+    "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T "
+    "Sigmoid Clamp ClampMin"
+)
 _SAME_VALUES = frozenset(f"{name}Backward{number}" for name in _NAMES.split() for number in "01")
+_COPIES = ("CloneBackward0", "AliasBackward0", "ViewBackward0", "ToCopyBackward0")
 _FILLED = ("IndexPutBackward0", "CopySlices")  # a tensor of data into which values with a graph were written
 
 
@@ -27,7 +32,7 @@ class TrainedTarget(NamedTuple):
 def trained_target(node: Any) -> TrainedTarget | None:
     """Return the input and target of a binary cross entropy, if both have a graph.
 
-    The entropy of the input is left out: there, the target is computed from the very values that it is compared with.
+    The entropy of the input is left out: there, the target is computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:
         return None
@@ -35,6 +40,23 @@ def trained_target(node: Any) -> TrainedTarget | None:
     if value is None or target is None or _origin(value) in Graph(target).following:
         return None
     return TrainedTarget(value, target, _origin(target).name() in _FILLED)
+
+
+def compares_with_own_copy(node: Any) -> bool:
+    """Return whether a node takes the difference of a leaf and a copy of the leaf, whose gradients cancel."""
+    if node.name() not in ("SubBackward0", *ERRORS):
+        return False
+    sides = [child for child, _ in node.next_functions if child is not None]
+    if len(sides) != 2 or float(getattr(node, "_saved_alpha", 1)) != 1:
+        return False
+    first, second = map(_copied, sides)
+    return first is second and first.name() == LEAF
+
+
+def _copied(node: Any) -> Any:
+    while node.name() in _COPIES and node.next_functions[0][0] is not None:
+        node = node.next_functions[0][0]
+    return node
 
 
 def _origin(node: Any) -> Any:

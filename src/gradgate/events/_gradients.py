@@ -106,6 +106,7 @@ class Combined(Event):
             "probabilities",
             "scores",
             "other axis",
+            "own copy",
             "normalized twice",
             "cut",
             "constant",
@@ -115,8 +116,9 @@ class Combined(Event):
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
-        "over another dimension, given to a loss that takes log-probabilities; probabilities given to a loss that "
-        "takes logits; a value of the loss's own graph that leaves it here; an elementwise sum with a constant",
+        "over another dimension, given to a loss that takes log-probabilities; parameters and their copies that "
+        "keep a graph; probabilities given to a loss that takes logits; a value of the loss's own graph that "
+        "leaves it here; an elementwise sum with a constant",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -45,9 +45,9 @@ def finding(file: Path | str, line: int = 6, **changes: Any) -> Finding:
         "code": "GG101",
         "category": "accumulation-window",
         "severity": "error",
-        "message": "The first step uses 1 micro-batch, the others 4; 3 at the end are never used.",
-        "why": "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is "
-        "divided by has the wrong size.",
+        "message": "The first step uses 1 micro-batch, other steps use 4; 3 at the end are never used.",
+        "why": "Gradients that no step uses are lost, and a window whose number of micro-batches differs from "
+        "its divisor gives a gradient of the wrong size.",
         "advice": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
         "count": 2,
         "evidence": {"windows": (1, 4, 4)},

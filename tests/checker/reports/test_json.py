@@ -16,9 +16,9 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "severity": "error",
         "file": str(tmp_path / "train.py"),
         "line": 6,
-        "message": "The first step uses 1 micro-batch, the others 4; 3 at the end are never used.",
-        "why": "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is "
-        "divided by has the wrong size.",
+        "message": "The first step uses 1 micro-batch, other steps use 4; 3 at the end are never used.",
+        "why": "Gradients that no step uses are lost, and a window whose number of micro-batches differs from "
+        "its divisor gives a gradient of the wrong size.",
         "advice": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
         "help": "gradgate explain GG101",
         "count": 2,

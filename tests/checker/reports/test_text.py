@@ -33,9 +33,9 @@ train.py:6  error  GG101 accumulation-window, 2 times
        7 │     optimizer.step()
        8 │     optimizer.zero_grad()
 
-  The first step uses 1 micro-batch, the others 4; 3 at the end are never used.
-  why  Gradients that no step uses are lost, and a window that holds more or fewer of
-       them than it is divided by has the wrong size.
+  The first step uses 1 micro-batch, other steps use 4; 3 at the end are never used.
+  why  Gradients that no step uses are lost, and a window whose number of micro-batches
+       differs from its divisor gives a gradient of the wrong size.
   fix  Step when (i + 1) % 4 == 0:
            if (i + 1) % 4 == 0:
 
@@ -51,9 +51,9 @@ train.py:10  note  GG402 scheduler-cadence
   ❱   10 │ scheduler.step()  # gradgate: ignore[GG401]
       11 │ optimizer.step()  # gradgate: ignore
 
-  The first step uses 1 micro-batch, the others 4; 3 at the end are never used.
-  why  Gradients that no step uses are lost, and a window that holds more or fewer of
-       them than it is divided by has the wrong size.
+  The first step uses 1 micro-batch, other steps use 4; 3 at the end are never used.
+  why  Gradients that no step uses are lost, and a window whose number of micro-batches
+       differs from its divisor gives a gradient of the wrong size.
   fix  Once.
 
   see  gradgate explain GG402
@@ -129,7 +129,7 @@ def test_a_finding_whose_source_cannot_be_read_is_shown_without_it() -> None:
     assert lines[2:5] == [
         "/nowhere/train.py:6  error  GG101 accumulation-window, 2 times",
         "",
-        "  The first step uses 1 micro-batch, the others 4; 3 at the end are never used.",
+        "  The first step uses 1 micro-batch, other steps use 4; 3 at the end are never used.",
     ]
 
 

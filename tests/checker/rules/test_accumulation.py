@@ -28,7 +28,8 @@ def windows(*sizes: int, term=QUARTER, source: str = LOOP, rest: int = 0) -> Sto
 def test_a_step_after_the_first_micro_batch_points_at_the_condition() -> None:
     found = windows(1, 4, 4, rest=3).judged()
     assert said(found) == [
-        "train.py:5: GG101 error: The first step uses 1 micro-batch, the others 4; 3 at the end are never used."
+        "train.py:5: GG101 error: The first step uses 1 micro-batch, other steps use 4; 3 at the end are "
+        "never used."
     ]
 
 
@@ -39,7 +40,8 @@ def test_micro_batches_that_are_cleared_unused_at_the_end_of_an_epoch_are_left_o
             story.backward(4, QUARTER)
         story.step(6).clear(7)
     assert said(story.judged()) == [
-        "train.py:5: GG101 error: Windows of 4 micro-batches leave 2 over at the end, whose gradients no step uses."
+        "train.py:5: GG101 error: No step uses the gradients of the 2 micro-batches left after the last "
+        "window of 4."
     ]
 
 
@@ -49,7 +51,7 @@ def test_micro_batches_left_over_go_on_into_the_next_epoch() -> None:
 
 def test_windows_one_longer_than_their_divisor_are_off_by_one() -> None:
     assert said(windows(5, 5, 5, 5).judged()) == [
-        "train.py:5: GG101 error: Windows hold 5 micro-batches and are divided by 4."
+        "train.py:5: GG101 error: Windows hold 5 micro-batches but are divided by 4."
     ]
 
 
@@ -66,16 +68,16 @@ def test_a_run_that_was_stopped_within_a_window_leaves_nothing_over() -> None:
 
 def test_means_that_are_added_up_undivided() -> None:
     assert said(windows(4, 4, 4, term=mean(8)).judged()) == [
-        "train.py:4: GG102 error: 4 micro-batches are added up and their means are not divided: the gradient is "
-        "4 times that of the whole batch."
+        "train.py:4: GG102 error: 4 micro-batches are added up without dividing their means: the gradient "
+        "is 4 times the gradient of the whole batch."
     ]
 
 
 def test_means_divided_by_another_number_point_at_the_division() -> None:
     found = windows(4, 4, 4, term=mean(8, ("div", 16), line=3)).judged()
     assert said(found) == [
-        "train.py:3: GG102 error: 4 micro-batches are added up and each is divided by 16: the gradient is 0.25 "
-        "times that of the whole batch."
+        "train.py:3: GG102 error: 4 micro-batches are added up and each is divided by 16: the gradient is "
+        "0.25 times the gradient of the whole batch."
     ]
 
 
@@ -139,8 +141,8 @@ def of_items(*counts: int, divide: bool = True) -> Story:
 
 def test_unequal_micro_batches_of_equal_weight() -> None:
     assert said(of_items(512, 512, 512, 37).judged()) == [
-        "train.py:3: GG103 error: 4 micro-batches of 512, 512, 512, 37 items have equal weight: an item of "
-        "the smallest weighs 13.8 times as much as an item of the largest."
+        "train.py:3: GG103 error: 4 micro-batches of 512, 512, 512, 37 items have equal weight: an item "
+        "in the smallest weighs 13.8 times as much as an item in the largest."
     ]
 
 
@@ -160,8 +162,8 @@ def test_sums_divided_by_their_own_masks_count_the_same_whatever_they_hold() -> 
 
 def test_a_short_last_window_with_the_full_divisor() -> None:
     assert said(windows(4, 4, 2, 4, 4, 2).judged()) == [
-        "train.py:3: GG103 error: A last window of 2 micro-batches is divided by 4 nevertheless: its gradient is "
-        "0.5 of what it should be."
+        "train.py:3: GG103 error: The last window holds 2 micro-batches but is divided by 4: its gradient "
+        "is 0.5 of the correct gradient."
     ]
 
 
@@ -183,6 +185,6 @@ def test_class_weights_that_differ_are_a_note_without_an_edit() -> None:
         story.step(6).clear(7)
     found = story.judged("GG103")
     assert said(found) == [
-        "train.py:3: GG103 info: 2 micro-batches whose class weights add up to 9, 13 have equal weight: an item of "
-        "the smallest weighs 1.44 times as much as an item of the largest."
+        "train.py:3: GG103 info: 2 micro-batches whose class weights add up to 9, 13 have equal weight: "
+        "an item in the smallest weighs 1.44 times as much as an item in the largest."
     ]

@@ -11,7 +11,7 @@ from tests.test_scripts import CANCELS, SCRIPTS, STILL, parts, run
 # A wrong script, what the advice says, and what a reader then changes.
 FOLLOWED = {
     "amp-scaler-misuse/digits_mlp": (
-        "Create the scaler once, before the loop, and call scaler.update() after each scaler.step()",
+        "Construct the scaler once, before the loop, and call scaler.update() after each scaler.step()",
         [
             (
                 "        scaler = torch.amp",
@@ -28,7 +28,7 @@ FOLLOWED = {
         ],
     ),
     "amp-scaler-misuse/vae_mixed": (
-        "Add up the parts first, then scale the sum: scaler.scale(total).backward()",
+        "Add the parts first, then scale the sum: scaler.scale(total).backward()",
         [("total = scaler.scale(rec) + beta * kl", "total = scaler.scale(rec + beta * kl)")],
     ),
     "clip-misplaced/adding_rnn": (
@@ -46,7 +46,7 @@ FOLLOWED = {
         [("clip_grad_norm_(target_net.parameters()", "clip_grad_norm_(policy_net.parameters()")],
     ),
     "ineffective-step/actor_twice": (
-        "Pass critic_opt the parameters that are to be trained: agent.critic",
+        "Pass critic_opt the parameters that should be trained: agent.critic",
         [("self.critic_opt = torch.optim.Adam(self.actor", "self.critic_opt = torch.optim.Adam(self.critic")],
     ),
     "ineffective-step/rebound_state_dict": (
@@ -85,11 +85,11 @@ FOLLOWED = {
         ],
     ),
     "param-not-in-optimizer/forgotten_bias": (
-        "Pass optimizer all parameters that are to be trained",
+        "Pass optimizer all parameters that should be trained",
         [("SGD([W1, W2]", "SGD([W1, W2, b1]"), ("    b1.grad = None\n", "")],
     ),
     "stale-optimizer-params/unit_rows": (
-        "Write into the old parameter instead: copy_(), under torch.no_grad()",
+        "Write into the old parameter instead: call copy_() under torch.no_grad()",
         [
             (
                 "        self.W_dec = nn.Parameter(F.normalize(self.W_dec.data, dim=1))",
@@ -107,7 +107,7 @@ FOLLOWED = {
         ],
     ),
     "param-in-multiple-optimizers/shared_trunk": (
-        "Keep them in only one of the two: remove them from critic_opt",
+        "Pass them to only one optimizer: remove them from critic_opt",
         [("itertools.chain(self.trunk.parameters(), self.critic.parameters())", "self.critic.parameters()")],
     ),
     "param-in-multiple-optimizers/encoder_and_all": (
@@ -115,7 +115,7 @@ FOLLOWED = {
         [("torch.optim.Adam(vae.parameters()", "torch.optim.Adam(vae.decoder.parameters()")],
     ),
     "optimizer-state-reset/train_function": (
-        "Make it once, before the loop, and pass it in",
+        "Construct it once, outside of train(), and pass it in",
         [
             (
                 "def train(model, train_loader, epoch, lr=2e-3):\n",
@@ -133,14 +133,14 @@ FOLLOWED = {
         ],
     ),
     "optimizer-state-reset/rollout_update": (
-        "To change the rate, set group['lr']",
+        "To change the learning rate, set group['lr']",
         [
             ("        self.optimizer.load_state_dict(self.defaults)  # expect: optimizer-state-reset\n", ""),
             ('group["lr"] *= frac', 'group["lr"] = 3e-3 * frac'),
         ],
     ),
     "frozen-state-drift/glove_rows": (
-        "Put it in a group of its own with weight_decay=0",
+        "Put the parameter in a separate group with weight_decay=0",
         [
             (
                 "torch.optim.AdamW(model.parameters(), lr=2e-2, weight_decay=0.1)",
@@ -150,11 +150,11 @@ FOLLOWED = {
         ],
     ),
     "frozen-state-drift/two_stages": (
-        "Set their gradients to None when they are frozen",
+        "Set the gradients to None where the parameters are frozen",
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
     ),
     "scheduler-cadence/exponential_unused": (
-        "Call scheduler.step() once an epoch, after its last optimizer.step()",
+        "Call scheduler.step() once an epoch, after the last optimizer.step()",
         [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
     ),
     "scheduler-cadence/superconvergence": (
@@ -162,15 +162,15 @@ FOLLOWED = {
         [("epochs=epochs,\n        steps_per_epoch=len(train_set)", "total_steps=20")],
     ),
     "zero-gradient/relu_scores": (
-        "drop it here, or let them start above zero",
+        "remove the ReLU, or initialize its inputs above zero",
         [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
     ),
     "zero-gradient/rounded_rating": (
-        "Drop the rounding on the way to the loss",
+        "Remove the rounding before the loss",
         [("torch.round(raw).clamp(1, 5)", "(raw + (torch.round(raw) - raw).detach()).clamp(1, 5)")],
     ),
     "zero-gradient/lora_adapter": (
-        "Start one of the two factors away from zero",
+        "Initialize one of the two factors with nonzero values",
         [("self.lora_a = nn.Parameter(torch.zeros(", "self.lora_a = nn.Parameter(0.1 * torch.ones(")],
     ),
     "zero-gradient/softmax_one": (
@@ -182,14 +182,14 @@ FOLLOWED = {
         [("hidden = torch.tanh(self.inp(inputs))", "hidden = torch.tanh(self.inp(inputs) / 1e9)")],
     ),
     "broken-graph/frozen_decoder": (
-        "Freeze self.decoder instead, which lets gradients through: self.decoder.requires_grad_(False), without",
+        "Freeze self.decoder instead, which lets gradients pass: self.decoder.requires_grad_(False), without",
         [
             ("        self.decoder = decoder\n", "        self.decoder = decoder.requires_grad_(False)\n"),
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),
         ],
     ),
     "broken-graph/sac_detached": (
-        "Pass the value with its graph: what the gradient flows through doesn't have to be trained",
+        "Pass the value with its graph: gradients can flow through a network that isn't trained",
         [("q(qf1, obs, pi.detach()), q(qf2, obs, pi.detach())", "q(qf1, obs, pi), q(qf2, obs, pi)")],
     ),
     "graph-retention/parameters_in_a_list": (
@@ -212,7 +212,7 @@ FOLLOWED = {
         [("    y = out.argmax(1)", "    predicted = out.argmax(1)")],
     ),
     "compared-with-itself/teacher_is_student": (
-        "Compare with another value: the labels, another model's output",
+        "Compare with a different value: the labels, another model's output",
         [("student = teacher", "student = nn.Linear(6, 3)")],
     ),
     "term-left-out/a2c_entropy": (

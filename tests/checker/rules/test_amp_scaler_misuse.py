@@ -16,8 +16,7 @@ def test_clipping_what_still_carries_the_scale() -> None:
         wrong.clear(2).backward(3, scaler=0).clip(5).step(6, scaler=0).add(STEPPED, UPDATED)
         right.clear(2).backward(3, scaler=0).add(UNSCALED).clip(5).step(6, scaler=0).add(STEPPED, UPDATED)
     assert said(wrong.judged("GG303")) == [
-        "train.py:5: GG303 error: Gradients are clipped while they carry the gradient scaler's scale, "
-        "which is divided out later, in 3 steps."
+        "train.py:5: GG303 error: Gradients are clipped before the gradient scaler unscales them, in 3 steps."
     ]
     assert right.judged("GG303") == []
 
@@ -28,7 +27,7 @@ def test_a_step_around_the_scaler() -> None:
         wrong.clear(2).backward(3, scaler=0).step(6).add(UPDATED)
     assert said(wrong.judged("GG303")) == [
         "train.py:6: GG303 error: optimizer is stepped without the gradient scaler: its gradients still "
-        "carry the scale, in 3 steps."
+        "include the scale, in 3 steps."
     ]
 
 
@@ -57,6 +56,6 @@ def test_a_scaler_for_each_step_never_adapts() -> None:
         wrong.add(ScalerMade(site(2), number)).backward(3, scaler=number)
         wrong.add(ScalerStepped(site(6), number, 0, skipped=True)).clear(7)
     assert said(wrong.judged("GG303")) == [
-        "train.py:2: GG303 error: 3 gradient scalers are created, one for each step; 3 of the steps are "
-        "skipped."
+        "train.py:2: GG303 error: 3 gradient scalers are constructed, one for each step; 3 of the steps "
+        "are skipped."
     ]

@@ -18,7 +18,7 @@ def test_nothing_is_ever_cleared() -> None:
         story.backward(4, mean(8)).step(5)
     assert said(story.judged()) == [
         "train.py:5: GG201 error: 3 of 4 steps of optimizer use gradients of w and b that earlier steps "
-        "have used already: up to 4 backward calls in one step."
+        "already used: one step uses up to 4 backward calls."
     ]
 
 
@@ -122,8 +122,8 @@ def adversarial(story: Story) -> Story:
 def test_a_generators_loss_that_ends_in_the_discriminators_step() -> None:
     for story in (gan("after"), adversarial(gan("after"))):
         assert said(story.judged()) == [
-            "train.py:4: GG203 error: 3 of 4 steps of opt_d also use the gradient that the loss of line 6 left in "
-            "d, beside that of line 2."
+            "train.py:4: GG203 error: 3 of 4 steps of opt_d also use the gradient of the loss of line 6 "
+            "in d, together with the gradient of line 2."
         ]
     assert gan("start").judged("GG201", "GG202", "GG203") == []
 
@@ -164,7 +164,7 @@ def test_updates_by_hand_that_nothing_clears_between() -> None:
     for _ in range(5):
         story.backward(2, mean(8))
     assert said(story.judged("GG201")) == [
-        "train.py:4: GG201 error: Nothing clears the gradients between these updates by hand: each of 5 backward "
-        "calls adds to those of all earlier ones."
+        "train.py:4: GG201 error: Nothing clears the gradients between these updates by hand: each of 5 "
+        "backward calls adds to the gradients of all earlier calls."
     ]
     assert story.clear(5).judged("GG201") == []

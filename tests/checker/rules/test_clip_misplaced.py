@@ -10,7 +10,7 @@ def test_clipping_after_the_step_is_too_late() -> None:
         story.clear(1).backward(2).step(3).clip(4)
     assert said(story.judged("GG302")) == [
         "train.py:4: GG302 error: Gradients are clipped after the step that used them; 3 steps of "
-        "optimizer use gradients that are not clipped."
+        "optimizer use unclipped gradients."
     ]
 
 
@@ -19,8 +19,8 @@ def test_an_iterator_that_is_used_up_gives_nothing_to_clip() -> None:
     for _ in range(3):
         story.clear(1).backward(2).add(Clipped(site(3), frozenset(), frozenset(), 0, None, 1.0)).step(4)
     assert said(story.judged("GG302")) == [
-        "train.py:3: GG302 error: Clipping is given no parameters in 3 of 3 calls; 3 steps of optimizer "
-        "use gradients that are not clipped."
+        "train.py:3: GG302 error: clip_grad gets no parameters in 3 of 3 calls; 3 steps of optimizer use "
+        "unclipped gradients."
     ]
 
 

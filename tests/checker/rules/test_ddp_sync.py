@@ -36,8 +36,8 @@ def alone(*, synced: bool | None, exchanged: bool = False) -> Story:
 
 def test_ranks_that_never_exchange_gradients() -> None:
     assert said(judged(alone(synced=None))) == [
-        "train.py:4: GG106 warning: Each of 2 ranks makes its 3 steps with the gradients of its own "
-        "data: they are never averaged."
+        "train.py:4: GG106 warning: Each of 2 ranks makes its 3 steps with the gradients of its own data: "
+        "the gradients are never averaged."
     ]
     assert [one.severity for one in judged(alone(synced=False), distributed=True)] == ["warning"]
 
@@ -100,7 +100,7 @@ def test_gradients_that_are_exchanged_after_the_step_that_used_them() -> None:
 
     assert said(judged(reduced(late=True))) == [
         "train.py:6: GG106 warning: Each of 2 ranks makes its 3 steps with the gradients of its own data: "
-        "they are averaged after the step."
+        "the gradients are averaged only after the step."
     ]
     assert judged(reduced(late=False)) == []
 
@@ -132,8 +132,8 @@ def test_parameters_that_are_left_out_of_the_exchange() -> None:
         return story
 
     assert said(judged(story())) == [
-        "train.py:6: GG106 warning: The gradients of head.weight are not averaged over the ranks in 3 steps; "
-        "those of other parameters are."
+        "train.py:6: GG106 warning: The gradients of head.weight are not averaged over the ranks in 3 "
+        "steps, although other parameters' gradients are."
     ]
     assert judged(story(flat=1000)) == []  # it may hold them
 
@@ -167,8 +167,8 @@ def test_sums_over_ranks_that_nothing_divides() -> None:
         return story
 
     assert said(judged(story())) == [
-        "train.py:6: GG106 warning: The gradients of 2 ranks are summed and never divided, in 3 steps; each "
-        "is that of a mean over the rank's own items."
+        "train.py:6: GG106 warning: The gradients of 2 ranks are summed and never divided, in 3 steps. "
+        "Each rank's loss is a mean over its own items."
     ]
     assert judged(story(("div", 2))) == []
     assert judged(story(by_hand=0.5)) == []

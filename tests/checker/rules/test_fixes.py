@@ -13,7 +13,7 @@ from gradgate.checker.rules import Finding, rules
 
 # private: each fix makes its edit at any statement that it fits, and none elsewhere
 from gradgate.checker.rules._rule import FixAt
-from gradgate.checker.rules.accumulation import _accumulation_scaling, _accumulation_window, _loss_reduction
+from gradgate.checker.rules.accumulation import _accumulation_window, _divisor_edits, _loss_reduction
 from gradgate.checker.rules.clearing import _cross_loss_leak, _missing_zero_grad, _zero_grad_misplaced
 from gradgate.checker.rules.stepping import _clip_misplaced, _scheduler_cadence, _updates_by_hand
 from gradgate.events import Frame
@@ -61,7 +61,7 @@ COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.
             "loss = a + ((nll * mask).sum() / mask.sum())\n",
         ),
         (
-            partial(_accumulation_scaling._divided_by, size=4),
+            partial(_divisor_edits.divided_by, size=4),
             1,
             "loss = (a + b) / n\n",
             "loss = (a + b) / 4\n",

@@ -9,7 +9,7 @@ import pytest
 
 # private: each fix makes its edit at any statement that it fits, and none elsewhere
 from gradgate.checker.rules._rule import FixAt
-from gradgate.checker.rules.flow import _graph_fixes, _nonfinite_gradient, _wasted_gradient, _zero_gradient
+from gradgate.checker.rules.flow import _graph_fixes, _in_no_optimizer, _nonfinite_gradient, _zero_gradient
 from gradgate.checker.rules.lifetime import _graph_retention, _train_eval_mode
 from gradgate.checker.rules.ownership import (
     _freeze_fixes,
@@ -23,7 +23,7 @@ from tests.checker.rules.test_fixes import fixed
 with_item = partial(_graph_fixes.without_cut, ops=("item",))
 with_detach = partial(_graph_fixes.without_cut, ops=("detach",))
 with_head = partial(_param_not_in_optimizer._added, names=["head.weight", "head.bias"])
-quiet_net = partial(_wasted_gradient._under_no_grad, names={"net", "w"})
+quiet_net = partial(_in_no_optimizer._under_no_grad, names={"net", "w"})
 evaluated = partial(_freeze_fixes.evaluated, names=["model.body.1", "model.norm"])
 after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], optimizer="o")
 

@@ -34,8 +34,8 @@ def reaching(*old: int) -> Story:
 
 def test_graphs_that_reach_farther_back_with_each_step() -> None:
     assert said(reaching(0, 5, 10, 15, 20, 25).judged("GG601")) == [
-        "train.py:2: GG601 warning: The graph reaches farther back with each step: 25 of its 35 nodes were "
-        "made before the last one, after 6 backward calls."
+        "train.py:2: GG601 warning: The graph grows with each step: after 6 backward calls, 25 of its 35 "
+        "nodes were made before the last step."
     ]
 
 
@@ -63,7 +63,7 @@ def test_graphs_that_grow_without_an_optimizer() -> None:
         return made
 
     assert said(story(14, 22, 30, 38, 46).judged("GG601")) == [
-        "train.py:3: GG601 warning: The graph reaches farther back with each step: it had 14 nodes at first, and "
-        "has 46, after 5 backward calls."
+        "train.py:3: GG601 warning: The graph grows with each step: it had 14 nodes at first and 46 after "
+        "5 backward calls."
     ]
     assert story(14, 22, 30, 38, 46, 14, 22).judged("GG601") == []  # a new sequence

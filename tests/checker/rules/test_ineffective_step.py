@@ -52,8 +52,8 @@ def test_a_step_that_is_named_and_not_called() -> None:
     Story(source="x\nx\nloss.backward()\noptimizer.step\n")
     wrong.facts["fc.weight"]["still"] = True
     assert said(wrong.judged("GG304")) == [
-        "train.py:4: GG304 error: optimizer.step is never called: 3 backward calls give gradients that no "
-        "step uses."
+        "train.py:4: GG304 error: optimizer.step is never called: 3 backward calls compute gradients that "
+        "no step uses."
     ]
 
 

@@ -46,8 +46,8 @@ def test_a_descent_step_by_hand_beside_the_optimizers() -> None:
         return told
 
     assert said(beside(restored=False).judged("GG305")) == [
-        "train.py:3: GG305 error: fc.weight are moved down their gradient by hand, and by optimizer with "
-        "the same gradient, in 3 steps."
+        "train.py:3: GG305 error: The script applies the gradient of fc.weight by hand, and optimizer "
+        "applies it again, in 3 steps."
     ]
     assert beside(restored=True).judged("GG305") == []
 
@@ -60,7 +60,8 @@ def test_rounding_and_pulling_back_after_each_step() -> None:
         steps(clamped, 1).write(4, target="value", op="clamp_")
     assert [(one.line, one.severity) for one in rounded.judged("GG305")] == [(4, "warning")]
     assert said(pulled.judged("GG305")) == [
-        "train.py:4: GG305 warning: fc.weight are moved 95% of the way to values that never change, 4 times."
+        "train.py:4: GG305 warning: The script moves fc.weight 95% of the way to values that never "
+        "change, 4 times."
     ]
     assert clamped.judged("GG305") == []
 
@@ -74,8 +75,8 @@ def test_what_an_evaluation_writes_and_leaves() -> None:
         return steps(told)
 
     assert said(averaged(restored=False).judged("GG305")) == [
-        "train.py:4: GG305 warning: fc.weight are overwritten for an evaluation and not restored, 2 times: "
-        "training goes on from there."
+        "train.py:4: GG305 warning: An evaluation overwrites fc.weight and doesn't restore the values, 2 "
+        "times: training continues from them."
     ]
     assert averaged(restored=True).judged("GG305") == []  # a checkpoint
 

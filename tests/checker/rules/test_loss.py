@@ -15,7 +15,7 @@ def run(*terms, times: int = 4, source: str = SOURCE, of: str = "w", **group) ->
 
 def test_a_mean_divided_by_the_batch_size_once_more() -> None:
     assert said(run(mean(32, ("div", 32), line=1)).judged()) == [
-        "train.py:1: GG104 error: A mean over 32 items is divided by the batch size, 32, once more."
+        "train.py:1: GG104 error: A mean over 32 items is divided once more by the batch size, 32."
     ]
 
 
@@ -28,8 +28,8 @@ def test_a_plain_mean_of_the_means_of_unequal_parts() -> None:
     parts = [mean(n, ("div", 3), line=1, key=n, sizes=(n, 5)) for n in (11, 11, 2)]
     (found,) = run(*parts).judged()
     assert found.message == (
-        "The mean of 3 means over 11, 11, 2 items: an item of the smallest weighs 5.5 times as much as an "
-        "item of the largest."
+        "The mean of 3 means over 11, 11, 2 items: an item in the smallest part weighs 5.5 times as much as an "
+        "item in the largest."
     )
     equal = [mean(8, ("div", 3), line=1, key=n, sizes=(8, 5)) for n in range(3)]
     assert run(*equal).judged() == []
@@ -45,8 +45,8 @@ def test_a_mean_over_padding() -> None:
     for share in (0.5, 0.8, 0.6):
         story.clear(5).backward(6, mean(40, line=1, masked=share)).step(7)
     assert said(story.judged()) == [
-        "train.py:1: GG104 error: A mean is taken over all 40 positions although a mask leaves 50 to 80 % of "
-        "them."
+        "train.py:1: GG104 error: A mean is taken over all 40 positions although a mask keeps only 50 to "
+        "80 % of them."
     ]
 
 
@@ -57,7 +57,7 @@ def test_a_mean_over_samples_and_classes() -> None:
 def test_a_term_that_is_added_along_two_ways() -> None:
     joined = (Frame(FILE, 2, "f"),)
     assert said(run(mean(8, line=1, paths=2, joined=joined)).judged()) == [
-        "train.py:2: GG105 error: The loss adds the same term, of line 1, 2 times."
+        "train.py:2: GG105 error: The loss adds the same term (line 1) 2 times."
     ]
 
 
@@ -82,7 +82,7 @@ def test_two_losses_back_propagated_one_after_the_other_are_right() -> None:
 def test_a_penalty_beside_weight_decay() -> None:
     penalty = total(8, ("mul", 0.01), line=3, squares=frozenset({0}))
     assert said(run(mean(8), penalty, weight_decay=0.01).judged()) == [
-        "train.py:1: GG105 warning: 1 parameters have an L2 penalty in the loss (line 3) and a weight decay of "
-        "0.01 in optimizer as well."
+        "train.py:1: GG105 warning: 1 parameters have an L2 penalty in the loss (line 3), and optimizer "
+        "also applies a weight decay of 0.01 to them."
     ]
     assert run(mean(8), penalty).judged() == []

@@ -78,8 +78,8 @@ def test_it_is_found_at_the_call_and_the_fix_counts_as_the_right_loop_does(loop:
     (found,) = findings_of(wrong)
     assert found.code == "GG103"
     assert found.message.startswith(
-        "The count is 36 and the loss is a mean over 32 items, while an earlier micro-batch of the window has the "
-        "count 20 for 16: an item here weighs 0.9 times as much."
+        "The count is 36 for a mean over 32 items, but an earlier micro-batch of the window has the count 20 for "
+        "16 items: an item here weighs 0.9 times as much."
     )
     line = wrong.splitlines()[found.line - 1]
     assert ("accumulator.step_window(" if loop is BY_A_FUNCTION else "update.backward(") in line

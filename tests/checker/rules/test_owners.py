@@ -27,8 +27,8 @@ def test_a_decoder_that_was_not_handed_over() -> None:
     for _ in range(4):
         story.clear(1, "encoder.w").backward(8, mean(8), beyond=story.ids("decoder.w")).step(9)
     assert said(story.judged()) == [
-        "train.py:3: GG501 error: No step moved decoder.w, in no optimizer's list, though 4 backward calls "
-        "reached it."
+        "train.py:3: GG501 error: No step changed decoder.w (in no optimizer's list), although 4 backward "
+        "calls computed gradients for it."
     ]
 
 
@@ -63,8 +63,8 @@ def test_what_is_left_out_of_one_list_is_told_together() -> None:
     story.facts["head.w"] |= {"still": True, "nbytes": 2}
     story.facts["scale"] |= {"still": True, "nbytes": 2, "registered": False, "made": at(1), "root": "scale"}
     assert said(trained(story, to="body.w head.w scale", used="body.w").judged("GG501")) == [
-        "train.py:2: GG501 error: No step moved head.w and scale, in no optimizer's list, though 4 backward calls "
-        "reached them."
+        "train.py:2: GG501 error: No step changed head.w and scale (in no optimizer's list), although 4 "
+        "backward calls computed gradients for them."
     ]
 
 
@@ -77,8 +77,8 @@ def replaced(**new: Any) -> Story:
 
 def test_a_head_that_was_made_after_the_optimizer() -> None:
     assert said(replaced().judged()) == [
-        "train.py:4: GG502 error: fc.w was made after optimizer, which goes on holding 1 parameter that no loss "
-        "reaches any more: 4 of its steps left the new one as it was."
+        "train.py:4: GG502 error: fc.w was made after optimizer, which still holds 1 parameter that "
+        "losses no longer reach. 4 of its steps left the new parameter unchanged."
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_parameter_that_is_listed_twice() -> None:
     )
     story.optimizers[0] = "optimizer"
     assert said(trained(story).judged()) == [
-        "train.py:3: GG503 error: embed is twice in the list of optimizer, which steps it twice each time."
+        "train.py:3: GG503 error: optimizer lists embed twice, so each step updates it twice."
     ]
 
 
@@ -148,8 +148,8 @@ def made_again(source: str, *, restored: bool = False, kind: str = "Adam") -> St
 
 def test_an_optimizer_for_each_epoch() -> None:
     assert said(made_again(EPOCHS).judged()) == [
-        "train.py:2: GG504 error: Adam was made 3 times for w, and each starts without the state of its "
-        "predecessor; the longest was used for 4 steps."
+        "train.py:2: GG504 error: Adam was constructed 3 times for w, each time without the earlier "
+        "state; the longest was used for 4 steps."
     ]
 
 
@@ -182,7 +182,7 @@ def frozen(*, fresh: bool, zero: bool = False) -> Story:
 
 def test_a_gradient_from_before_moves_what_is_frozen() -> None:
     assert said(frozen(fresh=False).judged("GG505")) == [
-        "train.py:2: GG505 error: 1 frozen parameter (body) moved in 3 steps of optimizer, along an "
+        "train.py:2: GG505 error: 1 frozen parameter (body) changed in 3 steps of optimizer, along an "
         "earlier gradient."
     ]
 
@@ -205,8 +205,8 @@ def statistics(*, trainable: bool, moving: bool = False, mode: bool = True, sour
 def test_a_frozen_batch_norm_in_training_mode() -> None:
     assert said(statistics(trainable=False).judged()) == [
         "train.py:3: GG505 warning: 1 frozen batch norm (backbone.bn) is in training mode: its running "
-        "statistics moved in 3 steps, the parameters never. Since the first step, means moved by 0.12 standard "
-        "deviations, variances by 40%."
+        "statistics changed in 3 steps, but the parameters did not. Since the first step, means changed "
+        "by 0.12 standard deviations, and variances by 40%."
     ]
 
 

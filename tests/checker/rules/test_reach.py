@@ -224,7 +224,7 @@ def test_a_penalty_without_a_graph_of_its_own() -> None:
         "train.py:3: GG402 error: `10 * penalty` is added to the loss at line 5 as a constant: its "
         "graph is cut here."
     ]
-    assert found.advice == "Pass create_graph=True, so that the gradient has a graph of its own."
+    assert found.advice == "Pass create_graph=True, so that the gradient has a graph."
 
 
 def test_a_sum_that_starts_from_zero_and_a_detached_factor_are_right() -> None:
@@ -325,8 +325,8 @@ def broken(line: int, source: str, **facts: Any) -> Story:
 def test_a_broken_gradient_that_a_step_used() -> None:
     story = broken(1, "d = d2.sqrt()\n").step(9, nonfinite=frozenset({0}))
     assert said(story.judged()) == [
-        "train.py:1: GG404 error: The gradient becomes NaN or infinite here (Sqrt), and optimizer stepped net.w "
-        "with it, first in step 1."
+        "train.py:1: GG404 error: The gradient becomes NaN or infinite here (Sqrt), and optimizer updated "
+        "net.w with it, first in step 1."
     ]
 
 
@@ -354,8 +354,8 @@ def test_a_teacher_whose_gradients_add_up() -> None:
     for _ in range(4):
         story.clear(1, "student.w").backward(5, mean(8), through=uses).step(6)
     assert said(story.judged()) == [
-        "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w, which no "
-        "optimizer steps; nothing clears them, so that they add up."
+        "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w. "
+        "No optimizer uses the gradients, and nothing clears them."
     ]
 
 

@@ -49,14 +49,15 @@ def run(
 
 def test_a_length_in_epochs_that_is_counted_in_batches_is_over_too_soon() -> None:
     assert said(run(3, each_batch=True).judged("GG301")) == [
-        "train.py:7: GG301 warning: CosineAnnealingLR is 3 epochs long and is advanced at each batch, 12 "
+        "train.py:7: GG301 warning: CosineAnnealingLR is 3 epochs long but is advanced at each batch, 12 "
         "times for 12 steps."
     ]
 
 
 def test_a_schedule_as_long_as_the_run_has_steps_is_advanced_at_each() -> None:
     assert said(run(12, each_batch=False).judged("GG301")) == [
-        "train.py:8: GG301 warning: CosineAnnealingLR is 12 long, as the run has 12 steps, and is advanced 3 times."
+        "train.py:8: GG301 warning: CosineAnnealingLR is 12 steps long, like the run, but is advanced "
+        "only 3 times."
     ]
     assert run(12, each_batch=False).judged("GG301", how="stopped") == []
     assert run(100, each_batch=False).judged("GG301") == []  # 100 epochs, of which 3 are tried
@@ -65,7 +66,7 @@ def test_a_schedule_as_long_as_the_run_has_steps_is_advanced_at_each() -> None:
 def test_a_schedule_that_goes_on_at_micro_batches_is_over_too_soon() -> None:
     assert said(run(6, each_batch=True, micro=2).judged("GG301")) == [
         "train.py:7: GG301 warning: CosineAnnealingLR is advanced 12 times for 6 steps, at each "
-        "micro-batch, and is over after 50% of them."
+        "micro-batch, and ends after 50% of the calls."
     ]
     assert run(12, each_batch=True, micro=2).judged("GG301") == []  # its length is in micro-batches
 
@@ -79,8 +80,8 @@ def test_a_length_in_micro_batches_that_is_counted_in_windows_is_never_reached()
         return story
 
     assert said(windows(12).judged("GG301")) == [
-        "train.py:1: GG301 warning: CosineAnnealingLR is 12 long, as many as the run has micro-batches, and is "
-        "advanced once in 2 of them: the run ends after 50% of the schedule."
+        "train.py:1: GG301 warning: CosineAnnealingLR is 12 long, like the run in micro-batches, but is "
+        "advanced once per 2 micro-batches: the run ends after 50% of the schedule."
     ]
     assert windows(12).judged("GG301", how="stopped") == []
     assert windows(16).judged("GG301") == []
@@ -101,8 +102,8 @@ def test_a_scheduler_that_is_never_advanced() -> None:
     for _ in range(3):
         story.backward(5).step(6).clear(7)
     assert said(story.judged("GG301")) == [
-        "train.py:1: GG301 warning: StepLR is never advanced: optimizer makes 3 steps, all at its first "
-        "rate, 0.1."
+        "train.py:1: GG301 warning: StepLR is never advanced: optimizer makes all 3 steps at the first "
+        "learning rate, 0.1."
     ]
     assert story.judged("GG301", how="stopped") == []
 
@@ -127,7 +128,7 @@ def test_advancing_before_the_first_step_skips_the_first_rate() -> None:
         return story
 
     assert said(early(0.05).judged("GG301")) == [
-        "train.py:4: GG301 warning: The schedule is advanced before the first step: its first rate, 0.1, "
-        "is never used, and training begins at 0.05."
+        "train.py:4: GG301 warning: The schedule is advanced before the first step: the first learning "
+        "rate, 0.1, is never used, and training begins at 0.05."
     ]
     assert early(0.1).judged("GG301") == []  # no rate is lost

@@ -53,6 +53,6 @@ def test_dropout_that_is_not_told_the_mode() -> None:
         return story
 
     assert said(trained("").judged("GG602")) == [
-        "train.py:3: GG602 warning: F.dropout ignores the mode: it also drops units after eval()."
+        "train.py:3: GG602 warning: F.dropout ignores the mode and also drops units after eval()."
     ]
     assert trained(", training=self.training").judged("GG602") == []

@@ -104,7 +104,7 @@ def test_the_part_of_a_step_is_what_detaching_the_generator_saves() -> None:
     saved = 1 - flops(lambda: loop(True)) / flops(lambda: loop(False))
     (finding,) = notes(lambda: loop(False))
     assert finding.evidence["share"] == pytest.approx(saved, rel=0.1)
-    assert "Detach what" in finding.advice
+    assert "Detach the output of" in finding.advice
 
 
 def test_less_than_a_twentieth_of_a_step_is_no_note() -> None:

@@ -1,4 +1,4 @@
-"""What rules ask of a run: histories of gradients, windows, and the user's source. Nothing here imports torch."""
+"""Data that rules read about a run: gradient histories, windows and the user's source. Nothing imports torch."""
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._loss_weights import Share, of_window

@@ -1,7 +1,7 @@
-"""Which summand of a loss is a constant, and the line that cut its graph.
+"""Finds the constant summand of a loss, and the line that detached the summand.
 
-The graph says that a line adds a constant. The source says what the line's summands are made of. A summand is the
-constant if it contains a recorded cut, and no line that put a parameter into a graph.
+The graph shows that a line adds a constant. The source shows the line's summands and where their values come from.
+A summand is the constant if it contains a recorded cut, and no line that put a parameter into a graph.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from gradgate.checker.analysis._scopes import (
 from gradgate.checker.analysis._slices import Slice
 from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered, Site
 
+_COUNTS = ("one_hot", "bincount", "histc", "argsort")
 _JOINS = ("sum", "stack", "cat", "mean")
 _TAKES_LOSS = (
     "backward",
@@ -38,7 +39,7 @@ _TAKES_LOSS = (
 def constant_summands(
     run: Run, sites: Iterable[Site], files: Iterable[str]
 ) -> Iterator[tuple[ast.expr, Site, Frame]]:
-    """Yield each summand at these lines that was cut from its graph, the line that adds it, and the cut."""
+    """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cut."""
     files = tuple(files)
     lines = Lines(run, files)
     for site in sites:
@@ -89,7 +90,7 @@ def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterato
 
 
 def _elements(scope: Scope, node: ast.AST | None) -> Iterator[ast.expr]:
-    """Yield what was put into a list or dict."""
+    """Yield the expressions that were put into a list or dict."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
         node = node.func.value
     if isinstance(node, (ast.List, ast.Tuple)):
@@ -104,8 +105,15 @@ def _elements(scope: Scope, node: ast.AST | None) -> Iterator[ast.expr]:
                 yield from _elements(scope, each.value)
 
 
+def is_count(node: ast.AST) -> bool:
+    """Return whether an expression counts or compares values and so has no gradient: ``F.one_hot(indices)``."""
+    if isinstance(node, ast.Compare):
+        return not any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops)
+    return isinstance(node, ast.Call) and called(node) in _COUNTS
+
+
 class Lines:
-    """The lines that cut gradients of trained parameters, and those that put such parameters into a graph."""
+    """The lines that cut gradients of trained parameters, and the lines that use trained parameters in a graph."""
 
     def __init__(self, run: Run, files: tuple[str, ...]) -> None:
         self._files = files
@@ -121,8 +129,8 @@ class Lines:
         self._names = {part for part in parts if not part.isdigit()}
 
     def cut(self, file: str, node: ast.AST) -> Frame | None:
-        """Return the line that cuts an expression off from its graph, or None."""
-        if not isinstance(node, ast.expr) or not hasattr(node, "lineno"):  # the slice made it
+        """Return the line that detaches an expression from its graph, or None."""
+        if not isinstance(node, ast.expr) or not hasattr(node, "lineno"):  # the slice constructed this node
             return None
         name = last_name(getattr(node, "func", node))
         # A straight-through estimator adds (hard - soft).detach() to soft.
@@ -132,21 +140,27 @@ class Lines:
             return Frame(file, node.lineno, "")
         if isinstance(node, ast.Call) and (end := self._of_cut_values(file, node)) is not None:
             return end
+        if is_count(node) and self._of_trained(file, node):
+            return Frame(file, node.lineno, "")
         block = no_grad_around(Frame(file, node.lineno, ""))
-        # A decorated function turns gradients off at the line that calls it.
+        # A decorated function turns gradients off at the line of the call.
         for scope in functions(name, self._files) if isinstance(node, ast.Call) else ():
             line = without_gradients(scope.node)
             block = Frame(scope.file, line, "") if line is not None else block
         if block is None or not {block[:2], (file, node.lineno)} & self._off:
             return None
+        return block if self._of_trained(file, node) else None
+
+    def _of_trained(self, file: str, node: ast.expr) -> bool:
+        """Return whether an expression is computed from the output of a trained module."""
         around = scope_at(Frame(file, node.lineno, ""))
         value = Slice([(around, node)] if around is not None else [], self._files)
-        return block if any(self._is_trained(*each) for each in value.nodes) else None
+        return any(self._is_trained(*each) for each in value.nodes)
 
     def _of_cut_values(self, file: str, call: ast.Call) -> Frame | None:
-        """Return the cut if a criterion's first argument is a module that runs on a cut value, the others numbers.
+        """Return the cut if a criterion gets only constants and a module that runs on a detached value.
 
-        As in ``criterion(discriminator(fake.detach()), True)`` at a line that uses no trained parameter.
+        An example is ``criterion(discriminator(fake.detach()), True)``, at a line that uses no trained parameter.
         """
         others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
         first = call.args[0] if call.args else None
@@ -165,7 +179,7 @@ class Lines:
         return may_be_module(call, file, self._files) and any(self.cut(file, node) for node in inner)
 
     def is_live(self, file: str, node: ast.AST) -> bool:
-        """Return whether an expression names a trained module or parameter, or calls one at a line that does so."""
+        """Return whether an expression names or calls a trained module, or names a trained parameter."""
         return last_name(node) in self._names or self._is_trained(file, node)
 
     def _is_trained(self, file: str, node: ast.AST) -> bool:
@@ -173,7 +187,7 @@ class Lines:
             return any((file, line) in self._live for line in _lines(node))
         name = last_name(node)
         scope = scope_at(Frame(file, getattr(node, "lineno", 0), "")) if name in self._roots else None
-        # A parameter of a function may be another model of that name. What callers pass counts.
+        # An argument of the function may be another model with this name, so only the callers' arguments count.
         return scope is not None and not (is_function(scope.node) and name in parameters_of(scope.node))
 
 

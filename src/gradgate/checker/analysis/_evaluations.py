@@ -1,4 +1,4 @@
-"""Functions that evaluate: they run a model without gradients, and never train."""
+"""Finds functions that evaluate: they run a model without gradients and never train."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RUNS = re.compile(r"loss|eval|accura|score|error|predict|forward", re.IGNORECAS
 
 
 def evaluates(run: Run, frame: Frame) -> bool:
-    """Return whether a line is in a function that runs a model without gradients, and that never trains."""
+    """Return whether a line is in a function that runs a model without gradients and never trains."""
     function = function_at(frame)
     training = {(each.file, each.function) for event in run.of(Backward, Stepped) for each in event.site}
     if function is None or not is_function(function) or (frame.file, frame.function) in training:
@@ -33,6 +33,6 @@ def evaluates(run: Run, frame: Frame) -> bool:
 
 
 def _runs(call: ast.Call, models: set[str]) -> bool:
-    """Return whether a call runs one of the models, or is a loss or metric that is given one."""
+    """Return whether a call runs one of the models, or passes a model to a loss or metric."""
     given = any(ast.unparse(each) in models for each in call.args)
     return ast.unparse(call.func) in models or (given and bool(_RUNS.search(called(call))))

@@ -1,8 +1,8 @@
-"""The history of each gradient contribution, and which ones belong to one window.
+"""The history of each gradient contribution, and the contributions that belong to one window.
 
-A contribution is what one backward call added to one parameter. It is *fresh* until a step uses it, then
-*consumed*; clearing removes it. A window lies between two steps of one optimizer. Parameters that every event
-treats alike form one atom, so that a thousand parameters cost no more than one.
+A contribution is the gradient that one backward call adds to one parameter. It is *fresh* until a step uses it,
+then *consumed*, and clearing removes it. A window lies between two steps of one optimizer. Parameters that occur
+in exactly the same events form one atom, so that a thousand parameters cost no more than one.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from gradgate.events import Backward, Cleared, Clipped, Event, Gap, Ids, Stepped
 
 @dataclass(eq=False)
 class Contribution:
-    """What one backward call added to the parameters of one atom. ``backward`` is -1 for a gradient set by hand."""
+    """The gradient that a backward call added to one atom. ``backward`` is -1 for a gradient set by hand."""
 
     backward: int
     atom: Ids
-    touched: bool = False  # changed by hand, and not by a factor
+    touched: bool = False  # changed by hand, other than by a factor
     factor: float = 1.0  # the product of all factors applied by hand
     clips: list[int] = field(default_factory=list)
-    consumed: list[int] = field(default_factory=list)  # steps
+    consumed: list[int] = field(default_factory=list)  # numbers of the steps that used it
     cleared: int | None = None
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was cleared before any step used it, and not written by hand."""
+        """Whether the contribution was cleared before a step used it, and was not written by hand."""
         return not self.consumed and self.cleared is not None and not self.touched
 
 
 @dataclass(frozen=True)
 class StepWindow:
-    """A step, and the fresh contributions that it used, with the backward calls that made them."""
+    """A step, the fresh contributions that it used, and their backward calls."""
 
-    step: int  # number of the event
+    step: int  # number of the step event
     optimizer: int
     micro: tuple[int, ...]  # numbers of the backward events, in order
     fresh: tuple[Contribution, ...]
-    stale: tuple[Contribution, ...]  # used before by a step of the same optimizer
+    stale: tuple[Contribution, ...]  # already used by an earlier step of the same optimizer
 
     @property
     def parameters(self) -> Ids:
@@ -52,7 +52,7 @@ class History:
     """Follows the contributions through the events of a run.
 
     Args:
-        events: what happened, in order.
+        events: events of the run, in order.
         owners: for each parameter, the optimizers that hold it.
     """
 
@@ -63,20 +63,20 @@ class History:
         self.windows: list[StepWindow] = []
         self._atoms: dict[Ids, list[Ids]] = defaultdict(list)
         self._standing: dict[Ids, list[Contribution]] = defaultdict(list)  # not cleared yet, by atom
-        self._resuming: set[int] = set()  # optimizers that have not stepped since a gap
+        self._resuming: set[int] = set()  # optimizers without a step since the last gap
         self._split()
         for number, event in enumerate(events):
             self._follow(number, event)
 
     def atoms(self, ids: Ids) -> Sequence[Ids]:
-        """Return the atoms of a set that an event names."""
+        """Return the atoms of a set of parameters."""
         return self._atoms.get(ids, ())
 
     def _split(self) -> None:
         names = ("reached", "full", "used", "parameters")
         named = (getattr(event, name, None) for event in self._events for name in names)
         sets = list(dict.fromkeys(ids for ids in named if isinstance(ids, frozenset)))
-        held_by: dict[int, list[int]] = defaultdict(list)  # parameter: places of the sets that hold it
+        held_by: dict[int, list[int]] = defaultdict(list)  # parameter: indices of the sets that contain it
         for place, members in enumerate(sets):
             for number in members:
                 held_by[number].append(place)
@@ -108,7 +108,7 @@ class History:
             self._skip_gap()
 
     def _skip_gap(self) -> None:
-        """Forget the unfinished windows on either side of a gap: what became of them isn't known."""
+        """Forget the unfinished windows on either side of a gap: events in the gap are unknown."""
         standing = {id(each) for several in self._standing.values() for each in several}
         self.contributions = [
             each for each in self.contributions if each.consumed or id(each) not in standing
@@ -144,7 +144,7 @@ class History:
             for contribution in self._standing[atom]:
                 (stale if self._used_by(contribution, event.optimizer) else fresh).append(contribution)
                 contribution.consumed.append(number)
-        if event.optimizer in self._resuming:  # its window began in the gap
+        if event.optimizer in self._resuming:  # the window began in the gap
             self._resuming.discard(event.optimizer)
             return
         micro = tuple(sorted({contribution.backward for contribution in fresh if contribution.backward >= 0}))

@@ -1,4 +1,4 @@
-"""Parameters that losses reach and that are in no optimizer."""
+"""Finds parameters that losses reach but that are in no optimizer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from gradgate.events import (
 )
 
 _STEPS = 3  # backward calls before parameters that losses reach only later count as unfrozen
-_RATIO = 4  # a part this many times larger than the trained one was left out on purpose
-_SMALL = 16  # a bare tensor with at most this many elements may be a parameter
+_RATIO = 4  # a part this many times larger than the trained part was left out on purpose
+_SMALL = 16  # a tensor with at most this many elements may be a parameter
 
 
 @dataclass(frozen=True)
 class Left:
-    """Parameters of one module that a line's losses reach and that are in no optimizer."""
+    """Parameters of one module that a line's losses reach but that are in no optimizer."""
 
     ids: Ids
     backward: Site
@@ -41,8 +41,8 @@ class Left:
     listed: bool = True  # False: they are in a plain list or dict, which no module registers
     later: bool = False  # they were made after the optimizer
     plain: bool = False  # a plain tensor that is an attribute of a trained module
-    unfrozen: Frame | None = None  # the line that switched their gradients on, between two steps
-    fixed: bool = True  # if not forgotten: not only their size shows that they are used unchanged
+    unfrozen: Frame | None = None  # the line that turned their gradients on, between two steps
+    fixed: bool = True  # False: only their size suggests that they are fixed on purpose
 
 
 def left_out(run: Run) -> Iterator[Left]:
@@ -50,7 +50,7 @@ def left_out(run: Run) -> Iterator[Left]:
     free = unowned(run)
     known: set[int] = set().union(*(swap.new for swap in replaced(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
-    known = known.union(*(misdirected(run, optimizer) for optimizer in run.made))  # meant for one of these
+    known = known.union(*(misdirected(run, optimizer) for optimizer in run.made))  # meant for an optimizer
     beyond = frozenset().union(*(event.beyond for event in run.of(Backward)))
     for site, reached in _training_lines(run).items():
         groups: dict[str, list[Parameter]] = defaultdict(list)
@@ -62,7 +62,7 @@ def left_out(run: Run) -> Iterator[Left]:
                 groups[each.root.split("[")[0]].append(each)
         for several in groups.values():
             known |= {each.id for each in several}
-            # A parameter that moves is trained by hand, unless it belongs to a copy.
+            # A parameter that changes is trained by hand, unless it belongs to a copy.
             if all(each.still for each in several) or _is_twin(run, several):
                 yield _judged(run, several, site, reached & run.owned)
 
@@ -76,7 +76,7 @@ def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:
-    """Return the lines whose losses were used by steps, with the parameters that they reach more than once."""
+    """Return the lines whose losses steps used, and the parameters that each line reaches more than once."""
     found: dict[Site, Ids] = defaultdict(frozenset)
     often = Counter(number for event in run.of(Backward) for number in event.reached - run.owned)
     for number, several in run.by_backward.items():
@@ -93,7 +93,7 @@ def _training_lines(run: Run) -> dict[Site, Ids]:
 
 
 def _trains_nothing(run: Run, event: Backward) -> bool:
-    """Return whether a loss reaches only parameters, and only such that no optimizer holds."""
+    """Return whether a loss reaches only parameters, and no optimizer holds any of them."""
     return not event.reached & run.owned and not event.others
 
 
@@ -102,7 +102,7 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     trained = [run.parameters[number] for number in beside if number in run.parameters]
     roots = {each.root for each in trained}
     if not all(each.still for each in several) or _in_evaluation(run, ids):
-        return Left(ids, site, forgotten=False)  # an average or a copy, or used as it is
+        return Left(ids, site, forgotten=False)  # an average, a copy, or fixed on purpose
     if is_plain_attribute(run, several[0]):
         return Left(ids, site, forgotten=True, plain=True)
     # Layers in a plain list of a trained module: "model.layers[0]" and so on.
@@ -132,7 +132,7 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
 
 
 def _unfrozen(run: Run, ids: Ids, backward: Site) -> tuple[bool, Frame | None]:
-    """Return whether a line's losses reach parameters only from some step on, and the line that unfreezes them."""
+    """Return whether a line's losses reach parameters only after some steps, and the line that unfreezes them."""
     calls = [event for event in run.of(Backward) if event.site[:1] == backward[:1] and event.seen]
     reaching = [bool(event.reached & ids) for event in calls]
     first = reaching.index(True) if True in reaching else 0
@@ -158,13 +158,13 @@ def _compares(run: Run, ids: Ids, backward: Site) -> bool:
 
 
 def _in_evaluation(run: Run, ids: Ids) -> bool:
-    """Return whether a module with only these parameters was put into evaluation mode, and stayed in it."""
+    """Return whether a module with only these parameters was put into evaluation mode, and stayed there."""
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     return bool(modes) and not modes[-1].training and modes[-1].parameters <= ids
 
 
 def _is_twin(run: Run, several: list[Parameter]) -> bool:
-    """Return whether a module of the same shapes is trained. Then this one is its target network, or a copy."""
+    """Return whether a module of the same shapes is trained. If so, this one is a target network or a copy."""
     if len(several) < 2:
         return False
     root, parts = several[0].root, {_part(each) for each in several}
@@ -175,14 +175,14 @@ def _is_twin(run: Run, several: list[Parameter]) -> bool:
             if not _part(each) or _part(each) in parts:
                 continue
             module = f"{root}.{_part(each)}"
-        # All of a module, and what each optimizer trains: a layer may be replaced for the next optimizer.
+        # The whole module, and each optimizer's part: a layer may be replaced for the next optimizer.
         for key in (module, *((module, optimizer) for optimizer in run.owners[each.id])):
             others[key].append(each.shape)
     return sorted(each.shape for each in several) in map(sorted, others.values())
 
 
 def _is_copied(run: Run, several: list[Parameter]) -> bool:
-    """Return whether parameters were made by a copy, or the program writes to them: they follow other ones."""
+    """Return whether parameters follow other parameters: a copy made them, or the program writes to them."""
     ids = {each.id for each in several}
     written = any(event.parameters & ids for event in run.of(Written) if event.target == "value")
     return written or any("copy" in text_of(frame) for each in several for frame in each.made)
@@ -194,7 +194,7 @@ def _part(parameter: Parameter) -> str:
 
 
 def optimizer_beside(run: Run, left: Left) -> int:
-    """Return the optimizer that uses the rest of the same losses."""
+    """Return the optimizer that steps the other parameters of the same losses."""
     reached = frozenset().union(*(event.reached for event in run.of(Backward) if event.site == left.backward))
     using: list[int] = [event.optimizer for event in run.of(Stepped) if event.used & reached]
     return max(set(using), key=using.count)

@@ -1,4 +1,4 @@
-"""The lines from which a script's loss is computed, as a function. Nothing is executed."""
+"""The lines that compute a script's loss, as a function. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAVES = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonl
 
 
 class UnknownLossError(Exception):
-    """The source does not show how the loss is computed. The text says why."""
+    """The source does not show how the loss is computed. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class LossSource:
     """How a loss is computed.
 
     Attributes:
-        statements: those that compute what ``loss`` reads.
+        statements: statements that compute the values in ``loss``.
         loss: the expression on which ``backward`` is called.
         forward_line: the first line that calls a module.
-        autocast: the autocast contexts around both of them that end before the step.
+        autocast: the autocast contexts around the forward pass and the loss that end before the step.
     """
 
     statements: tuple[ast.stmt, ...]
@@ -35,7 +35,7 @@ class LossSource:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The first and the last line."""
+        """The first and the last line of the source."""
         nodes: list[ast.stmt | ast.expr] = [*self.statements, self.loss]
         return min(node.lineno for node in nodes), max(node.end_lineno or node.lineno for node in nodes)
 
@@ -61,18 +61,18 @@ class LossSource:
 
 
 def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
-    """Return how the loss of an optimizer step is computed.
+    """Return the source of the loss of an optimizer step.
 
     Args:
         frame: where ``optimizer.step`` is called.
         forward_lines: the lines of the same function that called modules.
 
     Raises:
-        UnknownLossError: the source does not show it.
+        UnknownLossError: the source does not show the loss.
     """
     function = function_at(frame)
     if function is None:
-        raise UnknownLossError("its source cannot be read")
+        raise UnknownLossError("the source cannot be read")
     calls = list(_backward_calls(function))
     if len(calls) != 1:
         many = "calls backward several times" if calls else "does not call backward"
@@ -86,10 +86,10 @@ def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
         raise UnknownLossError("the loop that calls backward does not call the model")
     ways = path_to(frame.file, first), here
     shared = next((at for at, (one, other) in enumerate(zip(*ways, strict=False)) if one is not other), None)
-    if shared is None:  # both are the same statement, or one contains the other
+    if shared is None:  # the forward and the loss are in one statement
         statements: Sequence[ast.stmt] = ()
         if len(ways[0]) != len(ways[1]) or not isinstance(ways[1][-1], ast.Expr):
-            raise UnknownLossError("the model is called where the source does not show it")
+            raise UnknownLossError("the source does not show the call of the model")
     else:
         block = block_of(ways[0][shared - 1], ways[0][shared])
         if ways[1][shared] not in block or not isinstance(ways[1][shared], ast.Expr):
@@ -102,7 +102,7 @@ def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
 
 
 def _needed(statements: Sequence[ast.stmt], loss: ast.expr) -> list[ast.stmt]:
-    """Return the statements that set what the loss reads, directly or through others."""
+    """Return the statements that compute the loss, directly or through other statements."""
     needed, kept = set(_names(loss, ast.Load)), []
     for statement in reversed(statements):
         if needed & set(_names(statement, ast.Store)):
@@ -116,7 +116,7 @@ def _needed(statements: Sequence[ast.stmt], loss: ast.expr) -> list[ast.stmt]:
 
 
 def _backward_calls(function: ast.AST) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """Yield each call of ``backward`` with its loss, also behind a scaler, and ``accelerator.backward(loss)``."""
+    """Yield each call of ``backward`` with its loss, including scaled losses and ``accelerator.backward(loss)``."""
     for call in own_calls(function):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
             loss = call.args[0] if call.args else call.func.value
@@ -124,7 +124,7 @@ def _backward_calls(function: ast.AST) -> Iterator[tuple[ast.Call, ast.expr]]:
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the simple statements in a statement, and the heads of compound ones, in order."""
+    """Yield the simple statements in a statement, and the headers of compound statements, in order."""
     inside = list(ast.iter_child_nodes(node))
     if not any(isinstance(child, (ast.stmt, ast.excepthandler)) for child in inside):
         yield node
@@ -134,7 +134,7 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
-    """Yield the names that a node reads, or sets. ``total += loss`` reads what it sets."""
+    """Yield the names that a node reads, or sets. ``total += loss`` reads and sets ``total``."""
     for each in ast.walk(node):
         if isinstance(each, ast.Name) and isinstance(each.ctx, context):
             yield each.id

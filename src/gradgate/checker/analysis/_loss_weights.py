@@ -1,4 +1,4 @@
-"""The weight of a micro-batch's loss in its window: of the whole loss, and of each item."""
+"""The weight of a micro-batch in its window: of its whole loss, and of each item."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Share:
         factor: weight of the term's mean in the loss; None for a plain sum.
         per_item: weight of one item.
         items: number of items, if known.
-        numbers: factors between the term and the loss, without the one that turns a sum into a mean.
+        numbers: factors between the term and the loss, without the factor that turns a sum into a mean.
     """
 
     term: Term
@@ -29,11 +29,11 @@ class Share:
     per_item: float
     items: float | None
     numbers: tuple[tuple[str, float, Site], ...]
-    averaged_at: Site = ()  # where a sum is divided into a mean by hand
+    averaged_at: Site = ()  # where the script divides a sum to get a mean
 
     @property
     def divisors(self) -> list[tuple[float, Site]]:
-        """The numbers that it is divided by, and where; multiplying by a fraction counts as dividing.
+        """The divisors of the term, and their lines. Multiplying by a fraction counts as dividing.
 
         A trainer's division and a factor that undoes it cancel out.
         """
@@ -50,12 +50,12 @@ class Share:
                 found.remove(undone)
         whole = math.prod(value for value, _ in found)
         if len(found) > 1 and _is_whole(whole) and not all(_is_whole(value) for value, _ in found):
-            # `loss * (4 / items)`: only the product of both factors is a number of items.
+            # `loss * (4 / items)`: only the product of both factors counts the items.
             return [(whole, found[0][1])]
         return found
 
     def divided_by(self, number: float) -> Site | None:
-        """Return where it is divided by a number, or None if it isn't."""
+        """Return where the term is divided by this number, or None."""
         return next((site for value, site in self.divisors if abs(value - number) < 1e-6 * number), None)
 
 
@@ -72,12 +72,10 @@ def shares(terms: Iterable[Term]) -> list[Share]:
 
 
 def _of_sum(term: Term) -> Share:
-    """Return a sum's share. A sum that is divided by a size of its input is a mean written by hand."""
+    """Return a sum's share. A sum that is divided by a size of its input is a mean."""
     weight = abs(term.weight)
-    batch_sizes = list(accumulate(term.sizes, mul))  # of the first dimension, of the first two, ..., of all
-    for place in reversed(
-        range(len(term.factors))
-    ):  # the division nearest to the sum is the one that averages
+    batch_sizes = list(accumulate(term.sizes, mul))  # products of the first 1, 2, ... dimensions
+    for place in reversed(range(len(term.factors))):  # the division nearest to the sum averages
         op, number, where = term.factors[place]
         if op == "div" and number > 1 and any(_close(number, size) for size in batch_sizes):
             rest = (*term.factors[:place], *term.factors[place + 1 :])
@@ -94,19 +92,19 @@ def _close(value: float, other: float, tolerance: float = 1e-6) -> bool:
 
 
 def spread(values: Iterable[float]) -> float:
-    """Return the largest value divided by the smallest: 1 if all are equal."""
+    """Return the largest value divided by the smallest: 1 if all values are equal."""
     known = [abs(value) for value in values]
     low, high = min(known), max(known)
     return high / low if low else math.inf
 
 
 def listed(items: Sequence[float | None]) -> str:
-    """Return the first few numbers of items, as they are written: "8, 12, 3, ..."."""
+    """Return the first few numbers of items as text: "8, 12, 3, ..."."""
     return ", ".join(f"{count or 0:g}" for count in items[:6]) + ", ..." * (len(items) > 6)
 
 
 def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]] | None:
-    """Return each backward call's shares, with factors applied to its gradients; None where these aren't known."""
+    """Return each backward call's shares, times the factors applied to its gradients; None if these are unknown."""
     by_backward: dict[int, set[float]] = {}
     for contribution in window.fresh:
         if contribution.touched:
@@ -139,7 +137,7 @@ def _times(share: Share, by_hand: float) -> Share:
 
 
 def columns_of(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]]:
-    """Return the shares of each term, one for each backward call; [] where they aren't known or terms differ."""
+    """Return the shares of each term, one for each backward call; [] if unknown or if the terms differ."""
     rows = of_window(run, window, micro) if micro else None
     if not rows or len({len(row) for row in rows}) != 1:
         return []

@@ -1,4 +1,4 @@
-"""Lines that turn gradients off and so cut off parameters that an optimizer should train."""
+"""Finds lines that turn gradients off for parameters that an optimizer should train."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site
 def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[tuple[Frame, Ids]]:
     """Yield lines that turn gradients off, each with the parameters that it detaches from the loss.
 
-    Either the parameters' module ran only inside the block, or the block read the module's output and the loss is
-    computed from the block's result. If the source can't be read, it is enough that a module in the block read it.
+    The parameters' module runs only inside the block, or the block reads the module's output and the loss is
+    computed from the block's result. If the source can't be read, any module in the block that uses the parameters
+    counts.
     """
     recorded = frozenset().union(*(event.parameters for event in run.of(Ran) if event.recording))
     for number, event in run.numbered(Ran, Cut, NoGradEntered):
@@ -38,8 +39,8 @@ def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[
 def _block_around(run: Run, number: int) -> Frame | None:
     """Return the line that turns gradients off for an event.
 
-    The line is read from the source. If the source can't be read, it is that of the last such block entered before
-    the event.
+    The line is read from the source. If the source can't be read, the result is the line of the last such block
+    entered before the event.
     """
     site = run.events[number].site
     line = next(filter(None, map(no_grad_around, site)), None)

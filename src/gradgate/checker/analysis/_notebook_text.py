@@ -1,4 +1,4 @@
-"""Map lines of a notebook's cells to lines of its file, for editors and code hosts, which see the file as text."""
+"""Maps lines of notebook cells to lines of the notebook file, as editors and code hosts show the file's text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gradgate.events import Cell
 class CellText(NamedTuple):
     """The lines of a file that hold a cell's source: one JSON string for each line of the cell."""
 
-    first: int  # the number of the first one, from 1
-    source: tuple[str, ...]  # the cell's lines, with their line ends
+    first: int  # number of the first line, from 1
+    source: tuple[str, ...]  # the cell's lines, including line ends
 
 
 def line_in_file(cell: Cell, line: int) -> int | None:
@@ -28,7 +28,7 @@ def line_in_file(cell: Cell, line: int) -> int | None:
 
 @functools.lru_cache(maxsize=16)
 def cells_in(notebook: str) -> dict[int, CellText]:
-    """Return where a notebook's text holds its code cells, by number; {} if no Jupyter tool wrote it."""
+    """Return the lines of each code cell in a notebook's text, by cell number; {} if the text has another form."""
     try:
         cells = json.loads(notebook)["cells"]
         sources = [(cell["cell_type"] == "code", cell["source"]) for cell in cells]
@@ -52,7 +52,7 @@ def cells_in(notebook: str) -> dict[int, CellText]:
 
 
 def _strings(lines: list[str], start: int, count: int) -> list[str] | None:
-    """Return the strings in some lines, if a cell's source begins there."""
+    """Return the JSON strings in these lines, or None if no cell's source begins there."""
     if lines[start - 1].strip() != '"source": [':
         return None
     try:
@@ -62,12 +62,12 @@ def _strings(lines: list[str], start: int, count: int) -> list[str] | None:
 
 
 def with_source(notebook: str, number: int, source: list[str]) -> str | None:
-    """Return a notebook's text with other lines in a cell. Everything else stays the same, to the character.
+    """Return a notebook's text with new lines in a cell. No other character changes.
 
     Args:
         notebook: the text of the file.
-        number: the cell.
-        source: its new lines, without line ends.
+        number: number of the cell.
+        source: new lines of the cell, without line ends.
 
     Returns:
         the new text, or None if the file stores the cell in an unusual form.

@@ -1,4 +1,4 @@
-"""The line to change: where a learning rate is computed, or a list of parameters is built."""
+"""Finds the line to change: it computes a learning rate or builds a list of parameters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def computed_rate(site: Site) -> Frame | None:
 
 
 def rate_set_by_hand(step: Site) -> Frame | None:
-    """Return the line that computes the rate a script writes into groups, or the line that rounds that rate."""
+    """Return the line that computes, or rounds, the learning rate that a script writes into groups."""
     for file in dict.fromkeys(frame.file for frame in step):
         assigned = [node for node in nodes_of([file]) if isinstance(node, ast.Assign)]
         slices = [(node, getattr(node.targets[0], "slice", None)) for node in assigned]
@@ -62,7 +62,7 @@ def rounds(frame: Frame) -> bool:
 
 
 def _rounding(file: str, parts: list[ast.AST]) -> int:
-    """Return the line of a ``//`` in some expressions or in the definitions of their names, or 0."""
+    """Return the line of a ``//`` in these expressions or in the definitions of their names, or 0."""
     names = {last_name(node) for part in parts for node in ast.walk(part)}
     for node in nodes_of([file]):
         if isinstance(node, ast.Assign) and names & {getattr(part, "id", "") for part in node.targets}:
@@ -74,9 +74,9 @@ def _rounding(file: str, parts: list[ast.AST]) -> int:
 
 
 def length_line(site: Site) -> tuple[Frame | None, bool]:
-    """Return the line that computes a schedule's length from that of a loader, and whether it divides there.
+    """Return the line that computes a schedule's length from a loader's length, and whether the line divides.
 
-    It contains ``len(...)``, and is a frame's own statement or a definition of a name in that statement.
+    The line contains ``len(...)``. It is a frame's own statement or defines a name in that statement.
     """
     for frame in site:
         scope, statement = scope_at(frame), statement_at(frame)
@@ -93,7 +93,7 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
             names = {key_of(each) for each in inner if isinstance(each, (ast.Name, ast.Attribute))} - seen
             seen |= names
             values = [each.value for name in sorted(names) for each in definitions(scope).get(name, ())]
-            # An object of a class, such as an optimizer or a model, is no number.
+            # An object of a class (an optimizer, a model) is not a number.
             todo += [
                 value for value in values if not (isinstance(value, ast.Call) and called(value)[:1].isupper())
             ]
@@ -101,10 +101,10 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
 
 
 def counts_as_a_loop_does(made: Site, call: Site) -> bool:
-    """Return whether a schedule's length is the number of passes of a loop around the one that advances it.
+    """Return whether a schedule's length is the number of iterations of an outer loop.
 
-    Both are read from the source, ``T_max=args.epochs`` and ``for epoch in range(args.epochs)``: the same name, not
-    multiplied by anything.
+    Both numbers are read from the source, as in ``T_max=args.epochs`` and ``for epoch in range(args.epochs)``.
+    They must have the same name and no factor.
     """
     loops = [loop for frame in call for loop in loops_around(frame)]
     stops = [
@@ -171,9 +171,9 @@ def comprehension_line(site: Site) -> Frame | None:
 
 
 def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | None:
-    """Return the shortest statement that may set ``requires_grad`` to True and has one of some names in it.
+    """Return the shortest statement that may set ``requires_grad`` to True and contains one of these names.
 
-    The statement sets it itself, or passes True, or what is computed, to a function that does.
+    The statement either sets ``requires_grad`` or passes True or a computed value to a function that sets it.
     """
     files = tuple(files)
     found = [
@@ -194,7 +194,7 @@ def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | Non
 
 
 def _is_argument(value: ast.expr, frame: Frame) -> bool:
-    """Return whether a value is an argument of the function, or its opposite: the caller decides."""
+    """Return whether a value is an argument of the function, or ``not`` an argument: the caller decides."""
     inner, scope = _without_not(value)[0], scope_at(frame)
     names = parameters_of(scope.node) if scope is not None and is_function(scope.node) else []
     return isinstance(inner, ast.Name) and inner.id in names
@@ -207,7 +207,7 @@ def _without_not(value: ast.expr) -> tuple[ast.expr, bool]:
 
 
 def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr]:
-    """Return the values other than False that a statement gives ``requires_grad``, or that its calls pass on."""
+    """Return the values other than False that a statement or its calls assign to ``requires_grad``."""
     given: list[ast.expr] = []
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and called(node) == "requires_grad_":
@@ -221,7 +221,7 @@ def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr
 
 
 def _passed_on(call: ast.Call, scope: Scope) -> list[ast.expr]:
-    """Return the arguments that a function gives ``requires_grad``, or their opposite, as that opposite."""
+    """Return the arguments, with any ``not``, that a function assigns to ``requires_grad``."""
     if not is_function(scope.node):
         return []
     names = parameters_of(scope.node)

@@ -1,4 +1,4 @@
-"""Parameters that get no gradient, and those that took the place of an optimizer's."""
+"""Finds parameters that get no gradient, and parameters that replaced an optimizer's parameters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gradgate.events import (
     Written,
 )
 
-_STEPS = 3  # steps of an optimizer before parameters that it does not train count
+_STEPS = 3  # steps of an optimizer before its untrained parameters count
 
 
 def unreached(run: Run) -> Ids:
-    """Return the trainable parameters that no gradient reached and nothing moved, though their optimizer steps."""
+    """Return trainable parameters that no gradient reached and nothing changed, although their optimizer steps."""
     aside = {optimizer for optimizer in run.made if misdirected(run, optimizer)}
     return frozenset(
         number
@@ -34,23 +34,23 @@ def unreached(run: Run) -> Ids:
 
 
 def unowned(run: Run) -> Ids:
-    """Return the parameters that losses reach and no optimizer holds, except those of ``autograd.grad`` calls."""
+    """Return parameters that losses reach but no optimizer holds. Arguments of ``autograd.grad`` don't count."""
     return _not_copied(run, run.reached - run.owned)
 
 
 def _not_copied(run: Run, reached: Ids) -> Ids:
-    """Return the parameters whose gradients nothing takes, neither for another model nor by ``autograd.grad``."""
+    """Return the parameters whose gradients are not copied to another model or returned by ``autograd.grad``."""
     if any(each.backward < 0 and each.consumed for each in run.contributions):
-        return frozenset()  # gradients are copied from one model to another, which trains
+        return frozenset()  # the script copies gradients from one model to another
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
     return frozenset(number for number in reached - asked if number in run.parameters)
 
 
 def misdirected(run: Run, optimizer: int) -> Ids:
-    """Return the parameters that losses reach and nothing trains, if no step of an optimizer had a gradient.
+    """Return the parameters that losses reach but nothing trains, if no step of an optimizer had a gradient.
 
-    Such an optimizer was given the wrong parameters; another one may have trained the right ones before. A loss
-    that also reaches some optimizer's parameters does not count: what else it reaches may be fixed on purpose.
+    This optimizer got the wrong parameters; another optimizer may have trained the right ones before. A loss that
+    also reaches some optimizer's parameters does not count, because its other parameters may be fixed on purpose.
     """
     steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
     if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
@@ -68,12 +68,14 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     made = {run.made[owner][0].site for number in meant for owner in run.owners.get(number, ())}
     stepping = {each.optimizer for each in later if isinstance(each, Stepped) and each.used}
     if any(run.made[each][0].site in made for each in stepping if each in run.made):
-        return frozenset()  # an optimizer for each copy of a model, in a loop: the copies' gradients are missing
+        return (
+            frozenset()
+        )  # an optimizer for each copy of a model, in a loop: the copies' gradients are missing
     return meant if idle and not meant & frozenset().union(*written) else frozenset()
 
 
 def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
-    """Return the parameters that every forward pass creates again, so that each is reached only once."""
+    """Return the parameters that every forward pass creates again, so that a loss reaches each only once."""
     often: Counter[int] = Counter()
     for event in run.of(Backward):
         often.update(event.reached)
@@ -82,21 +84,21 @@ def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
     return frozenset(each.id for each in found if lines[each.made[0]] >= _STEPS)
 
 
-# Parameters that replaced those of an optimizer
+# Parameters that replaced an optimizer's parameters
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """Parameters that an optimizer holds, and those that were made later and are used in their place."""
+    """Parameters that an optimizer holds, and the newer parameters that are used in their place."""
 
     optimizer: int
     old: Ids
     new: Ids
-    steps: int  # of the optimizer, since then
+    steps: int  # steps of the optimizer since then
 
 
 def replaced(run: Run) -> Iterator[Replaced]:
-    """Yield the parameters that replaced those of an optimizer after it was made."""
+    """Yield the parameters that replaced an optimizer's parameters after its construction."""
     fresh = [run.parameters[number] for number in unowned(run)]
     for optimizer, made in run.made.items():
         place = next(number for number, event in run.numbered(OptimizerMade) if event is made[0])
@@ -119,7 +121,7 @@ def replaced(run: Run) -> Iterator[Replaced]:
 
 
 def _pairs(idle: list[Parameter], new: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:
-    """Match an optimizer's idle parameters with newer ones, by shape, or because their module is gone."""
+    """Match an optimizer's idle parameters with newer parameters by shape, or because their module is gone."""
     old = [each for each in idle if not each.registered or any(each.shape == other.shape for other in new)]
     shapes = {each.shape for each in old}
     ranks = {len(each.shape) for each in old if not each.registered}

@@ -1,4 +1,4 @@
-"""A run as rules see it: its events, the history of its gradients, and the names of parameters and optimizers."""
+"""A run as rules see it: events, the history of gradients, and the names of parameters and optimizers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gradgate.events import (
 
 
 class Run:
-    """A log, and what rules derive from it. An event's number is its index in ``events``."""
+    """A log, and the data that rules derive from it. An event's number is its index in ``events``."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -34,8 +34,8 @@ class Run:
         for number, event in enumerate(log.events):
             self._by_kind[type(event)].append((number, event))
         self.parameters = log.parameters
-        self.owners: dict[int, set[int]] = defaultdict(set)  # by parameter: the optimizers that hold it
-        self.stepping: Counter[int] = Counter()  # by optimizer: the number of its steps
+        self.owners: dict[int, set[int]] = defaultdict(set)  # parameter: the optimizers that hold it
+        self.stepping: Counter[int] = Counter()  # optimizer: the number of its steps
         for event in self.of(OptimizerMade):
             for group in event.groups:
                 for number in group.parameters:
@@ -50,24 +50,25 @@ class Run:
     # Lookups
 
     def of(self, *kinds: type[Event]) -> list:  # type: ignore[type-arg]
-        """Return the events of some kinds, in order."""
+        """Return the events of these kinds, in order."""
         return [event for _, event in self.numbered(*kinds)]
 
     def numbered(self, *kinds: type[Event]) -> Iterator[tuple[int, Event]]:
-        """Yield number and event of some kinds, in order."""
+        """Yield the number and the event for each event of these kinds, in order."""
         several = [self._by_kind.get(kind, ()) for kind in kinds]
         return iter(several[0] if len(several) == 1 else sorted(chain(*several), key=itemgetter(0)))
 
     def backward(self, number: int) -> Backward:
-        """Return the backward event of that number."""
+        """Return the backward event of this number."""
         event = self.events[number]
         assert isinstance(event, Backward)  # noqa: S101  (only this class hands out numbers of backward calls)
         return event
 
     def terms(self, number: int, ids: Ids = frozenset()) -> list[Term]:
-        """Return the terms of a backward call's loss; with ``ids``, without those that reach none of them.
+        """Return the terms of a backward call's loss; with ``ids``, only the terms that reach these parameters.
 
-        A line's first calls show what each term reaches. The same is assumed for later calls with the same terms.
+        A line's first calls show which parameters each term reaches. Later calls with the same terms reach the
+        same.
         """
         event = self.backward(number)
         terms: Sequence[Term] = event.terms
@@ -82,14 +83,14 @@ class Run:
         return {(event.site, event.reached, len(event.terms)): event.terms for event in events}
 
     def stepped(self, number: int) -> Stepped:
-        """Return the step event of that number."""
+        """Return the step event of this number."""
         event = self.events[number]
         assert isinstance(event, Stepped)  # noqa: S101
         return event
 
     @functools.cached_property
     def made(self) -> dict[int, list[OptimizerMade]]:
-        """By optimizer: the event that made it, and those that added groups to it."""
+        """For each optimizer, the event that constructed it and the events that added groups to it."""
         made = defaultdict(list)
         for event in self.of(OptimizerMade):
             made[event.optimizer].append(event)
@@ -97,7 +98,7 @@ class Run:
 
     @functools.cached_property
     def held_since(self) -> dict[tuple[int, int], int]:
-        """By optimizer and parameter: the number of the event that gave the parameter to the optimizer."""
+        """For each optimizer and parameter, the number of the event that added the parameter to the optimizer."""
         since: dict[tuple[int, int], int] = {}
         for number, event in self.numbered(OptimizerMade):
             assert isinstance(event, OptimizerMade)  # noqa: S101
@@ -108,18 +109,18 @@ class Run:
 
     @functools.cached_property
     def owned(self) -> Ids:
-        """The parameters that some optimizer holds."""
+        """The parameters that at least one optimizer holds."""
         return frozenset(number for number, owners in self.owners.items() if owners)  # lookups add empty sets
 
     @functools.cached_property
     def reached(self) -> Ids:
-        """The parameters that some backward call reached, or that had a gradient in some step."""
+        """The parameters that a backward call reached or that had a gradient in a step."""
         sets = {event.reached for event in self.of(Backward)} | {event.used for event in self.of(Stepped)}
         return frozenset().union(*sets)
 
     @functools.cached_property
     def by_backward(self) -> dict[int, list[Contribution]]:
-        """Contributions by the backward call that made them."""
+        """The contributions of each backward call."""
         found = defaultdict(list)
         for contribution in self.contributions:
             found[contribution.backward].append(contribution)
@@ -152,7 +153,7 @@ class Run:
     # Windows
 
     def by_line(self, micro: Iterable[int]) -> dict[Site, list[int]]:
-        """Group backward calls by where they were made."""
+        """Group backward calls by line."""
         found: dict[Site, list[int]] = defaultdict(list)
         for number in micro:
             found[self.events[number].site].append(number)

@@ -1,4 +1,4 @@
-"""Names in the user's source: the functions, what gives a name its value, and what is called.
+"""Names in the user's source: functions, the definitions of names, and calls.
 
 Names are resolved within one function, functions by name within the files of the run. Nothing is executed.
 """
@@ -20,19 +20,19 @@ _BUILTIN = frozenset(dir(builtins))
 
 
 class Scope(NamedTuple):
-    """A function, or a module's own statements, and its file."""
+    """A function or a module's own statements, with the file."""
 
     file: str
     node: ast.AST
 
 
 class Definition(NamedTuple):
-    """A statement that gives a name a value, and the value. ``place`` is its index in a tuple that is unpacked."""
+    """A statement that assigns a value to a name, and the value. ``place`` is its index in an unpacked tuple."""
 
     statement: ast.AST
     value: ast.expr
     place: int | None = None
-    whole: bool = True  # False: it adds something to the name's value
+    whole: bool = True  # False: the statement adds to the name's value
 
 
 def is_function(node: ast.AST) -> TypeGuard[Function]:
@@ -57,13 +57,13 @@ def functions_of(file: str) -> dict[str, tuple[Function, ...]]:
 
 
 def functions(name: str, files: Iterable[str]) -> list[Scope]:
-    """Return the functions and methods of a name."""
+    """Return the functions and methods with this name."""
     return [Scope(file, node) for file in files for node in functions_of(file).get(name, ())]
 
 
 @functools.lru_cache(maxsize=64)
 def scopes_of(file: str) -> tuple[Scope, ...]:
-    """Return the scopes of a file: the module's own, and one for each function."""
+    """Return the scopes of a file: the module, and each function."""
     tree = tree_of(file)
     inner = (Scope(file, node) for several in functions_of(file).values() for node in several)
     return (Scope(file, tree), *inner) if tree is not None else ()
@@ -82,7 +82,7 @@ def imported(file: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=512)
 def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
-    """Return what gives each name of a function a value: "loss", or ".head" for attributes of any object."""
+    """Return the definitions of each name in a function: "loss", or ".head" for attributes of any object."""
     found: dict[str, list[Definition]] = {}
 
     def add(target: ast.AST, statement: ast.AST, value: ast.expr, place: int | None = None) -> None:
@@ -119,7 +119,7 @@ def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
 
 
 def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
-    """Return the part of a value that is unpacked at an index: the second of ``zip(a, b)`` is part of ``b``."""
+    """Return the part of a value that is unpacked at an index: index 1 of ``zip(a, b)`` is part of ``b``."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         if value.func.id == "zip" and place < len(value.args):
             return value.args[place], None
@@ -183,7 +183,7 @@ def called(call: ast.Call) -> str:
 
 
 def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
-    """Return an argument that is given by position or by keyword."""
+    """Return an argument that is passed by position or keyword."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
@@ -199,7 +199,7 @@ def may_be_module(call: ast.Call, file: str, files: tuple[str, ...]) -> bool:
 
 
 def assigned(files: Iterable[str]) -> frozenset[str]:
-    """Return the keys of all definitions in some files."""
+    """Return the keys of all definitions in these files."""
     return frozenset().union(*(_keys(scopes_of(file)) for file in files))
 
 
@@ -215,14 +215,14 @@ def takes(function: ast.AST, call: ast.Call) -> bool:
 
 
 def root_of(node: ast.AST) -> str:
-    """Return the name that an expression begins with: "torch" of ``torch.nn.functional.relu``."""
+    """Return the name at the start of an expression: "torch" of ``torch.nn.functional.relu``."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def without_gradients(node: ast.AST) -> int | None:
-    """Return the line on which a node turns gradients off: ``with torch.no_grad()``, or a decorator of it."""
+    """Return the line on which a node turns gradients off: ``with torch.no_grad()``, or a decorator."""
     items: list[ast.withitem] = node.items if isinstance(node, (ast.With, ast.AsyncWith)) else []
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     for each in (*(item.context_expr for item in items), *decorators):

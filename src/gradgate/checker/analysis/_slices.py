@@ -1,7 +1,7 @@
-"""What a value is computed from, followed backwards through the source. Nothing is executed.
+"""Finds the expressions from which a value is computed, by reading the source backwards. Nothing is executed.
 
-Names are resolved within one function, functions by name within the files of the run. Where a name has several
-possible definitions, all of them count, so a rule has to confirm with an event what it finds here.
+Names are resolved within one function, functions by name within the files of the run. If a name has several
+possible definitions, all of them count, so a rule must confirm with an event that a result is real.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from gradgate.checker.analysis._scopes import (
 from gradgate.checker.analysis._source import spans, text_of, tree_of
 from gradgate.events import Frame, Site
 
-_MOST = 4000  # expressions that are visited
+_MOST = 4000  # maximum number of expressions to visit
 
 
 class Slice:
-    """The expressions that some expressions may be computed from, each with its file, in ``nodes``.
+    """The expressions from which the root expressions may be computed, with their files, in ``nodes``.
 
     Args:
-        roots: what to start from.
+        roots: expressions to start from.
         files: the files of the run.
-        ends: returns a line for an expression that is not followed further; ``ended`` collects these lines. If
+        ends: returns a line for each expression that is not followed further; ``ended`` collects these lines. If
             given, arguments of the user's own functions are followed only as far as the functions return them.
     """
 
@@ -106,7 +106,7 @@ class Slice:
             self._define(Scope(scope.file, tree), name)
 
     def _define(self, scope: Scope, key: str) -> bool:
-        """Follow what gives a name or an attribute a value, and say whether anything does."""
+        """Follow the definitions of a name or an attribute. Return whether there are any."""
         found = definitions(scope).get(key, ())
         self._todo += [(scope, definition.value, definition.place) for definition in found]
         return bool(found)
@@ -115,7 +115,7 @@ class Slice:
         return (scope for file in self.files for scope in scopes_of(file))
 
     def _call(self, scope: Scope, call: ast.Call, place: int | None) -> bool:
-        """Follow the values that a call returns; say whether it calls one of the user's own functions."""
+        """Follow the values that a call returns. Return whether it calls one of the user's own functions."""
         named = functions(called(call), self.files)
         scopes = named or self._forwards(scope.file, call)
         for inner in scopes:
@@ -125,7 +125,7 @@ class Slice:
         return bool(named) or any(takes(inner.node, call) for inner in scopes)
 
     def _forwards(self, file: str, call: ast.Call) -> list[Scope]:
-        """Return the ``forward`` methods that the call of a module may run."""
+        """Return the ``forward`` methods that a module call may run."""
         if not may_be_module(call, file, self.files) or not (call.args or call.keywords):
             return []
         if self._is_torchs_loss(call):
@@ -134,7 +134,7 @@ class Slice:
         return [scope for scope in scopes if takes(scope.node, call)] or scopes
 
     def _is_torchs_loss(self, call: ast.Call) -> bool:
-        """Return whether a name only stands for losses of ``torch.nn``: ``self.criterion = nn.L1Loss()``."""
+        """Return whether all values of a name are losses of ``torch.nn``: ``self.criterion = nn.L1Loss()``."""
         made = [
             each.value for scope in self._scopes() for each in definitions(scope).get(key_of(call.func), ())
         ]
@@ -153,12 +153,12 @@ class Slice:
 
 
 def slice_at(site: Site, files: Iterable[str]) -> Slice:
-    """Return the slice of the statements at a site: all that their values may be computed from."""
+    """Return the slice of the statements at a site: all expressions from which their values may be computed."""
     scope = scope_at(site[0]) if site else None
     roots = [(scope, statement) for statement in statements_at(site[0])] if scope is not None else []
     return Slice(roots, files)
 
 
 def files_of(sites: Iterable[Site]) -> tuple[str, ...]:
-    """Return the files that some sites name."""
+    """Return the files that these sites name."""
     return tuple(dict.fromkeys(frame.file for site in sites for frame in site))

@@ -1,4 +1,4 @@
-"""The user's source: what a line belongs to. Nothing is executed."""
+"""Syntax trees of the user's files, and the statements, loops and functions around a line. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @functools.lru_cache(maxsize=64)
 def tree_of(file: str) -> ast.Module | None:
-    """Parse a file, or return None where it can't be read or parsed: typed-in code, a page with code in it."""
+    """Parse a file, or return None if it can't be read or parsed, such as interactive code."""
     lines = linecache.getlines(file)
     try:
         return ast.parse("".join(lines)) if lines else None
@@ -39,13 +39,13 @@ def text_of(frame: Frame) -> str:
 
 
 def whole_text(file: str) -> str:
-    """Return the text of a file, or "" where it cannot be read."""
+    """Return the text of a file, or "" if it cannot be read."""
     return "".join(linecache.getlines(file))
 
 
 @functools.lru_cache(maxsize=4096)
 def path_to(file: str, line: int) -> tuple[ast.AST, ...]:
-    """Return what encloses a line, from the module to the innermost statement."""
+    """Return the nodes that enclose a line, from the module to the innermost statement."""
     path: list[ast.AST] = []
     inner: ast.AST | None = tree_of(file)
     while inner is not None:
@@ -63,7 +63,7 @@ def _first(statement: ast.stmt) -> int:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements in the blocks of a node, those of its handlers and cases too."""
+    """Yield the statements in the blocks of a node, including handlers and cases."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.ExceptHandler, ast.match_case)):
             yield from _statements(child)
@@ -72,13 +72,13 @@ def _statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def block_of(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
-    """Return the block of a statement that holds another: its body, "else" or "finally"; [] for any other part."""
+    """Return the block of ``parent`` that holds ``child``: the body, "else" or "finally"; [] if none does."""
     blocks: Iterator[list[ast.stmt]] = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
     return next((block for block in blocks if isinstance(block, list) and child in block), [])
 
 
 def statement_at(frame: Frame) -> ast.stmt | None:
-    """Return the innermost statement that a line belongs to."""
+    """Return the innermost statement at a line."""
     path = path_to(frame.file, frame.line)
     return path[-1] if len(path) > 1 and isinstance(path[-1], ast.stmt) else None
 
@@ -90,10 +90,10 @@ def function_at(frame: Frame) -> ast.AST | None:
 
 
 def condition_around(site: Site, beside: Site) -> Frame | None:
-    """Return the ``if`` that decides whether ``site`` is reached but not whether ``beside`` is.
+    """Return the ``if`` that decides whether ``site`` runs but not whether ``beside`` runs.
 
-    It is the first one, from the innermost frame of ``site`` outwards, that contains the running line but not the
-    line of ``beside`` in the same function.
+    The search goes from the innermost frame of ``site`` outwards. The result is the first ``if`` that contains the
+    running line but not the line of ``beside`` in the same function.
     """
     others = {(frame.file, frame.function): frame.line for frame in beside}
     for frame in site:
@@ -111,12 +111,12 @@ def condition_around(site: Site, beside: Site) -> Frame | None:
 
 
 def loops_around(frame: Frame) -> list[ast.For | ast.While]:
-    """Return the loops around a line, in its own function, the innermost first."""
+    """Return the loops around a line, in the same function, innermost first."""
     return loops_in(path_to(frame.file, frame.line))
 
 
 def loops_in(path: Sequence[ast.AST]) -> list[ast.For | ast.While]:
-    """Return the loops of the innermost function on a path, the innermost first."""
+    """Return the loops of the innermost function on a path, innermost first."""
     own = takewhile(lambda node: not isinstance(node, FUNCTIONS), reversed(path))
     return [node for node in own if isinstance(node, (ast.For, ast.While))]
 
@@ -132,7 +132,7 @@ def same_statement(frame: Frame, other: Frame) -> bool:
 
 
 def next_use(frame: Frame, before: int) -> Frame | None:
-    """Return the next line of the same function that reads what a line's statement assigns."""
+    """Return the next line of the same function that reads a name assigned by the statement of a line."""
     statement, function = statement_at(frame), function_at(frame)
     if not isinstance(statement, ast.Assign) or function is None:
         return None

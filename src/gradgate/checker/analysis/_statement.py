@@ -1,4 +1,4 @@
-"""A statement of the user's source and its surroundings, which a rule reads before it proposes a fix."""
+"""A statement of the user's source and its context, which a rule reads before it proposes a fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradgate.checker.analysis._source import FUNCTIONS, block_of, loops_in, pat
 from gradgate.events import Frame
 
 CLOSED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
-"""Expressions that need no parentheses around them."""
+"""Expressions that never need parentheses."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Statement:
 
     Attributes:
         node: the statement.
-        block: the statements of its block, itself among them.
-        path: what encloses it, from the module to the statement.
+        block: the statements of its block, including this statement.
+        path: enclosing nodes, from the module to the statement.
     """
 
     file: str
@@ -32,7 +32,7 @@ class Statement:
 
     @classmethod
     def at(cls, frame: Frame) -> Statement | None:
-        """Return the statement of a line, or None where the source cannot be read."""
+        """Return the statement of a line, or None if the source cannot be read."""
         node, path = statement_at(frame), path_to(frame.file, frame.line)
         block = block_of(path[-2], node) if node is not None else []
         return cls(frame.file, node, block, path) if node is not None and block else None
@@ -44,7 +44,7 @@ class Statement:
 
     @property
     def value(self) -> ast.expr | None:
-        """What it assigns, adds, returns or computes."""
+        """The expression that the statement assigns, adds, returns or computes."""
         return getattr(self.node, "value", None)
 
     @property
@@ -59,11 +59,11 @@ class Statement:
 
     @property
     def loops(self) -> list[ast.For | ast.While]:
-        """The loops of its function around it, the innermost first."""
+        """The loops around the statement in its function, innermost first."""
         return loops_in(self.path[:-1])
 
     def expressions(self) -> Iterator[ast.AST]:
-        """Yield the nodes of the statement, or only those of its header if it has a block."""
+        """Yield the nodes of the statement, or of its header if the statement has a block."""
         todo: list[ast.AST] = [self.node]
         while todo:
             node = todo.pop(0)
@@ -71,12 +71,12 @@ class Statement:
             todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
 
     def calls(self, name: str = "") -> list[ast.Call]:
-        """Return the calls in the statement: all, or those of a function or method of that name."""
+        """Return the calls in the statement, or only the calls of a function or method with this name."""
         calls = [node for node in self.expressions() if isinstance(node, ast.Call)]
         return [call for call in calls if not name or last_name(call.func) == name]
 
     def divisions(self) -> list[ast.BinOp]:
-        """Return the divisions in the statement's value, except for those in arguments of calls."""
+        """Return the divisions in the statement's value, except in arguments of calls."""
         found: list[ast.BinOp] = []
         todo: list[ast.AST] = [self.value or self.node]
         while todo:
@@ -93,7 +93,7 @@ class Statement:
         return found
 
     def around(self, node: ast.AST) -> list[ast.AST]:
-        """Return what encloses an expression in the statement, the innermost first."""
+        """Return the nodes that enclose an expression in the statement, innermost first."""
         parents = {child: parent for parent in self.expressions() for child in ast.iter_child_nodes(parent)}
         found = []
         while node in parents:
@@ -101,22 +101,22 @@ class Statement:
             found.append(node)
         return found
 
-    # Statements beside it that call a method
+    # Method calls in the same block
 
     def beside(self, name: str, *, of: str | None = None) -> list[ast.stmt]:
-        """Return the statements of its block that call a method and do no more: ``optimizer.step()``."""
+        """Return the statements of its block that only call a method with this name: ``optimizer.step()``."""
         return [node for node in self.block if method(node) == name and (of is None or owner(node) == of)]
 
     def earlier(self, name: str) -> list[ast.stmt]:
-        """Return the statements of :meth:`beside` above it."""
+        """Return the statements of :meth:`beside` above this one."""
         return [node for node in self.beside(name) if node.lineno < self.line]
 
     def later(self, name: str) -> list[ast.stmt]:
-        """Return the statements of :meth:`beside` below it."""
+        """Return the statements of :meth:`beside` below this one."""
         return [node for node in self.beside(name) if node.lineno > self.line]
 
     def steps(self, *, within: ast.AST | None = None) -> list[ast.stmt]:
-        """Return the steps of optimizers (not of schedules) in the function, or in a node, in order."""
+        """Return the optimizer steps (not scheduler steps) in the function or in a node, in order."""
         found = [node for node in own_nodes(within or self.function) if isinstance(node, ast.Expr)]
         steps = [
             node for node in found if method(node) == "step" and not re.search("sched|warm", owner(node))
@@ -126,7 +126,7 @@ class Statement:
     # Names
 
     def knows(self, name: str) -> bool:
-        """Return whether a name has a value there: from an earlier line of the function, or from the module."""
+        """Return whether a name is defined here: by an earlier line of the function, or by the module."""
         module, function = self.module, self.function
         if function is module:
             return name in _stored(module, self.line)
@@ -134,7 +134,7 @@ class Statement:
         return name in arguments | _stored(function, self.line) | _stored(module, 10**9)
 
     def assigned_to(self, name: str) -> list[ast.expr]:
-        """Return what a name, or an attribute, is assigned anywhere in the file."""
+        """Return the values assigned to a name or an attribute anywhere in the file."""
         assignments = [node for node in ast.walk(self.module) if isinstance(node, ast.Assign)]
         return [node.value for node in assignments if name in map(ast.unparse, node.targets)]
 
@@ -158,5 +158,5 @@ def owner(statement: ast.AST) -> str:
 
 
 def operand(node: ast.AST) -> str:
-    """Return the source of an expression, in parentheses unless it never needs any."""
+    """Return the source of an expression, in parentheses unless it never needs them."""
     return ast.unparse(node) if isinstance(node, CLOSED) else f"({ast.unparse(node)})"

@@ -1,4 +1,4 @@
-"""What to write where a trainer accumulates, so that the script has no division to change."""
+"""Advice for a script whose trainer accumulates, so that the script has no division to change."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LINES = {
 
 
 def accumulating_library(run: Run, site: Site | None = None) -> str:
-    """Return the trainer that makes the windows of a run, such as "lightning", or "" for the script itself.
+    """Return the trainer that makes the windows of a run, such as "lightning", or "" if the script makes them.
 
     Args:
-        run: of the script.
-        site: of the backward calls that matter; all of the run's by default.
+        run: run of the script.
+        site: line of the backward calls; by default all backward calls of the run.
     """
     calls = [event for event in run.of(Backward) if event.seen and site in (None, event.site)]
     names = {event.trainer for event in calls}
@@ -28,4 +28,4 @@ def accumulating_library(run: Run, site: Site | None = None) -> str:
 def one_line(run: Run, site: Site | None = None) -> str:
     """Return the advice for the trainer that makes the windows of a run, or "" if the script makes them itself."""
     line = _LINES.get(accumulating_library(run, site), "")
-    return line and f"Let gradgate weight micro-batches by their items and divide once: {line}."
+    return line and f"Let gradgate weight micro-batches by their numbers of items and divide once: {line}."

@@ -1,4 +1,4 @@
-"""The line that should have used a layer that gets no gradient."""
+"""Finds the line that should have used a layer that gets no gradient."""
 
 from __future__ import annotations
 
@@ -23,16 +23,45 @@ from gradgate.events import Backward, Cut, Frame, Ids, Site
 _SETUP = re.compile(r"^(__init__|_?init|reset|setup|build|configure)")
 _PRETRAINED = re.compile(r"pretrained|weights\s*=\s*[\w.]*[A-Z]")
 _BY_NAME = ("getattr", "get_submodule", "__getattr__")
-_ADMINISTRATION = frozenset(  # what a program does with layers, whether it uses them or not
+_ADMINISTRATION = frozenset(  # calls on layers that don't show whether a program uses them
     ("parameters", "named_parameters", "requires_grad_", "state_dict", "load_state_dict", "apply", "modules")
 ) | {"train", "eval", "to", "cpu", "cuda", "half", "float", "double", "zero_grad", "weight", "bias"}
 
 
-def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
-    """Return what the user's source calls the layer of a parameter: ["model.norm2", "model"], the innermost first.
+_OUT_OF_PLACE = frozenset(  # methods that return a new tensor; with "_" they work in place
+    (
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_put",
+        "index_reduce",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+    )
+) | {"masked_fill", "masked_scatter", "addcmul", "addcdiv", "addmm", "baddbmm", "lerp"}
 
-    A layer is an attribute that is set, or a variable. A parameter itself counts only where its own object sets it:
-    ``out.weight = embed.weight`` ties a weight and makes no layer.
+
+def dropped_result(sites: Iterable[Site]) -> tuple[Frame, str] | None:
+    """Return the line around a layer's call that drops the result of an operation, and the operation's name."""
+    frames = dict.fromkeys(frame for site in sites for frame in site)
+    for frame in frames:
+        function = function_at(frame)
+        for node in own_nodes(function) if function is not None and is_function(function) else ():
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Call)
+                and called(node.value) in _OUT_OF_PLACE
+            ):
+                return Frame(frame.file, node.lineno, frame.function), called(node.value)
+    return None
+
+
+def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
+    """Return the names of a parameter's layer in the user's source: ["model.norm2", "model"], innermost first.
+
+    A layer is an attribute that the source sets, or a variable. A parameter itself counts only if its own object
+    sets it: ``out.weight = embed.weight`` ties a weight but makes no layer.
     """
     parts = name.split(".")
     known = assigned(files)
@@ -54,7 +83,7 @@ def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
 
 
 def is_read(key: str, files: tuple[str, ...]) -> bool:
-    """Return whether a layer is used, or may be by its name: an attribute (".norm2") or a variable ("norm2")."""
+    """Return whether the name of a layer is read: an attribute (".norm2") or a variable ("norm2")."""
     name = key.lstrip(".")
     for node in nodes_of(files):
         if isinstance(node, ast.Call) and called(node) in _BY_NAME:
@@ -70,7 +99,7 @@ def is_read(key: str, files: tuple[str, ...]) -> bool:
 
 
 def _reads(attribute: str, file: str) -> list[tuple[Function, ast.Attribute]]:
-    """Return where a file reads an attribute, outside of what sets an object up."""
+    """Return where a file reads an attribute, except in methods that set up an object."""
     return [
         (scope.node, node)
         for scope in scopes_of(file)
@@ -101,11 +130,11 @@ def _is_shortened(iterated: ast.expr, attribute: str) -> bool:
 
 
 def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
-    """Return the line that should use a layer that is never read, and whether that is sure.
+    """Return the line that should use a layer that is never read, and whether this is certain.
 
-    If a sibling is used twice (``norm1`` where ``norm2`` was meant), it is the second use. Otherwise it is the last
-    use of the attribute that is defined just before, or the definition. It is not sure in a model that loads
-    pretrained weights, which may have layers that this training does not need.
+    If a sibling is used twice (``norm1`` in place of ``norm2``), the line is the second use. Otherwise it is the
+    last use of the attribute that is defined just before the layer, or the definition. The line is not
+    certain in a model that loads pretrained weights, because this training may not need all of its layers.
     """
     attribute, sure = key.lstrip("."), not loads_weights(files)
     for file in files:
@@ -131,7 +160,7 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
 
 
 def loads_weights(files: Iterable[str]) -> bool:
-    """Return whether a program loads the weights of a model that it didn't train itself."""
+    """Return whether a program loads the weights of a model that was trained elsewhere."""
     text = "".join(map(whole_text, files))
     return bool(_PRETRAINED.search(text)) or ("torch.load(" in text and "torch.save(" not in text)
 
@@ -143,8 +172,9 @@ def _stem(name: str) -> str:
 def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
     """Return the line that leaves a module's result out of the loss, or None if it is not found.
 
-    The result is left out where nothing reads it, or where another value overwrites it first. If a function only
-    computes a number for display from it, the line is the last one in that function that computes the loss.
+    The line is one where nothing reads the result, or where another value overwrites the result first. If a
+    function computes only a number for display from the result, it is the last line in this function that computes
+    the loss.
     """
     slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
     for frame in site:
@@ -180,7 +210,7 @@ def _loss_lines(frame: Frame, slices: list[Slice]) -> list[int]:
 
 
 def _unread(frame: Frame, statement: ast.stmt, target: ast.expr) -> bool:
-    """Return whether a function assigns a name and never reads it. A name with "_" is unread on purpose."""
+    """Return whether a function assigns a name and never reads it, unless the name starts with "_"."""
     names = [node for node in ast.walk(function_at(frame) or ast.Pass()) if isinstance(node, ast.Name)]
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     stored = [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
@@ -188,7 +218,7 @@ def _unread(frame: Frame, statement: ast.stmt, target: ast.expr) -> bool:
 
 
 def _overwritten(frame: Frame, statement: ast.stmt, name: str) -> int | None:
-    """Return the line of the next assignment to a name, if nothing reads the name before it."""
+    """Return the line of the next assignment to a name, if nothing reads the name in between."""
     later = [
         (node.lineno, isinstance(node.ctx, ast.Store))
         for node in own_nodes(function_at(frame) or ast.Pass())

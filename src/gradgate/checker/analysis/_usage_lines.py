@@ -1,4 +1,4 @@
-"""The lines that create and use parameters."""
+"""Finds the lines that create and use parameters."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from gradgate.events import Frame, Parameter, Site
 
 
 def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
-    """Return the line that made a parameter: the innermost one that did not also make the ones it replaced."""
+    """Return the innermost line that made a parameter but not the parameters that it replaced."""
     others = {frame for other in like for frame in other.made}
     return next((frame for frame in parameter.made if frame not in others), parameter.made[0])
 
 
 def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
-    """Return the line that used some parameters: the innermost one outside of modules that all uses share.
+    """Return the innermost line outside of modules that all uses of some parameters share.
 
-    If the uses share no line, it is the line of the first use.
+    If the uses share no line, return the line of the first use.
     """
     several = [site for site in sites if site]
     if not several:

@@ -18,6 +18,7 @@ from gradgate.autograd_graph import (
     SUMS,
     Graph,
     broadcast_at,
+    compares_with_own_copy,
     node_shape,
     normalized_twice,
     not_log_probabilities,
@@ -78,6 +79,7 @@ class _Reader:
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
+        yield from self._own_copies()
 
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
@@ -133,6 +135,14 @@ class _Reader:
             mutual = (target, value) in ids[:place] + ids[place + 1 :]
             if value & target and (pair.filled or target - value) and not mutual:
                 yield self._event("labels", node, target)
+
+    def _own_copies(self) -> Iterator[Combined]:
+        """Find lines that compare parameters with copies of themselves that keep their graph."""
+        lines: dict[Site, list[Any]] = defaultdict(list)
+        for node in filter(compares_with_own_copy, self._graph.nodes):
+            lines[line_of(node)].append(node)
+        for nodes in lines.values():
+            yield self._event("own copy", nodes[0], frozenset().union(*map(self._ids, nodes)))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""

@@ -182,7 +182,9 @@ class _Copies:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._networks: Numbers[nn.Module] = Numbers()
-        self._values: dict[int, list[float]] = {}  # network -> sums of its parameters' values at the last look
+        self._values: dict[
+            int, list[float]
+        ] = {}  # network -> sums of its parameters' values at the last look
 
     def look(self) -> None:
         """Compare each copy, and the network that it is a copy of, with the last look."""
@@ -201,14 +203,22 @@ class _Copies:
             else:
                 idle[id(module)] = key, module
         inner = {id(child) for _, module in idle.values() for _, child in children_of(module)}
-        pairs = [(trained[key], module) for key, module in idle.values() if id(module) not in inner and key in trained]
+        pairs = [
+            (trained[key], module)
+            for key, module in idle.values()
+            if id(module) not in inner and key in trained
+        ]
         moves = {id(module): self._moved(module) for pair in pairs for module in pair}
         for source, copy in pairs:
             theirs, ours = moves[id(source)], moves[id(copy)]
             first = ours.index(False) if False in ours else 0
             if not first or any(ours[first:]):
                 continue
-            left = [each for each, moved in zip(_parameters_of(source)[first:], theirs[first:], strict=True) if moved]
+            left = [
+                each
+                for each, moved in zip(_parameters_of(source)[first:], theirs[first:], strict=True)
+                if moved
+            ]
             if left:
                 ids = self._recorder.parameters.ids(left)
                 self._recorder.add(PartlyCopied(self._recorder.site(), ids, first, len(ours)))
@@ -223,7 +233,11 @@ class _Copies:
         now = [sum_of(sample(each)) for each in _parameters_of(module)]
         before = self._values.get(number, now)
         self._values[number] = now
-        return [a != b for a, b in zip(before, now, strict=True)] if len(before) == len(now) else [False] * len(now)
+        return (
+            [a != b for a, b in zip(before, now, strict=True)]
+            if len(before) == len(now)
+            else [False] * len(now)
+        )
 
 
 def _parameters_of(module: nn.Module) -> list[nn.Parameter]:

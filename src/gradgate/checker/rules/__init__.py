@@ -1,4 +1,4 @@
-"""The rules: events in, findings out. Nothing here imports torch, so any saved log can be judged."""
+"""The rules read events and return findings. Nothing here imports torch, so any saved log can be judged."""
 
 from gradgate.checker.rules._check import check, check_ranks, in_order, rules
 from gradgate.checker.rules._finding import Finding, Severity

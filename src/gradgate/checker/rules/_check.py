@@ -1,4 +1,4 @@
-"""Finds the rules, and lets each judge a run."""
+"""Finds the rules and judges a run by each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Log, cell_of
 
-# The symptoms that a mistake has in the same parameters.
+# Each mistake, with the symptoms that it also causes in the same parameters.
 _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
     "cross-loss-leak": frozenset({"accumulation-scaling"}),
@@ -35,7 +35,7 @@ _EXPLAINS: dict[str, frozenset[str]] = {
 
 @functools.cache
 def rules() -> tuple[Rule, ...]:
-    """Return every rule, by code. A file below this package that has a RULE is one."""
+    """Return every rule, sorted by code. Each file below this package that defines RULE is a rule."""
     here = str(Path(__file__).parent)
     names = [module.name for module in pkgutil.walk_packages([here], "gradgate.checker.rules.")]
     modules = [importlib.import_module(name) for name in names]
@@ -55,12 +55,12 @@ def check(log: Log, *, strict: bool = False) -> list[Finding]:
 
 
 def in_order(finding: Finding) -> tuple[str, int, int, str]:
-    """Return the key by which findings are sorted: file, number of the cell, line, code."""
+    """Return the key by which findings are sorted: file, cell number, line, code."""
     return *(cell_of(finding.file) or (finding.file, 0)), finding.line, finding.code
 
 
 def check_ranks(logs: Sequence[Log], *, strict: bool = False) -> list[Finding]:
-    """Compare the runs of ranks that trained together, and return what only the comparison shows."""
+    """Compare the runs of ranks that trained together, and return findings that only the comparison shows."""
     ranks = {log.rank: log for log in logs if log.world > 1 and log.events}
     if len(ranks) < 2 or len(ranks) != next(iter(ranks.values())).world:
         return []
@@ -87,7 +87,7 @@ def fold(findings: Iterable[Finding]) -> list[Finding]:
 
 def _explains(cause: Finding, symptom: Finding) -> bool:
     if cause.severity == "info" != symptom.severity:
-        return False  # what may be intended explains no mistake
+        return False  # a note may be intended, so it explains no mistake
     return symptom.category in _EXPLAINS.get(cause.category, ()) and bool(cause.about & symptom.about)
 
 
@@ -108,6 +108,6 @@ def _failed(rule: Rule, log: Log, failure: Exception) -> Finding:
         log.script,
         1,
         f"Rule {rule.code} ({rule.name}) failed on this run: {type(failure).__name__}: {failure}",
-        "This kind of mistake can't be judged here; the other rules are not affected.",
+        "This rule can't judge the run. The other rules are not affected.",
         "This is a bug in gradgate. Please report it with the script, or with its event log.",
     )

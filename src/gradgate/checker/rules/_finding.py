@@ -1,4 +1,4 @@
-"""What a rule reports about a run."""
+"""The value that a rule reports about a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradgate.checker.fixes import Fix
 from gradgate.events import Ids
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
-"""error: the update is wrong; warning: almost surely not meant; info: waste, or a note."""
+"""error: the update is wrong; warning: almost certainly not intended; info: wasted work, or a note."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -25,10 +25,10 @@ class Finding:
     message: str  # what happened, with numbers: one sentence
     why: str  # why it matters
     advice: str  # what to write instead: one sentence
-    count: int = 1  # how often
-    evidence: Mapping[str, Any] = field(default_factory=dict)  # what was measured
-    about: Ids = frozenset()  # parameters whose gradients it is about
-    fix: Fix = ()  # the changes that do what the advice says, where they are safe to make
+    count: int = 1  # number of occurrences
+    evidence: Mapping[str, Any] = field(default_factory=dict)  # measured values
+    about: Ids = frozenset()  # parameters whose gradients are affected
+    fix: Fix = ()  # edits that follow the advice, if they are safe
 
     def __repr__(self) -> str:
         return f"Finding({self.code} {self.category}: {self.severity} at {self.file}:{self.line})"

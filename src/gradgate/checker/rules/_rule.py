@@ -1,4 +1,4 @@
-"""A rule: a code that never changes its meaning, a docstring that explains it, and a judgement."""
+"""A rule: a code that never changes its meaning, a docstring that explains it, and a function that judges a run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.events import Frame, Site
 
 FixAt: TypeAlias = Callable[[Statement], Fix]
-"""Reads a finding's statement, and returns the fix, or () where none is safe."""
+"""Reads a finding's statement, and returns the fix, or () if no fix is safe."""
 
 
 @dataclass(frozen=True, repr=False)
 class Rule:
-    """A rule, as one file of this package defines it. ``doc`` is that file's docstring.
+    """A rule, defined in one file of this package. ``doc`` is the docstring of the file.
 
-    ``judge`` takes the run of one process. ``judge_ranks``, if there is one, takes the runs of all ranks and the
-    rule, and finds what only a comparison of the ranks shows.
+    ``judge`` takes the run of one process. ``judge_ranks`` is optional: it takes the runs of all ranks and the
+    rule, and finds mistakes that only a comparison of the ranks shows.
     """
 
     code: str
@@ -54,7 +54,7 @@ class Rule:
     ) -> Finding:
         """Make a finding of this rule.
 
-        ``fix`` may be a function of the finding's statement. It is called if the source can be read. Without
+        ``fix`` may be a function of the finding's statement, which is called if the source can be read. Without
         ``advice``, the advice is the fix in words.
         """
         frame = where if isinstance(where, Frame) else innermost(where)

@@ -29,7 +29,9 @@ for step in range(20):
         goal = follower(x)
         features = target_encoder(x + 0.1)
     hidden = net.encoder(x)
-    loss = nn.functional.mse_loss(net.head(hidden), goal + x[:, :4]) + nn.functional.mse_loss(hidden, features)
+    loss = nn.functional.mse_loss(net.head(hidden), goal + x[:, :4]) + nn.functional.mse_loss(
+        hidden, features
+    )
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -13,7 +13,11 @@ class Detector(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(GRID)
+            nn.Conv2d(3, 16, 3, 2, 1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, 2, 1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(GRID),
         )
         self.head = nn.Conv2d(32, 3, 1)
 

@@ -38,7 +38,9 @@ class Trainer:
 
 torch.manual_seed(0)
 digits = load_digits()
-data = TensorDataset(torch.tensor(digits.data[:384] / 16, dtype=torch.float32), torch.tensor(digits.target[:384]))
+data = TensorDataset(
+    torch.tensor(digits.data[:384] / 16, dtype=torch.float32), torch.tensor(digits.target[:384])
+)
 trainer = Trainer(WithQuality(), 2e-3)
 for epoch in range(2):
     losses = [trainer.step(x, y) for x, y in DataLoader(data, batch_size=64, shuffle=True)]

@@ -17,7 +17,9 @@ class ModelAverage:
             state = self.module.state_dict()
             for key, value in model.state_dict().items():
                 if value.dtype.is_floating_point:
-                    state[key] = self.decay * state[key] + (1 - self.decay) * value  # expect: ineffective-step
+                    state[key] = (
+                        self.decay * state[key] + (1 - self.decay) * value
+                    )  # expect: ineffective-step
 
 
 def main():

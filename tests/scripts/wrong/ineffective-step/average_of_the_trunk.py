@@ -29,7 +29,9 @@ for step in range(20):
     x = torch.randn(64, 8)
     with torch.no_grad():
         target = teacher(x + 0.1 * torch.randn_like(x))
-    loss = F.cross_entropy(student(x + 0.1 * torch.randn_like(x)) / 0.1, F.softmax((target - center) / 0.05, dim=1))
+    loss = F.cross_entropy(
+        student(x + 0.1 * torch.randn_like(x)) / 0.1, F.softmax((target - center) / 0.05, dim=1)
+    )
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -15,7 +15,9 @@ for step in range(config["steps"]):
     t = config["temperature"]
     logits = student(x)
     soft = F.softmax(teacher(x) / t, dim=-1)
-    distill = F.kl_div(F.softmax(logits / t, dim=-1), soft, reduction="batchmean") * t * t  # expect: loss-input
+    distill = (
+        F.kl_div(F.softmax(logits / t, dim=-1), soft, reduction="batchmean") * t * t
+    )  # expect: loss-input
     loss = config["weight"] * distill + (1 - config["weight"]) * F.cross_entropy(logits, y)
     optimizer.zero_grad()
     loss.backward()

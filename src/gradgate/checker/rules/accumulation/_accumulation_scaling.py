@@ -1,28 +1,29 @@
 """The accumulated sum isn't divided, or is divided by the wrong number.
 
 ## What it does
-Reads from each loss's graph what its mean is multiplied by before it is back-propagated, and adds that up over
-the micro-batches of a window. For the update of the whole batch the sum is 1. Reports means that are divided by the
-number of micro-batches and then passed to ``gradgate.Accumulator``, which divides by all counts.
+Reads from each loss's graph the factor by which a mean is multiplied before ``backward()``, and adds up these
+factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to 1.
+Also reports means that are divided by the number of micro-batches and then passed to ``gradgate.Accumulator``,
+which already divides by all counts.
 
 ## Why is this bad?
-Gradients add: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long (or
-too short), clipping removes almost all of it, and the relative weight of weight decay changes.
+Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.
+Clipping removes almost all of the gradient, and weight decay has a different relative weight.
 
 ## Example
     for i, (x, y) in enumerate(loader):
-        loss_fn(model(x), y).backward()          # a mean, four times
+        loss_fn(model(x), y).backward()          # four means are added
         if (i + 1) % 4 == 0:
             optimizer.step()
 
 ## Use instead
         (loss_fn(model(x), y) / 4).backward()
 
-or ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once, by the items of
-the window.
+or call ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once by the number of
+items in the window.
 
 ## Known limits
-A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, as are
+A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, and so are
 means of different tasks that are added without a division.
 
 ## Sources
@@ -66,11 +67,12 @@ from gradgate.events import (
 )
 
 _WHY = (
-    "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
+    "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
+    "add up to 1."
 )
 _TO_A_TRAINER = (
-    "Return the sum of the loss divided by the items of the whole window; transformers passes their number to "
-    "compute_loss_func as num_items_in_batch."
+    "Return the sum of the loss divided by the number of items in the whole window. transformers passes this "
+    "number to compute_loss_func as num_items_in_batch."
 )
 
 
@@ -78,7 +80,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from divided_by_hand(run, RULE)
     yield from spanning_divisors(run, RULE)
     if any(event.parameters for event in run.of(Reduced)):
-        return  # ranks are summed by hand: their number belongs in the divisor
+        return  # gradients are summed over ranks by hand: the divisor must include the number of ranks
     meta = bool(run.of(Differentiated))
     for _, site, windows in run.accumulating():
         divided = _divided_again(run, site, windows)
@@ -112,13 +114,13 @@ def _undivided_term(
     found: tuple[Term, Site], site: Site, size: int, times: int, window: StepWindow
 ) -> Finding:
     term, where = found
-    computed = f", that of line {innermost(term.site).line}," if term.site else ""
+    computed = f" (line {innermost(term.site).line})" if term.site else ""
     return RULE.finding(
         where or site,
-        f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, the others divided by "
-        f"{size}: it counts {size} times as much as in the loss of the whole batch.",
+        f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, but divides the "
+        f"other terms by {size}: the term counts {size} times as much as in the loss of the whole batch.",
         why=_WHY,
-        advice="Divide the whole loss, after all its terms are added.",
+        advice="Divide the whole loss, after all terms are added.",
         severity="warning",
         count=times,
         evidence={"micro_batches": size},
@@ -127,21 +129,21 @@ def _undivided_term(
 
 
 def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
-    """Return whether a term's means don't add up to 1, and no weight of the loss explains it."""
+    """Return whether a term's means don't add up to 1, and no loss weight explains the difference."""
     if any(share.factor is None for share in column):
         return False
     total = sum(share.factor or 0.0 for share in column)
     if abs(total - 1) < 1e-3:
         return False
-    # Divided by the window once, the other factors weigh the loss; divided by it twice, they don't.
+    # If only one divisor is the window's size, the other factors are loss weights. If two are, they aren't.
     times = sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors)
     if times == 2 and (terms == size or _weighs(column[0], 1 / size)):
-        return False  # one of the two averages as many terms, or weighs the loss: `0.5 * squares / 2`
+        return False  # one of them averages terms or is a loss weight: `0.5 * squares / 2`
     return times != 1
 
 
 def _weighs(share: Share, fraction: float) -> bool:
-    """Return whether a term is multiplied by a fraction once, and otherwise divided."""
+    """Return whether a term is multiplied by this fraction exactly once."""
     return sum(op != "div" and abs(abs(number) - fraction) < 1e-6 for op, number, _ in share.numbers) == 1
 
 
@@ -161,8 +163,8 @@ def _finding(
         if accelerator:
             return RULE.finding(
                 site,
-                f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} "
-                f"times that of the whole batch, since {accelerator} divides only in its own backward().",
+                f"{size} micro-batches are added up without dividing their means: the gradient is {total:.3g} "
+                f"times the gradient of the whole batch, because only {accelerator}.backward() divides.",
                 why=_WHY,
                 advice=f"Call {accelerator}.backward() with the loss.",
                 fix=partial(by_the_accelerator, accelerator=accelerator),
@@ -174,8 +176,8 @@ def _finding(
             return None
         return RULE.finding(
             column[0].averaged_at or computed or site,
-            f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
-            "that of the whole batch.",
+            f"{size} micro-batches are added up without dividing their means: the gradient is {total:.3g} times "
+            "the gradient of the whole batch.",
             why=_WHY,
             advice=one_line(run, site) or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
             fix=lambda at: one_line_fix(run, site, at) if by_trainer else divided(at, size),
@@ -188,16 +190,16 @@ def _finding(
     twice = len(whole) == 2 and len(own) == 1 and run.backward(full[0][1][0]).trainer == "accelerate"
     number, where = own[0] if twice else whole[0]
     if abs(number - size) == 1 and len(whole) == 1:
-        return None  # the window is one off, not the divisor
+        return None  # the window's size is wrong by 1, not the divisor
     by = " and by ".join(f"{value:g}" for value, _ in whole)
     return RULE.finding(
         where or _written_at(run, number) or site,
-        f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times that "
-        "of the whole batch.",
+        f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times "
+        "the gradient of the whole batch.",
         why=_WHY,
-        advice="Don't divide here: Accelerate's backward() does."
+        advice="Don't divide here: Accelerate's backward() already divides."
         if twice
-        else f"Divide by the number of micro-batches in the window, {size}, and once.",
+        else f"Divide once, by the number of micro-batches in the window, {size}.",
         fix=undivided_here if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
         count=len(full),
         evidence=facts,
@@ -206,7 +208,7 @@ def _finding(
 
 
 def _written_at(run: Run, number: float) -> Frame | None:
-    """Return where gradients were divided by a number."""
+    """Return where the script divided gradients by a number."""
     for event in run.of(Written):
         if event.target == "gradient" and event.site and abs((event.factor or 0) * number - 1) < 1e-6:
             return innermost(event.site)
@@ -214,7 +216,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
 
 
 def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
-    """Report a division of the running sum at every micro-batch: it divides the earlier ones again."""
+    """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
     uneven = 0
     for window, micro in windows:
         parts = [part for part in window.fresh if part.backward in micro and not part.touched]
@@ -226,8 +228,8 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[in
     size = max(len(micro) for _, micro in windows)
     return RULE.finding(
         writes[0].site,
-        f"The running sum is multiplied by {writes[0].factor:.3g} after each of {size} micro-batches, so the first "
-        f"counts {writes[0].factor ** (size - 1):.2g} times what the last one does.",
+        f"The gradient sum is multiplied by {writes[0].factor:.3g} after each of {size} micro-batches, so the "
+        f"first micro-batch counts {writes[0].factor ** (size - 1):.2g} times as much as the last.",
         why=_WHY,
         advice="Divide once, after the last micro-batch and before the step, or divide each loss.",
         count=uneven,
@@ -237,17 +239,17 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[in
 
 
 def _computed_at(column: list[Share], site: Site) -> Site:
-    """Return where the user's code computes the loss that a trainer back-propagates, or () if it doesn't."""
+    """Return where the script computes the loss that a trainer back-propagates, or () if the script doesn't."""
     computed = {share.term.site for share in column}
     where = computed.pop() if len(computed) == 1 else ()
     return where if where and where[0] != innermost(site) else ()
 
 
 def _once_per_batch(run: Run, site: Site) -> bool:
-    """Return whether a line makes one backward call for each batch of some epoch: there are no other losses."""
+    """Return whether a line calls backward exactly once for each batch of an epoch."""
     starts = [(n, each) for n, each in run.numbered(EpochStarted) if isinstance(each, EpochStarted)]
     for place, (number, event) in enumerate(starts):
-        # A loader that fetches ahead has ended before the last batches are used.
+        # A loader with prefetching ends before the last batches are used.
         later = (n for n, each in starts[place + 1 :] if each.loader == event.loader)
         epoch = run.events[number : next(later, None)]
         ended = [each for each in epoch if isinstance(each, EpochEnded) and each.loader == event.loader]

@@ -1,18 +1,21 @@
-"""A window of micro-batches begins or ends at the wrong one.
+"""A window of micro-batches begins or ends at the wrong micro-batch.
 
 ## What it does
-Follows which backward calls each optimizer step uses. Reports a step after the first micro-batch (``i % N == 0``
-with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at the end of an
-epoch that are cleared before any step or never used, and those that are added to the next epoch's first window.
+Follows which backward calls each optimizer step uses. Reports:
+
+- a step after the first micro-batch (``i % N == 0`` with ``i`` from 0);
+- windows that have one micro-batch more or less than their divisor;
+- micro-batches at the end of an epoch that are cleared before a step, never used, or added to the next epoch's
+  first window.
 
 ## Why is this bad?
-Leftover gradients are lost, or are added to a window whose divisor doesn't include them. The first update of
-an epoch uses one micro-batch at a fraction of its weight. Nothing crashes.
+Leftover gradients are lost, or are added to a window whose divisor doesn't count them. The first update of an epoch
+uses a single micro-batch, which is still divided by N. No error is raised.
 
 ## Example
     for i, (x, y) in enumerate(loader):
         (loss_fn(model(x), y) / 4).backward()
-        if i % 4 == 0:                # steps after the first micro-batch, and leaves the last three unused
+        if i % 4 == 0:                # steps after the first micro-batch and never uses the last three
             optimizer.step()
             optimizer.zero_grad()
 
@@ -24,11 +27,11 @@ an epoch uses one micro-batch at a fraction of its weight. Nothing crashes.
             optimizer.zero_grad()
 
 or let ``gradgate.windows(loader, size=4)`` split the epoch and ``Accumulator.update()`` divide each window by
-its own items.
+the number of items in the window.
 
 ## Known limits
 Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are
-right if all windows have the same number of micro-batches.
+correct if all windows have the same number of micro-batches.
 
 ## Sources
 docs/accumulation.md; the example of pytorch.org's AMP recipe, which steps at ``(i + 1) % N == 0``.
@@ -58,14 +61,14 @@ from gradgate.checker.rules.accumulation._window_edits import (
 from gradgate.events import Site
 
 _WHY = (
-    "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided "
-    "by has the wrong size."
+    "Gradients that no step uses are lost, and a window whose number of micro-batches differs from its divisor "
+    "gives a gradient of the wrong size."
 )
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     lines = list(run.accumulating())
-    # If one loss of an optimizer is divided by what its windows hold, they grow or shrink for all of its losses.
+    # If a loss is divided by a number that depends on its window, the window sizes vary on purpose.
     planned = {optimizer for optimizer, _, windows in lines if _is_planned(run, windows)}
     for optimizer, site, windows in lines:
         finding = _of_line(run, optimizer, site, windows, planned=optimizer in planned)
@@ -88,33 +91,35 @@ def _of_line(
     fix: FixAt = _count_from_one
     if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
-        message = f"The first step uses 1 micro-batch, the others {size}"
+        message = f"The first step uses 1 micro-batch, other steps use {size}"
         message += f"; {sum(left)} at the end are never used." if left else "."
         advice = (
-            f"Step when (i + 1) % {size} == 0, where i counts from 0, and once more for what is left at the end of "
-            "an epoch."
+            f"Step when (i + 1) % {size} == 0, where i counts from 0, and once more for the micro-batches left "
+            "at the end of an epoch."
         )
     elif left and max(left) < max(sizes):
         count = len(left)
         message = (
-            f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
+            f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
+            f"{size}"
         )
         message += f" ({count} times)." if count > 1 else "."
         condition = condition_around(run.events[windows[0][0].step].site, site)
         last = _last_batch(Statement.at(condition)) if condition is not None else ""
         rest = f": `or {last}`" if last else " at the end of an epoch"
-        advice = f"Step once more for what is left{rest}, divided by as many as there are."
+        advice = f"Step once more for the remaining micro-batches{rest}, and divide by their number."
     elif max(sizes) > size and often * 2 > len(sizes) and not varied and not planned:
         count = sum(n > size for n in sizes)
         message = (
-            f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is "
+            f"A window holds {max(sizes)} micro-batches, other windows {size}: the leftovers of one "
+            "epoch are "
         )
-        message += "added to the next."
-        advice = "Step for what is left at the end of the epoch, divided by as many as there are."
+        message += "added to the next epoch."
+        advice = "Step for the micro-batches left at the end of the epoch, and divide by their number."
     elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
         count, fix = often, _at_least
-        message = f"Windows hold {size} micro-batches and are divided by {divisor:g}."
-        advice = f"Step after {divisor:g}: compare with >=, and count from 1."
+        message = f"Windows hold {size} micro-batches but are divided by {divisor:g}."
+        advice = f"Step after {divisor:g} micro-batches: compare with >=, and count from 1."
     else:
         return None
     step = run.events[windows[0][0].step].site
@@ -131,7 +136,7 @@ def _of_line(
 
 
 def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
-    """Return whether window sizes vary on purpose: some term is divided by what its own window contains."""
+    """Return whether window sizes vary on purpose: some term is divided by a number that depends on its window."""
     columns: dict[int, list[list[Share]]] = defaultdict(list)
     for window, micro in windows:
         for place, column in enumerate(columns_of(run, window, micro)):
@@ -149,16 +154,16 @@ def _follows_its_windows(columns: list[list[Share]]) -> bool:
         else:
             weights = {share.per_item for share in column}
             if len(weights) > 1 or not column[0].divisors:
-                return False  # sums divided by the contents of their window have one weight
+                return False  # sums divided by their window's items weight all items equally
         by_size[len(column)] |= weights
-    # The number differs with the size: it is not a usual window's number for all sizes.
+    # Each window size has its own weight, so the divisor isn't a fixed window size.
     return len(by_size) > 1 and all(
         not (first & second) for first, second in combinations(by_size.values(), 2)
     )
 
 
 def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int]:
-    """Return the lengths of the runs of backward calls at this line that no step used."""
+    """Return the length of each row of consecutive backward calls at this line that no step used."""
     rows: list[list[int]] = [[]]
     for number, contributions in sorted(run.by_backward.items()):
         if number < 0 or run.events[number].site != site:
@@ -170,12 +175,12 @@ def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int
             rows.append([])
     last = [part for number in rows[-1] for part in run.by_backward[number]]
     if run.ended != "finished" and any(part.cleared is None for part in last):
-        del rows[-1]  # a step may have been about to come
+        del rows[-1]  # the script ended early: a step may have followed
     return [len(row) for row in rows if row]
 
 
 def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | None:
-    """Return the whole number that the losses are divided by, where it is one and the same."""
+    """Return the whole number that all losses are divided by, or None if the divisors differ."""
     found = {
         number
         for _, micro in windows
@@ -200,7 +205,7 @@ def _at_least(at: Statement) -> Fix:
 
 
 def _count_from_one(at: Statement) -> Fix:
-    """Count micro-batches from 1, also step at the end of the loop, and divide the last window by its own size."""
+    """Count micro-batches from 1, also step at the end of the loop, and divide the last window by its size."""
     test = at.node.test if isinstance(at.node, ast.If) else None
     counter, size = counter_and_size(test) if not isinstance(test, ast.BoolOp) else ("", "")
     last, divided = _last_batch(at), divided_by_its_window(at)

@@ -1,4 +1,4 @@
-"""Losses that are divided by hand before an accumulator divides their sum."""
+"""Finds losses that are divided by hand although an accumulator divides their sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradgate.events import DividedTwice
 
 
 def divided_by_hand(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report means that are divided by the number of micro-batches and passed to gradgate's accumulator."""
+    """Report means that are divided by the number of micro-batches and then passed to gradgate's accumulator."""
     times = Counter(event.site for event in run.of(DividedTwice))
     for event in {event.site: event for event in run.of(DividedTwice)}.values():
         number = event.micro_batches
@@ -23,7 +23,7 @@ def divided_by_hand(run: Run, rule: Rule) -> Iterator[Finding]:
             event.site,
             f"The loss is divided by {number}, the number of micro-batches, and the update divides by all counts: "
             f"the gradient is {number} times too small.",
-            why="An accumulator adds sums and counts, and divides once. It needs each mean as it is.",
+            why="An accumulator adds sums and counts, and divides once. Pass it each mean without a division.",
             advice="Pass the loss without the division.",
             fix=_undivided,
             count=times[event.site],
@@ -32,7 +32,7 @@ def divided_by_hand(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _undivided(at: Statement) -> Fix:
-    """Pass the dividend, if the division stands in the call."""
+    """Replace the division in the call by its dividend."""
     calls = [call for call in at.calls("backward") if call.args]
     given = calls[0].args[0] if len(calls) == 1 else None
     if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Div):

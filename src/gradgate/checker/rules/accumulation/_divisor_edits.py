@@ -1,4 +1,4 @@
-"""Edits of the number by which micro-batches are divided."""
+"""Edits the number by which micro-batches are divided."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradgate.events import Frame
 
 
 def accelerator_around(backward: Frame) -> str:
-    """Return the name of the Accelerator under whose ``accumulate()`` a loss calls ``backward()``, or ""."""
+    """Return the name of the Accelerator whose ``accumulate()`` block calls ``backward()``, or ""."""
     path = path_to(backward.file, backward.line)
     if not path or method(path[-1]) != "backward":
         return ""
@@ -43,7 +43,7 @@ def by_the_accelerator(at: Statement, accelerator: str) -> Fix:
 
 
 def undivided_here(at: Statement) -> Fix:
-    """Leave out the only division of a statement."""
+    """Remove the only division of a statement."""
     divisions = at.divisions()
     if len(divisions) != 1:
         return ()
@@ -78,7 +78,7 @@ def divided_by(at: Statement, size: int) -> Fix:
 
 
 def _name_of(at: Statement, size: int) -> str:
-    """Return the source of the number that a step's condition counts to, or "" unless it surely equals ``size``."""
+    """Return the source of the number that a step's condition counts to, or "" if it may differ from ``size``."""
     names = {
         ast.unparse(part.right)
         for node in own_nodes(at.function)

@@ -1,12 +1,12 @@
 """A term of the loss counts twice.
 
 ## What it does
-Tracks every node of a loss's graph. Reports a term that the loss adds twice, one that is back-propagated by itself
-and again as a part of another loss in the same window, and an L2 penalty on parameters that the optimizer decays
-as well.
+Tracks every node of a loss's graph. Reports a term that the loss adds twice, a loss that is back-propagated alone
+and again as a part of another loss in the same window, and an L2 penalty on parameters to which the optimizer also
+applies weight decay.
 
 ## Why is this bad?
-The term doesn't have the weight written in the code, and the balance of the losses is off.
+The term has twice the weight written in the code, which changes the balance of the losses.
 
 ## Example
     aux.backward(retain_graph=True)
@@ -16,8 +16,9 @@ The term doesn't have the weight written in the code, and the balance of the los
     (main + aux).backward()
 
 ## Known limits
-A term that is computed again for each use isn't recognized as the same. A term that is added n times and divided
-by n, apart from the division by the micro-batches of its window, is an average and counts once.
+A term that is computed again for each use isn't recognized as the same term. A term that is added n times and
+divided by n is an average and counts once. The division by the window's micro-batches doesn't count as this
+division.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -37,7 +38,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, OptimizerMade, Site, Term
 
-_WHY = "The term weighs more than the code says, and the balance of the losses is off."
+_WHY = "The term has a larger weight than the code says, which changes the balance of the losses."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -48,7 +49,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _added_twice(run: Run) -> Iterator[Finding]:
     found: dict[Site, list[Term]] = defaultdict(list)
-    sizes: dict[Site, int] = defaultdict(int)  # of the largest window
+    sizes: dict[Site, int] = defaultdict(int)  # size of the largest window
     for window in run.windows:
         for site, micro in run.by_line(window.micro).items():
             sizes[site] = max(sizes[site], len(micro))
@@ -63,16 +64,16 @@ def _added_twice(run: Run) -> Iterator[Finding]:
         term = terms[0]
         yield RULE.finding(
             term.joined or site,
-            f"The loss adds the same term, of line {innermost(term.site).line}, {term.paths} times.",
+            f"The loss adds the same term (line {innermost(term.site).line}) {term.paths} times.",
             why=_WHY,
-            advice="Add each term once: one of the sums added here already contains it.",
+            advice="Add each term once: one of the summands here already contains it.",
             count=len(terms),
             evidence={"term_line": innermost(term.site).line, "times": term.paths},
         )
 
 
 def _is_average(term: Term, size: int) -> bool:
-    """Return whether a term added n times is also divided by n, apart from the division by the window's size."""
+    """Return whether a term added n times is also divided by n, not counting the division by the window's size."""
     weights = [1 / number if op == "div" else number for op, number, _ in term.factors if number]
     of_window = next((weight for weight in weights if abs(weight * size - 1) < 1e-6), None)
     if of_window is not None and size > 1:
@@ -83,7 +84,7 @@ def _is_average(term: Term, size: int) -> bool:
 def _propagated_twice(run: Run) -> Iterator[Finding]:
     hits: Counter[tuple[Site, Site]] = Counter()
     for window in run.windows:
-        first: dict[int, int] = {}  # the backward call that has a term
+        first: dict[int, int] = {}  # term: the first backward call that includes it
         pairs: set[tuple[Site, Site]] = set()
         for number in window.micro:
             for term in run.backward(number).terms:
@@ -101,8 +102,8 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
         same = again == innermost(alone).line
         yield RULE.finding(
             alone,
-            "The loss that is back-propagated here is "
-            + ("back-propagated here again" if same else f"also a part of the one of line {again}")
+            "This loss is back-propagated "
+            + ("twice at this line" if same else f"here, and again as a part of the loss of line {again}")
             + ", before the same step.",
             why=_WHY,
             advice="Back-propagate the sum of the losses once, without retain_graph.",
@@ -113,7 +114,7 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
 
 
 def _used_together(run: Run, first: int, second: int, step: int) -> bool:
-    """Return whether two backward calls gave gradient to the same parameters for the same step."""
+    """Return whether two backward calls added gradients to the same parameters for the same step."""
     atoms = {part.atom for part in run.by_backward[first] if step in part.consumed and not part.touched}
     return any(part.atom in atoms and step in part.consumed for part in run.by_backward[second])
 
@@ -138,17 +139,17 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             made.site,
             f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
-            f"{innermost(penalties[0].site).line}) and a weight decay of {group.weight_decay:g} in "
-            f"{run.optimizer(made.optimizer)} as well.",
-            why="Both pull the weights to zero: the pull is the sum of the two.",
-            advice="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
+            f"{innermost(penalties[0].site).line}), and {run.optimizer(made.optimizer)} also applies a weight "
+            f"decay of {group.weight_decay:g} to them.",
+            why="Both shrink the weights, so they are regularized twice.",
+            advice="Use only one: weight_decay=0 here, or no penalty in the loss.",
             severity="warning",
             evidence={"weight_decay": group.weight_decay, "parameters": len(group.parameters & squared)},
         )
 
 
 def _left_out(at: Statement, *, again: int) -> Fix:
-    """Delete the backward call whose loss is part of a later one, if the lines between only make that loss."""
+    """Delete the backward call of a loss that is part of a later loss, if only that loss is computed in between."""
     last = [node for node in at.later("backward") if node.lineno == again]
     between = [node for node in at.block if at.line < node.lineno < again]
     makes = all(

@@ -1,13 +1,16 @@
-"""A loss is averaged over the wrong thing.
+"""A loss is averaged over the wrong number of items.
 
 ## What it does
-Reads from the graph how a loss was reduced. Reports a mean that is divided by the batch size again, a mean of the
-means of parts that hold unequal numbers of items, a mean over all positions of a sequence after the padding was
-masked with zeros, and a mean over samples *and* classes where targets are distributions.
+Reads from the graph how a loss was reduced. Reports:
+
+- a mean that is divided by the batch size again;
+- a mean of means over unequal numbers of items;
+- a mean over all positions of a sequence, after a mask set the losses of the padding to zero;
+- a mean over samples *and* classes although the targets are distributions.
 
 ## Why is this bad?
-The loss, and with it the effective learning rate, has the wrong size. If the divisor changes from batch to
-batch, so do the weights of the samples.
+The loss has the wrong scale, and so has the effective learning rate. If the divisor changes from batch to batch,
+the weights of the samples change too.
 
 ## Example
     loss = (F.cross_entropy(logits, y, reduction="none") * mask).mean()
@@ -19,7 +22,7 @@ batch, so do the weights of the samples.
 A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension.
 
 ## Sources
-The notes on ``reduction`` in ``torch.nn.functional``; those on ``kl_div``: "batchmean" is the divergence.
+The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _divided_again(events: list[Backward]) -> Iterator[Finding]:
-    """Report a mean over the batch that is divided by the batch size."""
+    """Report a mean over the batch that is divided by the batch size again."""
     found: list[tuple[Share, float, Site]] = []
     for event in events:
         parts = shares(event.terms)
@@ -73,12 +76,13 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
     share, number, where = found[0]
     sizes = {size for _, size, _ in found}
     if len(sizes) == 1 and not _SIZE.search(text_of(innermost(where))):
-        return  # a number that happens to be the batch size
+        return  # the divisor equals the batch size by chance
     yield RULE.finding(
         where,
-        f"A mean over {share.items or number:g} items is divided by the batch size, {number:g}, once more.",
-        why="The gradient is too small by that factor, and a shorter batch counts more than a full one.",
-        advice="Remove the division, or sum first: reduction='sum'.",
+        f"A mean over {share.items or number:g} items is divided once more by the batch size, {number:g}.",
+        why="The gradient is too small by this factor, and an item counts more in a short batch than in a full "
+        "one.",
+        advice="Remove the division, or use reduction='sum'.",
         fix=_undivided,
         count=len(found),
         evidence={"divided_by": sorted(sizes)},
@@ -109,10 +113,10 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
     counts = [share.items for share in parts]
     yield RULE.finding(
         where or events[0].site,
-        f"The mean of {len(parts)} means over {listed(counts)} items: an item of the smallest weighs {times:.3g} "
-        "times as much as an item of the largest.",
-        why="The mean of means is the mean only if all parts have the same number of items.",
-        advice="Add up sums and divide once by the number of all items.",
+        f"The mean of {len(parts)} means over {listed(counts)} items: an item in the smallest part weighs "
+        f"{times:.3g} times as much as an item in the largest.",
+        why="The mean of means equals the mean over all items only if all parts have the same number of items.",
+        advice="Add up the sums and divide once by the total number of items.",
         count=hits,
         evidence={"items": counts, "times": times},
     )
@@ -127,9 +131,10 @@ def _over_padding(events: list[Backward]) -> Iterator[Finding]:
         return
     yield RULE.finding(
         _longest(terms),
-        f"A mean is taken over all {terms[0].items:g} positions although a mask leaves {100 * min(parts):.0f} to "
-        f"{100 * max(parts):.0f} % of them.",
-        why="The masked positions count as zeros: the more padding a batch has, the less its items count.",
+        f"A mean is taken over all {terms[0].items:g} positions although a mask keeps only "
+        f"{100 * min(parts):.0f} to {100 * max(parts):.0f} % of them.",
+        why="The masked positions count as zeros: the more padding a batch has, the smaller the weight of its "
+        "items.",
         advice="(loss * mask).sum() / mask.sum()",
         fix=_mean_of_mask,
         count=len(parts),
@@ -145,9 +150,9 @@ def _over_classes(events: list[Backward]) -> Iterator[Finding]:
         return
     yield RULE.finding(
         _longest(terms),
-        f"A mean over samples and {terms[0].classes} classes: the divergence or cross entropy is divided by "
-        f"{terms[0].classes} as well.",
-        why="The loss is smaller than its name implies by that factor, so it weighs less against other losses.",
+        f"A mean over samples and {terms[0].classes} classes also divides the divergence or cross entropy by "
+        f"{terms[0].classes}.",
+        why="The loss is too small by this factor, so it weighs less against other losses.",
         advice="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
         fix=_batchmean,
         severity="warning",

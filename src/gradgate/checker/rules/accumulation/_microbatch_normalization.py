@@ -1,19 +1,19 @@
-"""Micro-batches with unequal numbers of items are given equal weight.
+"""Micro-batches with unequal numbers of items have equal weight.
 
 ## What it does
-Compares the weight of one item (a sample, a token that isn't padding) across the micro-batches of a window:
-the weight of the loss divided by the number of items in its mean. Reports windows in which that differs, and
-shorter windows at the end of an epoch that are divided by the full number nevertheless. Over several ranks,
-whose gradients are averaged, it compares the items of all of them in the same step. Reports a ``count=`` given to
-``gradgate.Accumulator`` that is out of proportion to the items that the losses' graphs show, such as
-``attention_mask.sum()`` beside shifted labels.
+Compares the weight of one item (a sample, or a token that isn't padding) across the micro-batches of a window. This
+weight is the weight of the loss divided by the number of items in its mean. Reports windows whose item weights
+differ, and shorter windows at the end of an epoch that are divided by the size of a full window. If gradients are
+averaged over several ranks, the rule compares the items of all ranks in the same step. Also reports a ``count=``
+passed to ``gradgate.Accumulator`` that isn't proportional to the number of items in the losses' graphs, such as
+``attention_mask.sum()`` for shifted labels.
 
 ## Why is this bad?
-The mean of means isn't the mean: an item in a small micro-batch counts more than an item in a large one. With
-token counts of 9 and 120, tokens of the small micro-batch count 13 times as much.
+The mean of means isn't the mean over all items: an item in a small micro-batch counts more than an item in a large
+one. With 9 and 120 tokens, a token of the small micro-batch counts 13 times as much.
 
 ## Example
-    for x, y in window:                                   # y is padded, with other lengths each time
+    for x, y in window:                                   # y is padded; the lengths differ
         loss = F.cross_entropy(model(x), y, ignore_index=PAD)
         (loss / len(window)).backward()
 
@@ -22,12 +22,14 @@ token counts of 9 and 120, tokens of the small micro-batch count 13 times as muc
     for x, y in window:
         (F.cross_entropy(model(x), y, ignore_index=PAD, reduction="sum") / n).backward()
 
-or ``update.backward(loss, count=(y != PAD).sum())`` of ``gradgate.Accumulator``, which needs no second pass.
+or call ``update.backward(loss, count=(y != PAD).sum())`` of ``gradgate.Accumulator``, which needs no second pass
+over the window.
 
 ## Known limits
-Items are known for torch's own losses, for ``.mean()``, and for sums that are divided by hand. Differences below
-5 % are not reported. Those in fewer than a quarter of the windows are a note, and so are those of class weights.
-Counts given to the accumulator are compared in its first backward calls, and on the CPU only.
+The number of items is known for torch's own losses, for ``.mean()``, and for sums that are divided by hand.
+Differences below 5 % are not reported. Differences in fewer than a quarter of the windows are a note, and so are
+differences due to class weights. Counts passed to the accumulator are compared in its first backward calls, and
+only on the CPU.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
@@ -57,7 +59,7 @@ from gradgate.events import Miscounted, Site
 
 _Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 _LEAST = 1.05
-_WHY = "The mean of means isn't the mean over all items: those in small micro-batches count too much."
+_WHY = "The mean of means isn't the mean over all items: items in small micro-batches count too much."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -72,18 +74,18 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _miscounted(run: Run) -> Iterator[Finding]:
-    """Report counts given to gradgate's accumulator that are out of proportion to the items of the losses."""
+    """Report counts passed to gradgate's accumulator that are not proportional to the items in the losses."""
     for event in run.of(Miscounted):
         times = (event.count / event.items) / (event.first_count / event.first_items)
         yield RULE.finding(
             event.site,
-            f"The count is {event.count:g} and the loss is a mean over {event.items:g} items, while an earlier "
-            f"micro-batch of the window has the count {event.first_count:g} for {event.first_items:g}: an item "
-            f"here weighs {times:.3g} times as much.",
-            why="Micro-batches are weighted by their counts: with these, the update isn't the mean over all items.",
-            advice="Leave out count=: the accumulator reads it from the graph of the loss."
+            f"The count is {event.count:g} for a mean over {event.items:g} items, but an earlier micro-batch "
+            f"of the window has the count {event.first_count:g} for {event.first_items:g} items: an item here "
+            f"weighs {times:.3g} times as much.",
+            why="The counts weight the micro-batches: with these counts, the update isn't the mean over all items.",
+            advice="Leave out count=: the accumulator reads the count from the loss's graph."
             if event.proved
-            else "Pass the number of items that the loss is a mean over: count=(labels != -100).sum(), for the "
+            else "Pass the number of items in the loss's mean: count=(labels != -100).sum(), with the "
             "labels that the loss receives.",
             fix=functools.partial(counted_by_its_items, proved=event.proved),
             evidence={"count": event.count, "items": event.items, "times": times},
@@ -95,12 +97,12 @@ def _is_unequal(column: list[Share]) -> bool:
     if None in counts or len({share.term.site for share in column}) > 1:
         return False
     per_item = spread(share.per_item for share in column)
-    # Only a weight that follows the number of items alone: others may be intended.
+    # Report only weights that follow the number of items: other weights may be intended.
     return per_item > _LEAST and abs(per_item / spread(count or 1.0 for count in counts) - 1) < 0.02
 
 
 def _items(share: Share) -> float | None:
-    """Return the items of a mean, or what a plain sum is divided by: the same for every item of it."""
+    """Return the number of items in a mean, or the divisor of a plain sum, which is the same for each item."""
     if share.items is not None:
         return share.items
     return max((number for number, _ in share.divisors), default=None)
@@ -111,17 +113,17 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
     trainer = one_line(run, site)
-    # Class weights give each batch another divisor, accumulated or not.
+    # With class weights, the divisor differs from batch to batch, with or without accumulation.
     weighted = all(share.term.weighted for column in unequal for share in column)
     of = f"whose class weights add up to {listed(counts)}" if weighted else f"of {listed(counts)} items"
     yield RULE.finding(
-        worst[0].divided_by(len(worst)) or site,  # the division that gives them equal weight
-        f"{len(counts)} micro-batches {of} have equal weight: an item of the smallest weighs {times:.3g} times as "
-        "much as an item of the largest.",
+        worst[0].divided_by(len(worst)) or site,  # the division that gives the micro-batches equal weight
+        f"{len(counts)} micro-batches {of} have equal weight: an item in the smallest weighs {times:.3g} times as "
+        "much as an item in the largest.",
         why=_WHY,
         advice=trainer
-        or "Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
-        "step, by all items of the window.",
+        or "Weight each mean by its number of items, (loss * items).backward(), and divide the gradients once, "
+        "before the step, by all items of the window.",
         fix=lambda at: (
             () if weighted else one_line_fix(run, site, at) if trainer else divided_by_its_items(at)
         ),
@@ -133,24 +135,24 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
 
 
 def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
-    """Report shorter windows that are divided as the full ones are."""
+    """Report shorter windows that are divided by the size of a full window."""
     size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
     short: list[list[Share]] = []
     for window, micro in windows:
         columns = columns_of(run, window, micro) if len(micro) < size else []
         if columns and all(share.divided_by(size) is not None for share in columns[0]):
             short.append(columns[0])
-    # One micro-batch at the start is a window that begins at the wrong one.
+    # A single micro-batch at the start is a misplaced window, which accumulation-window reports.
     if not short or (len(short) == len(short[0]) == len(windows[0][1]) == 1):
         return
     held, trainer = len(short[0]), one_line(run, site)
     yield RULE.finding(
         short[0][0].divided_by(size) or site,
-        f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} nevertheless: its "
-        f"gradient is {held / size:.3g} of what it should be.",
-        why="The items of a shorter window count less than all other items, and its update is too small.",
+        f"The last window holds {held} micro-batch{'' if held == 1 else 'es'} but is divided by {size}: its "
+        f"gradient is {held / size:.3g} of the correct gradient.",
+        why="Items in the shorter window count less than all other items, and the update is too small.",
         advice=trainer
-        or f"Divide by the number of micro-batches that the window holds, which is {held} for the last one.",
+        or f"Divide by the number of micro-batches in the window, which is {held} for the last window.",
         fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_window(at) or (),
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},

@@ -1,4 +1,4 @@
-"""Sums that are divided by the items of several windows."""
+"""Finds sums that are divided by the number of items of several windows."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Site
 
-_LEAST = 2  # divisors that span several windows
+_LEAST = 2  # number of divisors that count several windows
 
 
 class _Part(NamedTuple):
-    """A micro-batch whose loss is a sum over known items, divided by a number."""
+    """A micro-batch whose loss is a sum over known items, and is divided by a number."""
 
     window: int
     divisor: float
     items: float
     others: float  # product of the other factors
-    site: Site  # of the division
+    site: Site  # line of the division
 
 
 def spanning_divisors(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report sums whose divisor is the number of all items of several windows."""
+    """Report sums that are divided by the total number of items of several windows."""
     parts = [part for place in range(len(run.windows)) for part in _parts(run, place)]
     found: list[tuple[int, _Part]] = []
     for divisor, several in groupby(parts, key=lambda part: (part.divisor, part.site)):
@@ -39,8 +39,8 @@ def spanning_divisors(run: Run, rule: Rule) -> Iterator[Finding]:
     windows, part = found[0]
     yield rule.finding(
         part.site,
-        f"Each sum is divided by the {part.divisor:g} items of {windows} windows together, {len(found)} times.",
-        why=f"Each step uses one of these windows, so its gradient is about {windows} times too small.",
+        f"Each of {len(found)} sums is divided by the {part.divisor:g} items of {windows} windows together.",
+        why=f"Each step uses only one of these windows, so its gradient is about {windows} times too small.",
         advice="Divide by the items of the micro-batches that one step uses.",
         count=len(found),
         evidence={"windows": windows, "divisor": part.divisor},

@@ -13,12 +13,12 @@ from gradgate.events import Site
 
 
 def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
-    """Return the edit that adds the line, with its import; () where the file does not show the one trainer.
+    """Return the edit that adds the line and its import; () unless the file shows exactly one trainer.
 
     Args:
-        run: of the script.
-        site: of the backward calls that matter.
-        at: the blamed statement, in the file to edit.
+        run: run of the script.
+        site: line of the backward calls to correct.
+        at: statement that the finding names, in the file to edit.
     """
     library = accumulating_library(run, site)
     imported = "ExactAccumulation" if library == "lightning" else "exact"
@@ -51,7 +51,7 @@ def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
 
 
 def _at_the_constructor(made: ast.Assign | ast.Expr) -> Insert | Replace | None:
-    """Return what makes a trainer exact where it is made: ``Accelerator()`` or Lightning's ``Trainer(...)``."""
+    """Return the edit that makes ``Accelerator()`` or Lightning's ``Trainer(...)`` exact at its construction."""
     call = made.value
     assert isinstance(call, ast.Call)  # noqa: S101
     if last_name(call.func) == "Accelerator":
@@ -59,7 +59,7 @@ def _at_the_constructor(made: ast.Assign | ast.Expr) -> Insert | Replace | None:
         name = ast.unparse(targets[0]) if len(targets) == 1 else ""
         return Insert(f"exact({name})", after=made.lineno) if name else None
     if any(keyword.arg in (None, "callbacks") for keyword in call.keywords):
-        return None  # there may be others
+        return None  # there may be other trainers
     old = ast.unparse(call)
     listed = "callbacks=[ExactAccumulation()]"
     return Replace(made.lineno, old, f"{old[:-1]}, {listed})" if old[-2] != "(" else f"{old[:-1]}{listed})")

@@ -1,4 +1,4 @@
-"""A term of the loss that isn't divided by the number of micro-batches, beside others that are."""
+"""Finds a loss term that isn't divided by the number of micro-batches although other terms are."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gradgate.events import Site, Term
 
 
 def undivided(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int) -> tuple[Term, Site] | None:
-    """Return a term that every micro-batch adds with full weight, and where, if others are divided by their number.
+    """Return a term that each micro-batch adds undivided, and its line, if other terms are divided by ``size``.
 
-    A term with any other divisor may be a mean over something else. A weight that is computed by division may
-    already contain the division by this number.
+    A term with a different divisor may be a mean over something else. A weight that is computed by a division may
+    already include the division by the number of micro-batches.
     """
     first: tuple[Term, Site] | None = None
     for window, micro in full:
@@ -40,7 +40,7 @@ def undivided(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int)
 
 
 def _by(term: Term, size: int) -> Site | None:
-    """Return where a term is divided by a number, or multiplied by one over it."""
+    """Return where a term is divided by a number, or multiplied by the reciprocal."""
     for op, number, where in term.factors:
         if abs((number if op == "div" else 1 / number if number else 0) - size) < 1e-6 * size:
             return where
@@ -48,7 +48,7 @@ def _by(term: Term, size: int) -> Site | None:
 
 
 def _computed(site: Site) -> bool:
-    """Return whether a statement computes a weight by division, or reads one that was computed that way."""
+    """Return whether a statement computes a weight by division, or reads a weight computed by division."""
     statement = statement_at(site[0]) if site else None
     products = [
         node

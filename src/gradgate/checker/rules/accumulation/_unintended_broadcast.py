@@ -1,14 +1,14 @@
 """A loss compares every prediction of the batch with every target.
 
 ## What it does
-Looks for an operation between values of shape (N, 1) and (N,), whose result has the shape (N, N), on the way to the
-loss's mean or sum. Also looks for an advantage of shape (N, N) that was computed without a graph and is multiplied
-by N log-probabilities.
+Looks for an operation between values of shape (N, 1) and (N,) whose result of shape (N, N) is averaged or summed in
+the loss. Also looks for an advantage of shape (N, N) that was computed without a graph and is multiplied by N
+log-probabilities.
 
 ## Why is this bad?
-Each prediction is compared with the targets of all samples, so that the best one is the mean of all targets, for
-each sample. The loss falls to the variance of the targets and stays there. If it is an advantage, each
-log-probability is multiplied by the mean over the baselines of all samples.
+The loss compares each prediction with the targets of all samples, so it is smallest if every prediction is the mean
+of all targets. The loss falls to the variance of the targets and stays there. If the (N, N) value is an advantage,
+each log-probability is multiplied by a mean over the baselines of all samples.
 
 ## Example
     loss = ((model(x) - y) ** 2).mean()               # model(x) is (N, 1), y is (N,)
@@ -17,9 +17,9 @@ log-probability is multiplied by the mean over the baselines of all samples.
     loss = ((model(x).squeeze(1) - y) ** 2).mean()
 
 ## Known limits
-A function that adds or exchanges dimensions by hand (``y[None]``, ``y.unsqueeze(0)``, ``x.T``) is assumed to want
-all pairs. Without a graph, so is one that reshapes a side (``y.view(-1, 1)``), or that subtracts a vector from
-itself.
+A function that adds or swaps dimensions explicitly (``y[None]``, ``y.unsqueeze(0)``, ``x.T``) is assumed to compare
+all pairs on purpose. For a value without a graph, this also holds for a function that reshapes an operand
+(``y.view(-1, 1)``) or subtracts a vector from itself.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/broadcasting.html; the warning of ``torch.nn.functional.mse_loss``.
@@ -72,18 +72,18 @@ def _judge(run: Run) -> Iterator[Finding]:
         weighs = event.how == "weighed by pairs"
         yield RULE.finding(
             frame,
-            f"A value of shape [{size}, 1] meets one of shape [{size}] here: the result has the shape "
+            f"Shapes [{size}, 1] and [{size}] are broadcast here: the result has the shape "
             f"[{size}, {size}], "
             + (
                 f"and line {innermost(event.site).line} multiplies {size} log-probabilities by it."
                 if weighs
                 else f"and the loss compares all {size} samples with each other."
             ),
-            why="Each log-probability is weighed by the mean over the baselines of all samples: that of its own "
-            "sample has no effect."
+            why="Each log-probability is weighted by the mean over all samples' baselines, so its sample "
+            "has no effect."
             if weighs
-            else "Each prediction is pulled towards the targets of all samples: the model learns their mean.",
-            advice="Give both the same shape: squeeze(1) the one of shape (N, 1).",
+            else "Each prediction is trained towards the targets of all samples: the model learns their mean.",
+            advice="Give both the same shape: call squeeze(1) on the value of shape (N, 1).",
             count=sum(each.site == event.backward for each in run.of(Backward)),
             evidence={"shape": list(event.sizes)},
             about=event.parameters,
@@ -91,10 +91,10 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _difference_behind(run: Run, product: Frame) -> Frame | None:
-    """Return the line of the difference that a factor of a product was computed from, without a graph.
+    """Return the line that computed, without a graph, a difference which is a factor of this product.
 
-    Returns the product's own line where several come into question, and None where there is none, or where one of
-    them makes pairs by hand.
+    Returns the product's own line if several differences are possible. Returns None if there is no difference, or
+    if one of them compares all pairs on purpose.
     """
     scope = scope_at(product)
     if scope is None:
@@ -124,7 +124,7 @@ def _difference_behind(run: Run, product: Frame) -> Frame | None:
 
 
 def _is_shaped(value: ast.AST) -> bool:
-    """Return whether the last operations of an expression change its shape by hand."""
+    """Return whether the last operations of an expression change its shape explicitly."""
     if isinstance(value, ast.BinOp):
         return _is_shaped(value.left) or _is_shaped(value.right)
     if isinstance(value, ast.Call):
@@ -137,14 +137,14 @@ def _is_shaped(value: ast.AST) -> bool:
 
 
 def _is_without_graph(frame: Frame) -> bool:
-    """Return whether the source computes a difference under ``no_grad``, or detaches it or a side of it."""
+    """Return whether the source computes a difference under ``no_grad``, or detaches its result or an operand."""
     statement = statement_at(frame)
     text = ast.unparse(statement) if statement is not None else ""
     return no_grad_around(frame) is not None or bool(re.search(r"\.detach\(\)|\.data\b", text))
 
 
 def _wants_pairs(frame: Frame) -> bool:
-    """Return whether the function around a line makes pairs by hand, or can't be read."""
+    """Return whether the function around a line compares all pairs on purpose, or can't be read."""
     scope = scope_at(frame)
     if scope is None:
         return True

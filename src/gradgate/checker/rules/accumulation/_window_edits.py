@@ -1,4 +1,4 @@
-"""Edits to loops that accumulate: the length of a window, and its divisor."""
+"""Edits the loops that accumulate: the length of a window and its divisor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def counter_and_size(test: ast.AST | None) -> tuple[str, str]:
 
 
 def first_of(at: Statement) -> int:
-    """Return the first value of the innermost loop's counter: 0, 1, or -1 for any other."""
+    """Return the first value of the innermost loop's counter: 0, 1, or -1 for any other value."""
     over = at.loops[0].iter if at.loops and isinstance(at.loops[0], ast.For) else None
     start = argument(over, 1, "start") if isinstance(over, ast.Call) else None
     if start is None:
@@ -62,7 +62,7 @@ def length_of(at: Statement, counter: str) -> str:
 
 
 def _has_length(at: Statement, name: str) -> bool:
-    """Return whether nothing in the file suggests otherwise: no generator, no data set without a length."""
+    """Return whether a length is certain: the file has no generator and no data set without a length."""
     without = {"IterableDataset", "iter", "islice", "cycle"}
     for node in ast.walk(at.module):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
@@ -78,10 +78,10 @@ def _has_length(at: Statement, name: str) -> bool:
 
 
 def divided_by_its_window(at: Statement) -> Fix | None:
-    """Divide by the micro-batches that a window holds, at the end of an epoch too.
+    """Divide by the micro-batches that a window holds, also at the end of an epoch.
 
-    ``at`` is any statement of the loop. Returns () where nothing there divides by the size of a window, and None
-    where something does that cannot be changed.
+    ``at`` is any statement of the loop. Returns () if nothing in the loop divides by the size of a window, and None
+    if such a division cannot be edited.
     """
     tests = [node.test for node in ast.walk(at.loops[0]) if isinstance(node, ast.If)] if at.loops else []
     counter, size = next(filter(all, map(counter_and_size, tests)), ("", ""))
@@ -104,7 +104,7 @@ def divided_by_its_window(at: Statement) -> Fix | None:
 
 
 def divided_by_its_items(at: Statement) -> Fix:
-    """Weigh each micro-batch's mean by its items, and divide the gradients once, by all items of the window.
+    """Weight each micro-batch's mean by its items, and divide the gradients once by all items of the window.
 
     ``at`` is the statement that divides a mean by the number of micro-batches.
     """
@@ -144,7 +144,7 @@ def divided_by_its_items(at: Statement) -> Fix:
 
 
 def counted_by_its_items(at: Statement, *, proved: bool) -> Fix:
-    """Leave out the count that an accumulator is given, or replace it where the graph doesn't prove one."""
+    """Leave out the count passed to an accumulator, or correct it if the graph doesn't show the number of items."""
     calls = [call for call in at.calls("backward") if any(each.arg == "count" for each in call.keywords)]
     if len(calls) != 1 or not calls[0].args:
         return ()

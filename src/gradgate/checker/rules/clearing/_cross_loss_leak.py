@@ -1,32 +1,34 @@
-"""The gradient of one loss ends up in a step that belongs to another.
+"""A step uses the gradient of a loss that belongs to another optimizer.
 
 ## What it does
-Looks for steps that use the gradients of two losses of which one is left over: another optimizer's step
-already used it before the other loss was back-propagated, or the two pull against each other. Also reports
-probes whose loss trains the representation that they read.
+Looks for steps that use the gradients of two losses, one of which is a leftover. A gradient is a leftover if
+another optimizer's step used it before the second loss was back-propagated, or if the two gradients point in
+opposite directions. Also reports a probe whose loss trains the representation that the probe reads.
 
 ## Why is this bad?
-In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients, it
-trains the discriminator to be wrong. A probe that reads a representation with its graph changes the
-representation that it is meant to measure.
+In a GAN, the generator's loss rewards a discriminator that is wrong. If the discriminator's step uses this
+gradient, the discriminator learns to be wrong. A probe whose input is not detached changes the representation that
+the probe should measure.
 
 ## Example
     opt_d.step(); opt_d.zero_grad()
     g_loss = bce(D(G(z)), real); g_loss.backward()      # also fills D's gradients
     opt_g.step()
     ...
-    d_loss.backward(); opt_d.step()                     # and here they are used
+        d_loss.backward(); opt_d.step()                     # this step also uses the gradient of g_loss
 
 ## Use instead
     opt_d.zero_grad()                                   # before d_loss.backward(), not after the step
     d_loss.backward(); opt_d.step()
 
-or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only what it owns.
+or call ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only the gradients of its own
+parameters.
 
 ## Known limits
-A probe is recognized by its name. Two losses that are both back-propagated before either optimizer steps are
-assumed to be a sum unless they pull against each other. If they don't, and the other loss comes first in the loop,
-the leftover may be intended (BicycleGAN's latent loss), and the finding is a note.
+A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps
+are reported only if their gradients point in opposite directions; otherwise the sum is assumed to be intended. If
+the directions agree and the other loss comes first in the loop, the leftover may be intended (BicycleGAN's latent
+loss). The finding is then a note, unless the step's own loss uses a value detached from the other loss's network.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -48,12 +50,11 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
+from gradgate.events import Backward, Cleared, Cut, Frame, Ids, Opposed, Site
 
 _PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
-_WHY = (
-    "The step also follows another optimizer's loss; between adversaries the two pull in opposite directions."
-)
+_DETACHED = ("detach", "detach_", "data")
+_WHY = "The step also minimizes another optimizer's loss. In adversarial training the two losses oppose each other."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -73,19 +74,20 @@ def _judge(run: Run) -> Iterator[Finding]:
         against = [_opposed(run, window, contribution) < -0.05 for window, contribution in found]
         last = run.events[found[0][0].micro[-1]].site
         own, (theirs, mine) = innermost(last), _where_they_differ(source, last)
-        where = _line(run, optimizer, ids, source, found[-1][1])
+        where, before = _line(run, optimizer, ids, source, found[-1][1])
         yield RULE.finding(
             theirs if where == source else where,
             f"{len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} also use the gradient "
-            f"that the loss of line {theirs.line} left in {run.names(ids)}, beside that of line {mine.line}.",
+            f"of the loss of line {theirs.line} in {run.names(ids)}, together with the gradient of line "
+            f"{mine.line}.",
             why=_WHY,
-            advice=(
-                f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach the "
-                "input of the other loss."
-            ),
+            advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward()"
+            + (", or detach the input of the other loss." if before else "."),
             fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
             severity=None
-            if sum(against) * 2 > len(against) or _left_behind(run, optimizer, steps, theirs, mine)
+            if sum(against) * 2 > len(against)
+            or _left_behind(run, optimizer, steps, theirs, mine)
+            or any(_is_kept_apart(run, window, contribution, ids) for window, contribution in found)
             else "info",
             count=len(steps),
             evidence={"leaking_line": theirs.line, "parameters": len(ids)},
@@ -94,19 +96,31 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:
-    """Return the innermost lines that differ: two losses may share a function that back-propagates them."""
+    """Return the first lines at which two stacks differ: two losses may share a function that calls backward."""
     pairs = zip(first, second, strict=False)
     return next(((one, other) for one, other in pairs if one != other), (innermost(first), innermost(second)))
 
 
 def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine: Frame) -> bool:
-    """Return whether the other loss comes after the step in the loop, so that the first step doesn't include it."""
+    """Return whether the other loss comes after the step in the loop, and the first step doesn't use it."""
     first = next(window.step for window in run.windows if window.optimizer == optimizer)
     return theirs[::2] == mine[::2] and theirs.line > mine.line and first not in steps
 
 
+def _is_kept_apart(run: Run, window: StepWindow, contribution: Contribution, ids: Ids) -> bool:
+    """Return whether the step's own loss was computed from a value detached from the other loss's parameters.
+
+    An example is a discriminator that gets ``fake.detach()``: the two networks should be trained separately.
+    """
+    others = run.backward(contribution.backward).reached - ids
+    return any(
+        isinstance(event, Cut) and event.op in _DETACHED and not event.scalar and event.parameters <= others
+        for event in run.events[contribution.backward : window.micro[-1]]
+    )
+
+
 def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
-    """Yield contributions that another optimizer's step had used before this window's own loss."""
+    """Yield contributions that another optimizer's step used before this window's own loss was back-propagated."""
     if not window.micro or run.repeats_closure(window):
         return
     last = window.micro[-1]
@@ -120,7 +134,7 @@ def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
 
 
 def _opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
-    """Return the mean cosine between these gradients and those that a later loss of the same window added."""
+    """Return the mean cosine between a contribution and the gradients of a later loss of the same window."""
     cosines = [
         cosine
         for event in run.events[contribution.backward : window.step]
@@ -132,17 +146,19 @@ def _opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
 
 
 def _used_by_others(run: Run, contribution: Contribution, optimizer: int) -> Iterator[int]:
-    """Yield the steps of other optimizers that used the same backward call, for parameters of their own."""
+    """Yield the steps of other optimizers that used gradients of the same backward call in their own parameters."""
     siblings = (part for part in run.by_backward[contribution.backward] if part is not contribution)
     steps = (step for sibling in siblings for step in sibling.consumed)
     return (step for step in steps if run.stepped(step).optimizer != optimizer)
 
 
-def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution) -> Frame | Site:
-    """Return the line to change.
+def _line(
+    run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution
+) -> tuple[Frame | Site, bool]:
+    """Return the line to change, and whether detaching the other loss's input also helps.
 
-    If the step's own parameters come before the other loss's (a generator before its discriminator), the other
-    loss's input has to be detached. Otherwise their gradients can only be cleared later.
+    If the step's own parameters come before the other loss's (a generator before its discriminator), the input of
+    the other loss must be detached. Otherwise the gradients can only be cleared later.
     """
     uses = next((event.uses for event in run.of(Backward) if event.site == source and event.uses), ())
     order = [number for number, _ in uses]
@@ -152,16 +168,17 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contri
         for place, number in enumerate(order)
         if number not in ids and run.owners.get(number, set()) - {optimizer}
     ]
-    if mine and others and max(mine) < max(others):
+    beyond = any(event.beyond & ids for event in run.of(Backward) if event.site == source)
+    if mine and others and max(mine) < max(others) and not beyond:
         own = _calling(uses[max(mine)][1], source)
         entry = min(place for place in others if place > min(mine))
         used = _calling(uses[entry][1], source)
-        return (own and next_use(own, innermost(source).line)) or used or source
+        return (own and next_use(own, innermost(source).line)) or used or source, True
     for number in range(contribution.backward - 1, -1, -1):
         event = run.events[number]
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
-            return event.site
-    return source
+            return event.site, False
+    return source, not beyond
 
 
 def _probes(run: Run) -> Iterator[tuple[Site, Finding]]:
@@ -187,9 +204,9 @@ def _probes(run: Run) -> Iterator[tuple[Site, Finding]]:
                     next((frame for frame in first if "prob" in text_of(frame).lower()), None)
                     or first
                     or site,
-                    f"The loss of line {innermost(site).line}, that of {run.names(own)}, also moves "
-                    f"{run.names(rest)}.",
-                    why="A probe should measure a representation, but here its loss also trains that "
+                    f"The loss of line {innermost(site).line} belongs to {run.names(own)}, but its gradient also "
+                    f"trains {run.names(rest)}.",
+                    why="A probe should measure a representation, but here the probe's loss also trains the "
                     "representation.",
                     advice="Detach the probe's input: probe(features.detach()).",
                     fix=functools.partial(
@@ -204,7 +221,7 @@ def _probes(run: Run) -> Iterator[tuple[Site, Finding]]:
 
 
 def _losses(run: Run, number: int) -> list[tuple[Site, Ids]]:
-    """Return the lines and parameters of the terms of a backward call; none if the terms' reach is not known."""
+    """Return the lines and parameters of a backward call's terms, or none if the parameters are not known."""
     event = run.backward(number)
     if len(event.terms) == 1:
         return [(event.site, event.reached)]
@@ -225,11 +242,11 @@ def _calling(site: Site, beside: Site) -> Frame | None:
 
 
 def _apart(at: Statement, *, own: int, left: str) -> Fix:
-    """Clear right before the step's own loss, or detach the other loss's input."""
+    """Clear right before the backward call of the step's own loss, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
         first = [node for node in at.beside("backward") if node.lineno == own]
         low, high = sorted((own, at.line))
-        # A backward call in between adds gradients that would then be cleared as well.
+        # A backward call in between adds gradients, and the moved call would clear these too.
         between = [node for node in at.beside("backward") if low < node.lineno < high]
         return (Move(at.line, before=own),) if first and not between else ()
     module = left.partition(".")[0]
@@ -241,7 +258,7 @@ def _apart(at: Statement, *, own: int, left: str) -> Fix:
     }
     given = [call.args[0] for call in _of_one_name(at) if ast.unparse(call.args[0]) in made]
     if isinstance(at.node, ast.Assign) and _uses_with_graph(at, at.node.targets[0]) > 1:
-        return ()  # in another loss, too, for which it has to keep its graph
+        return ()  # another loss also uses the value and needs its graph
     return _detached(at, given)
 
 
@@ -263,7 +280,7 @@ def _detached(at: Statement, given: list[ast.expr]) -> Fix:
 
 
 def _uses_with_graph(at: Statement, target: ast.AST) -> int:
-    """Count the later statements of the block that use a value with its graph, until it is another one."""
+    """Count the later statements of the block that use a value with its graph, until the name is assigned again."""
     name, times = ast.unparse(target), 0
     for statement in at.block:
         if statement.lineno <= at.line:

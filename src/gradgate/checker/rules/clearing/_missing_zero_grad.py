@@ -1,15 +1,17 @@
-"""A step uses gradients that an earlier step has already used.
+"""A step uses gradients that an earlier step already used.
 
 ## What it does
-Follows every gradient contribution, parameter by parameter. Reports steps whose new gradients were added to
-old ones that the same optimizer has already used: nothing was cleared, or the wrong parameters were, or only
-some of them. Also reports a model that makes the gradients for another one's parameters and is never cleared,
-a loop without an optimizer, whose updates by hand (``p -= lr * p.grad``) are never followed by a clearing, and
-gradients of several losses that are copied one by one, to be combined, and not cleared in between (PCGrad), and the
-gradient that perturbs the weights in sharpness-aware minimization, if the second backward call adds to it.
+Follows each gradient contribution, parameter by parameter. Reports steps whose new gradients were added to
+gradients that the same optimizer has already used. Either nothing was cleared, or only some of the parameters, or
+the wrong parameters. Also reports:
+
+- a model that provides the gradients for another model's parameters and is never cleared;
+- a loop without an optimizer that updates parameters by hand (``p -= lr * p.grad``) and never clears gradients;
+- the gradient that perturbs the weights in sharpness-aware minimization, if the second backward call adds to it.
 
 ## Why is this bad?
-Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may fall for a while.
+Each step applies the gradients of all earlier steps again. The gradient grows with the number of steps, although
+the loss may fall for a while.
 
 ## Example
     for x, y in loader:
@@ -24,9 +26,9 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended. So are copies of a gradient if the source subtracts one from another, or picks some of them. A closure
-that makes its backward calls in a loop is reported from its optimizer's third step on. Adversarial training that
-perturbs an embedding adds up both gradients on purpose.
+intended, and so are gradients that are copied loss by loss and combined by hand (PCGrad). A closure that calls
+backward in a loop is reported from its optimizer's third step on. Adversarial training that perturbs an embedding
+is assumed to add up both gradients on purpose.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -48,18 +50,16 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.clearing._collected_gradients import collected_gradients
 from gradgate.checker.rules.clearing._perturbed_weights import perturbed_weights
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
-_LEAST = 3  # steps with gradients that were given
+_LEAST = 3  # steps whose gradients were assigned from another model
 _WHY = "Every step applies the gradients of all earlier steps again, and the update keeps growing."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
-    yield from collected_gradients(run, RULE)
     yield from perturbed_weights(run, RULE)
     yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
@@ -77,7 +77,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} use gradients of "
-            f"{run.names(repeated)} that earlier steps have used already: up to {most} backward calls in one step"
+            f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
             + (f"; {cleared}." if cleared else "."),
             why=_WHY,
             advice=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
@@ -91,9 +91,9 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _shared_gradients(run: Run) -> Iterator[Finding]:
-    """Report a model that shares its gradients with another model's parameters, if nothing clears its own.
+    """Report a model whose gradients are assigned to another model's parameters but never cleared.
 
-    The optimizer's ``zero_grad`` only sets the other model's ``.grad`` to None.
+    The optimizer's ``zero_grad`` sets only the other model's ``.grad`` to None.
     """
     reached = frozenset[int]().union(*{event.reached for event in run.of(Backward)})
     given = [
@@ -120,7 +120,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 clearing[-1] if clearing else calls[0].site,
                 f"Nothing clears the gradients of {run.names(source)}. They are assigned to {run.names(receivers)} "
-                f"for {len(windows)} steps, and each backward() adds to those of all earlier steps.",
+                f"for {len(windows)} steps, so each backward() adds to the gradients of all earlier steps.",
                 why=_WHY,
                 advice=f"Also clear the gradients where they are computed: {name}.zero_grad().",
                 count=len(windows),
@@ -130,7 +130,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
 
 
 def _stepped_by_hand(run: Run) -> Iterator[Finding]:
-    """Report a loop without an optimizer that updates parameters by hand, in a run that clears no gradient."""
+    """Report a loop without an optimizer that updates parameters by hand, in a run that never clears a gradient."""
     if run.made or run.of(Stepped, Cleared) or any(event.target == "gradient" for event in run.of(Written)):
         return
     evaluated = frozenset[int]().union(*(event.parameters for event in run.of(ModeSet) if not event.training))
@@ -144,7 +144,7 @@ def _stepped_by_hand(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 update,
                 "Nothing clears the gradients between these updates by hand: each of "
-                f"{max(times.values())} backward calls adds to those of all earlier ones.",
+                f"{max(times.values())} backward calls adds to the gradients of all earlier calls.",
                 why=_WHY,
                 advice="Clear after the update: p.grad = None, for each parameter.",
                 count=max(times.values()),
@@ -163,13 +163,13 @@ def _update_in_loop(backward: Frame) -> Frame | None:
                 continue
             subtracts = isinstance(getattr(node, "op", None), ast.Sub) or method(node) in ("add_", "sub_")
             text = ast.unparse(node.value) if subtracts else ""
-            if ".grad" in text and ".sign" not in text:  # the sign is an attack's, on its input
+            if ".grad" in text and ".sign" not in text:  # .sign: an adversarial attack on the input
                 return Frame(backward.file, node.lineno, backward.function)
     return None
 
 
 def _closures(run: Run) -> Iterator[Finding]:
-    """Report closures whose gradients add up over the several times that one step calls them."""
+    """Report closures whose gradients add up because one step calls them several times."""
     found: dict[tuple[int, Site], list[int]] = defaultdict(list)
     surely: set[tuple[int, Site]] = set()
     steps: dict[int, Site] = {}
@@ -180,7 +180,7 @@ def _closures(run: Run) -> Iterator[Finding]:
         step, repeats = {frame[::2] for frame in steps[window.optimizer]}, bool(_repeats(run, window))
         for site, calls in run.by_line(window.micro).items():
             inside = [frame for frame in site if frame[::2] not in step]
-            once = inside and not any(map(loops_around, inside))  # else micro-batches of one call
+            once = inside and not any(map(loops_around, inside))  # else the calls are micro-batches
             if not all(run.backward(number).closure for number in calls):
                 continue
             if once and len(calls) >= _LEAST:
@@ -195,8 +195,8 @@ def _closures(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             site,
             f"One step of {name} adds up the gradients of up to {max(calls_of_steps)} backward calls in its "
-            "closure, and nothing in the closure clears those of its earlier calls.",
-            why="The optimizer compares gradients of different calls, and these are sums.",
+            "closure, and nothing in the closure clears the gradients of earlier calls.",
+            why="The optimizer compares gradients of single calls, but gets running sums.",
             advice=f"Call {name}.zero_grad() in the closure, before backward().",
             fix=functools.partial(_cleared_in_closure, step=innermost(steps[optimizer])),
             count=len(calls_of_steps),
@@ -209,9 +209,9 @@ def _shapes(run: Run, ids: Iterable[int]) -> Counter[tuple[int, ...]]:
 
 
 def _repeats(run: Run, window: StepWindow) -> Ids:
-    """Return the parameters whose new gradient was added to one that this optimizer has used before."""
+    """Return the parameters whose new gradient was added to a gradient that this optimizer already used."""
     if not run.stepped(window.step).seen:
-        return frozenset()  # writes to gradients were not watched
+        return frozenset()  # this log does not record writes to gradients
     fresh = {contribution.atom for contribution in window.fresh}
     found: set[int] = set()
     for part in window.stale:
@@ -222,32 +222,32 @@ def _repeats(run: Run, window: StepWindow) -> Ids:
 
 
 def _line(run: Run, windows: list[StepWindow], repeated: Ids, step: Site) -> tuple[Frame, str]:
-    """Return the line to change: a call without parentheses, one that clears something else, or the step."""
+    """Return the line to change: a call that lacks its parentheses or clears other parameters, or else the step."""
     for frame in step:
         for node in ast.walk(tree_of(frame.file) or ast.Module([], [])):
             value = node.value if isinstance(node, ast.Expr) else None
             if isinstance(value, ast.Attribute) and value.attr == "zero_grad":
                 return Frame(
                     frame.file, value.lineno, frame.function
-                ), "zero_grad is named here and not called"
+                ), "zero_grad lacks its parentheses here and is not called"
     micro = [number for number in windows[-1].micro if run.backward(number).reached & repeated]
     for number in range(micro[0] - 1, max(windows[-2].step, 0), -1) if micro else ():
         event = run.events[number]
         if isinstance(event, (Backward, Stepped)):
-            break  # what is cleared before it belongs to another loss
+            break  # an earlier clearing belongs to another loss
         if isinstance(event, Cleared) and event.site and not (event.by_hand or event.parameters & repeated):
-            return innermost(event.site), "other parameters are cleared here"
+            return innermost(event.site), "this line clears other parameters"
     return innermost(step), ""
 
 
 def _left_by_another_line(run: Run, window: StepWindow) -> bool:
-    """Return whether the gradients that a step uses again were used before by a step of another line."""
+    """Return whether a step of another line already used the gradients."""
     steps = [max(step for step in each.consumed if step < window.step) for each in window.stale]
     return bool(steps) and run.events[max(steps)].site != run.events[window.step].site
 
 
 def _cleared_before(at: Statement, *, name: str) -> Fix:
-    """Clear before the only backward call between a step and the one before it, by the name that the step has."""
+    """Clear before the only backward call since the last step, through the name of the optimizer there."""
     name = re.escape(name.removeprefix("self."))
     steps = [step for step in at.beside("step") if step.lineno <= at.line]
     found = re.search(rf"[\w.]*\b{name}\b", ast.unparse(steps[-1])) if steps else None
@@ -267,7 +267,7 @@ def _calls(node: ast.AST) -> list[ast.Call]:
 
 
 def _cleared(at: Statement, *, name: str) -> Fix:
-    """Clear after the step, by the name that the step has there."""
+    """Clear after the step, through the name that the optimizer has there."""
     name = re.escape(name.removeprefix("self."))
     for step in reversed(at.beside("step")):
         found = re.search(rf"[\w.]*\b{name}\b", ast.unparse(step))
@@ -278,7 +278,7 @@ def _cleared(at: Statement, *, name: str) -> Fix:
 
 
 def _cleared_in_closure(at: Statement, *, step: Frame) -> Fix:
-    """Clear at the start of the closure, by a name that it can see."""
+    """Clear at the start of the closure, through a name that is visible there."""
     call, function = Statement.at(step), at.function
     around = [part.name for part in at.path if isinstance(part, ast.FunctionDef)]
     if call is None or not isinstance(function, ast.FunctionDef) or at.node not in function.body:

@@ -1,4 +1,4 @@
-"""One step that adds up the gradients at two sets of weights: sharpness-aware minimization that doesn't clear."""
+"""Finds sharpness-aware minimization that doesn't clear: each step adds up the gradients at two sets of weights."""
 
 from __future__ import annotations
 
@@ -23,40 +23,42 @@ _ATTACK = re.compile(r"(?i)\bfgm|\bfgsm|\bpgd|attack|adversar")
 
 
 def perturbed_weights(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report steps that use the gradient that perturbed the weights, beside the one at the perturbed weights."""
+    """Report steps that add the gradient before the perturbation to the gradient at the perturbed weights."""
     found: dict[tuple[int, Site, Site], list[Ids]] = defaultdict(list)
     for window in run.windows:
         for first, second in zip(window.micro, window.micro[1:], strict=False):
             ids = _moved_up(run, window, first, second)
             if ids:
-                sites = run.backward(first).site, run.backward(second).site
-                found[window.optimizer, *sites].append(ids)
-    for (optimizer, first_site, second_site), several in found.items():
+                key = window.optimizer, run.backward(first).site, run.backward(second).site
+                found[key].append(ids)
+    for (_, first_site, second_site), several in found.items():
         files = {frame.file for frame in second_site}
         if len(several) < _LEAST or any(_ATTACK.search(whole_text(file)) for file in files):
             continue
-        ids: Ids = frozenset().union(*several)
+        every: Ids = frozenset().union(*several)
         yield rule.finding(
             second_site,
-            f"Weights are moved along the gradient of line {innermost(first_site).line}, and this backward() adds to "
-            f"that gradient: {len(several)} steps use the sum of both.",
-            why="Sharpness-aware minimization steps with the gradient at the moved weights alone.",
-            advice="Clear the gradients between moving the weights and this backward().",
+            f"The gradient of line {innermost(first_site).line} perturbs the weights, and this backward() adds to "
+            f"this gradient: {len(several)} steps use the sum of both.",
+            why="Sharpness-aware minimization steps only with the gradient at the perturbed weights.",
+            advice="Clear the gradients after perturbing the weights, before this backward().",
             fix=_cleared_before if first_site != second_site else (),
             count=len(several),
-            evidence={"steps": len(several), "parameters": len(ids)},
-            about=ids,
+            evidence={"steps": len(several), "parameters": len(every)},
+            about=every,
         )
 
 
 def _moved_up(run: Run, window: StepWindow, first: int, second: int) -> Ids:
-    """Return the parameters that moved up their gradient between two backward calls of a window, if almost all did."""
+    """Return the parameters perturbed along their gradient between two backward calls, if almost all were."""
     stepped = window.parameters
     both = [
         frozenset[int]().union(*(each.atom for each in window.fresh if each.backward == number))
         for number in (first, second)
     ]
-    if any(each.touched or each.factor != 1 for each in window.fresh) or not _weigh_the_same(run, first, second):
+    if any(each.touched or each.factor != 1 for each in window.fresh) or not _weigh_the_same(
+        run, first, second
+    ):
         return frozenset()
     moved: set[int] = set()
     for event in run.events[first + 1 : second]:
@@ -76,12 +78,14 @@ def _weigh_the_same(run: Run, first: int, second: int) -> bool:
 
 
 def _cleared_before(at: Statement) -> Fix:
-    """Clear before the backward call, with the optimizer that the next step in its block has."""
+    """Clear before the backward call, with the optimizer of the next step in its block."""
     for step in at.block[at.block.index(at.node) + 1 :]:
         calls = [call for call in Statement(at.file, step, at.block, at.path).calls() if _steps(call.func)]
         if calls:
             name = root_of(calls[0].func)
-            return (Insert(f"{name}.zero_grad()", before=at.line),) if at.knows(name) and name != "self" else ()
+            return (
+                (Insert(f"{name}.zero_grad()", before=at.line),) if at.knows(name) and name != "self" else ()
+            )
     return ()
 
 

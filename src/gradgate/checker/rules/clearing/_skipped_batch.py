@@ -1,31 +1,31 @@
 """The gradient of a skipped batch is kept and added to the next batch's.
 
 ## What it does
-Looks for a condition between ``backward()`` and the step that skips both the step and the clearing: a
-``continue`` or ``return`` for a loss or norm that is too large. Reports it if the next step then used the
-gradients of several batches, where the others use one.
+Looks for a condition between ``backward()`` and the step that skips both the step and the clearing, such as a
+``continue`` or ``return`` for a loss or norm that is too large. Reports the condition if the next step used the
+gradients of several batches while other steps use one batch.
 
 ## Why is this bad?
-The batch that should have been skipped is still part of the next update. If its gradient is infinite or NaN, so
-is the next update.
+The next update still includes the batch that should have been skipped. If this batch's gradient is infinite or NaN,
+the next update is too.
 
 ## Example
     loss.backward()
     if loss.item() > 10:
-        continue                     # its gradient stays
+        continue                     # the gradient stays in .grad
     optimizer.step()
     optimizer.zero_grad()
 
 ## Use instead
-    optimizer.zero_grad()            # before each backward(), whatever happened to the last one
+    optimizer.zero_grad()            # before each backward()
     loss.backward()
     if loss.item() > 10:
         continue
     optimizer.step()
 
 ## Known limits
-The condition must be in the function that calls both ``backward()`` and ``step()``. One that counts batches
-(``i % 4``) is assumed to be accumulation.
+The condition must be in the function that calls both ``backward()`` and ``step()``. A condition on the number of
+batches (``i % 4``) is assumed to be gradient accumulation.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -68,9 +68,9 @@ def _judge(run: Run) -> Iterator[Finding]:
         skipped = sum(size - 1 for size in sizes) + left
         yield RULE.finding(
             where,
-            f"`if {test}` skips the step and the clearing: the gradients of {skipped} skipped batches are added "
-            f"to those of the next ones, up to {max(*sizes, left)} before one step of {run.optimizer(optimizer)}.",
-            why="The batches that should have been skipped are still part of the updates.",
+            f"`if {test}` skips the step and the clearing for {skipped} batches: one step of "
+            f"{run.optimizer(optimizer)} then uses the gradients of up to {max(*sizes, left)} batches.",
+            why="The updates still include the batches that should have been skipped.",
             advice="Call zero_grad() before each backward(), or where a batch is skipped.",
             fix=_cleared,
             count=skipped,
@@ -80,7 +80,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _left_over(run: Run, site: Site, last: StepWindow) -> int:
-    """Return how many of a line's backward calls came after the last step and were never cleared."""
+    """Return the number of a line's backward calls after the last step whose gradients were never cleared."""
     later = [number for number in run.by_backward if number > last.step and run.events[number].site == site]
     kept = [number for number in later if all(part.cleared is None for part in run.by_backward[number])]
     return len(kept) if len(kept) > 1 else 0

@@ -1,13 +1,13 @@
-"""Gradients are cleared before any step used them.
+"""Gradients are cleared before a step uses them.
 
 ## What it does
-Follows every gradient contribution until a step uses it or it is cleared. Reports backward calls whose gradients
-are cleared again and again without having been used, although the optimizer that owns them steps in between.
-The same is reported if it happens to only some of the parameters that the step updates.
+Follows each gradient contribution until a step uses it or ``zero_grad`` clears it. Reports backward calls whose
+gradients are repeatedly cleared unused, although the optimizer that owns the parameters steps in between. This is
+also reported if it affects only some of the parameters that the step updates.
 
 ## Why is this bad?
-The work of the backward pass is lost. If all of it is lost, nothing is trained. If a part is lost, some
-losses, micro-batches or layers silently have no effect.
+The work of the backward pass is lost. If all gradients are lost, nothing is trained. If some gradients are lost,
+some losses, micro-batches or layers silently have no effect.
 
 ## Example
     loss.backward()
@@ -20,9 +20,9 @@ losses, micro-batches or layers silently have no effect.
     optimizer.step()
 
 ## Known limits
-Clearing is fine for gradients left by another optimizer's loss (a GAN's generator loss in its discriminator),
-for those computed only to get the gradient of an input, and for those read and combined by hand. Skipping a
-batch now and then is not reported.
+Three kinds of gradients may be cleared unused: gradients left by another optimizer's loss (a GAN's generator loss
+in its discriminator), gradients computed only to get the gradient of an input, and gradients read and combined by
+hand. A batch that is skipped now and then is not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -41,11 +41,11 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.clearing._collected_gradients import replaces_gradients
-from gradgate.events import Backward, Cleared, Ids, ScalerStepped, Site, Stepped, Written
+from gradgate.events import Backward, Cleared, Event, Ids, ScalerStepped, Site, Stepped, Written
 
-_WHY = "The gradients are lost before the optimizer sees them, so that backward pass trains nothing."
-_ADVICE = "Clear after the step, or before the window's first backward(), not in between."
+_NEW_VALUES = ("assigned", "copy_", "data", "set_")
+_WHY = "The gradients are lost before the optimizer sees them, so this backward pass trains nothing."
+_ADVICE = "Clear after the step, or before the first backward() that the step should use."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -60,7 +60,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield found
 
 
-# Backward calls of which nothing is used
+# Backward calls whose gradients are all lost
 
 
 def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) -> Finding | None:
@@ -72,7 +72,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     later = run.events[min(lost) :]
     steps = sum(isinstance(event, Stepped) and event.optimizer in optimizers for event in later)
     if not steps or steps * 12 < len(lost):
-        return None  # gradients are wanted for their own sake: nothing steps here
+        return None  # no optimizer steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
     terms = [term for number in lost for term in run.backward(number).terms]
     divided = any(op == "div" and by > 1 for term in terms for op, by, _ in term.factors)
@@ -95,25 +95,26 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     )
     at = Statement.at(innermost(where)) if where else None
     behind = _steps_behind(at) if at is not None else []
-    if behind and not divided:  # means that nothing divides are no window: each is a step's whole gradient
+    if behind and not divided:  # undivided means don't form a window: each is the whole gradient of a step
         last = at.later("backward")[-1:] if at is not None else []
         fix = (Move(behind[0].lineno, after=last[0].lineno),) if last and len(behind) == 1 else ()
         return finding(
-            advice=f"Step within the loop, after backward(): line {behind[0].lineno} stands behind it.",
+            advice=f"Step within the loop, after backward(): the step in line {behind[0].lineno} comes after "
+            "the loop.",
             fix=fix,
         )
     return finding(advice=_ADVICE, fix=functools.partial(_after_the_step, always=len(lost) == len(numbers)))
 
 
 def _lost(run: Run, number: int) -> list[Contribution]:
-    """Return what a backward call gave to owned parameters, if all of it was cleared unused."""
+    """Return a backward call's contributions to owned parameters, if all were cleared unused."""
     event = run.backward(number)
     owned = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
     if not event.seen or event.create or not all(part.is_lost for part in owned):
         return []
     inputs = event.others or any(not run.parameters[leaf].root for leaf in event.reached - run.owned)
     if inputs and any(step.used & event.reached for step in run.of(Stepped)):
-        return []  # for the gradient of an input
+        return []  # the script wants the gradient of an input
     ids = frozenset().union(*(contribution.atom for contribution in owned))
     meanwhile = run.events[number : max((part.cleared or number for part in owned), default=number)]
     for other in meanwhile:
@@ -128,16 +129,21 @@ def _lost(run: Run, number: int) -> list[Contribution]:
 
 
 def _combined_by_hand(run: Run, number: int) -> bool:
-    """Return whether the next step of an owner used gradients that were set by hand, also in place of others."""
+    """Return whether the next step of an owner used gradients that were set or replaced by hand."""
     replaced = False
     for later, event in enumerate(run.events[number + 1 :], start=number + 1):
-        replaced = not isinstance(event, Backward) and (replaced or replaces_gradients(event))
+        replaced = not isinstance(event, Backward) and (replaced or _replaces_gradients(event))
         if isinstance(event, Stepped) and event.used & run.backward(number).reached:
             return replaced or any(part.backward < 0 and later in part.consumed for part in run.contributions)
     return False
 
 
-# Backward calls of which a part is used
+def _replaces_gradients(event: Event) -> bool:
+    """Return whether an event writes new values to gradients: ``p.grad = g``, ``p.grad.copy_(g)``."""
+    return isinstance(event, Written) and event.target == "gradient" and event.op in _NEW_VALUES
+
+
+# Backward calls whose gradients are partly lost
 
 
 def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
@@ -147,7 +153,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         contributions = run.by_backward[number]
         reached = {parameter for contribution in contributions for parameter in contribution.atom}
         for optimizer in {optimizer for parameter in reached for optimizer in run.owners.get(parameter, ())}:
-            # Gradients from before a group was added are no loss.
+            # Gradients from before a parameter group was added don't count as lost.
             held = {
                 parameter
                 for parameter in reached
@@ -158,7 +164,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
             lost = [part for part in parts if part.is_lost]
             used = any(run.stepped(step).optimizer == optimizer for part in parts for step in part.consumed)
             cleared = run.events[lost[0].cleared or 0] if lost else None
-            # p.grad = None, or p.grad.zero_(), for some parameters is meant to freeze them.
+            # p.grad = None or p.grad.zero_() for some parameters is assumed to freeze them.
             if used and isinstance(cleared, Cleared) and not cleared.by_hand:
                 hits[cleared.site] += 1
                 gone |= set().union(*(part.atom for part in lost))
@@ -167,8 +173,8 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         return None
     return RULE.finding(
         where or site,
-        f"The gradients of {run.names(gone)} are cleared before the step that uses the others of the same loss "
-        f"({times} of {len(numbers)} backward calls).",
+        f"The gradients of {run.names(gone)} are cleared before the step, which uses the same loss's gradients of "
+        f"other parameters ({times} of {len(numbers)} backward calls).",
         why=_WHY,
         advice=_ADVICE,
         fix=functools.partial(_after_the_step, always=False),
@@ -182,24 +188,24 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
 
 
 def _steps_behind(at: Statement) -> list[ast.stmt]:
-    """Return the steps of a function that clears within a loop, if all of them stand behind that loop."""
+    """Return the steps of a function that clears within a loop, if all of them come after the loop."""
     loop = next((loop for loop in at.loops if at.node in loop.body), None)
     steps = at.steps()
     return steps if loop is not None and all(step.lineno > (loop.end_lineno or 0) for step in steps) else []
 
 
 def _after_the_step(at: Statement, *, always: bool) -> Fix:
-    """Move the calls that clear after the steps, or out of the window. ``always``: all gradients are lost."""
+    """Move the clearing calls after the steps, or out of the window. ``always``: all gradients are lost."""
     if method(at.node) != "zero_grad":
         return ()
     steps, own = at.later("step"), [step for step in at.later("step") if owner(step) == owner(at.node)]
     if steps:
         again = [node for node in at.later("backward") if own and node.lineno < own[-1].lineno]
         if again and len({owner(step) for step in at.beside("step")}) > 1:
-            return ()  # it clears for its own loss, which comes next
+            return ()  # the call clears for the next loss
         moves = [Move(at.line, after=(own or steps)[-1].lineno)]
         for other in at.beside("zero_grad"):
-            # One beside it, which is before its own step in the same way.
+            # A neighbouring call that also clears before its optimizer's step.
             below = [node for node in at.block if node.lineno > other.lineno]
             next_two = [node for node in below if method(node) in ("step", "backward")][:2]
             if abs(other.lineno - at.line) == 1 and any(owner(node) == owner(other) for node in next_two):

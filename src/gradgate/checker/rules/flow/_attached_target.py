@@ -1,17 +1,20 @@
-"""A target or a weight carries gradient, though the loss takes it as given.
+"""A target or a weight in the loss has a gradient although the loss should treat it as a constant.
 
 ## What it does
-Looks for a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared
-with the same network's value, for an advantage that a log-probability is multiplied by while a squared error trains
-the value inside it, for the target of ``kl_div`` if its network is trained by nothing else: a teacher, and for the
-target of an error such as ``mse_loss`` if its network is in evaluation mode besides, and in the optimizer of the
-network that is compared with it, and for the target of a binary cross entropy that is computed from the network's
-own output, such as the IoU of predicted boxes as the target of their objectness. They are reported if gradient
-flows into them.
+Reports five kinds of values if gradient flows into them:
+
+- a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
+  same network's value;
+- an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
+- the target of ``kl_div``, if no other loss trains the target's network (a teacher);
+- the target of an error such as ``mse_loss``, if its network is in evaluation mode, is trained by no other loss,
+  and is in the optimizer of the network that is compared with it;
+- the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
+  predicted boxes as the target of their objectness.
 
 ## Why is this bad?
-The loss then also moves the target towards the prediction, or the critic towards whatever makes the policy's loss
-small. Training gets slower or diverges, and no error is raised.
+The loss then also trains the target towards the prediction, or trains the critic to make the policy's loss small.
+Training gets slower or diverges, and no error is raised.
 
 ## Example
     target = reward + gamma * q(next_state).max(1).values
@@ -23,12 +26,12 @@ small. Training gets slower or diverges, and no error is raised.
     policy_loss = -(log_prob * (returns - value).detach()).mean()
 
 ## Known limits
-A target is recognized if it is a sum of data and a product, with one number for each sample; an advantage, if the
-same backward call trains its value by a squared or Huber error. The target of a binary cross entropy is not
-reported if it is computed from the values that it is compared with (an entropy), if two views are each compared
-with the other, or if all its parameters are among those of the input, unless it was written into a tensor of
-data. An error whose difference is written out is not judged, nor are losses whose gradients are differentiated
-again.
+A target is recognized if it is the sum of data and a product, with one number for each sample. An advantage is
+recognized if the same backward call trains its value by a squared or Huber error. The target of a binary cross
+entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
+views are each compared with the other, or all its parameters are also those of the input. The last case is reported
+if the target was written into a tensor of data. An error whose difference is
+written out is not judged, nor is a loss whose gradients are differentiated again.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
@@ -71,7 +74,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _has_other_losses(run: Run, ids: Ids, first: Combined) -> bool:
-    """Return whether another line trains these parameters, once this one has."""
+    """Return whether a later backward call of another line reaches these parameters."""
     later = run.events[next(number for number, event in enumerate(run.events) if event is first) :]
     return any(
         isinstance(event, Backward) and event.reached & ids and event.site != first.backward
@@ -92,14 +95,15 @@ def _is_fixed_beside_a_student(run: Run, ids: Ids, first: Combined) -> bool:
 
 _TEXTS = {
     "own target": (
-        "The target is computed with gradient from {}, which the loss compares with it: the loss also moves the "
+        "The target has a gradient from {}, which the loss compares with the target: the loss also trains the "
         "target.",
-        "The network can lower the loss by moving its targets towards its predictions.",
+        "The network can lower the loss by changing its targets instead of its predictions.",
         "Compute the target under torch.no_grad(), or detach the network's value in it.",
     ),
     "teacher": (
-        "The target of the divergence trains {}, which get no other gradient: the teacher learns from the student.",
-        "Both can lower the loss by agreeing on anything.",
+        "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
+        "the student.",
+        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
     ),
     "trained target": (
@@ -109,13 +113,13 @@ _TEXTS = {
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
     ),
     "labels": (
-        "The target of the binary cross entropy is computed with gradient from {}: the loss also moves the target.",
-        "The network can lower the loss by moving its targets towards its predictions.",
-        "Detach the network's values where the target is computed from them.",
+        "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",
+        "The network can lower the loss by changing its targets instead of its predictions.",
+        "Detach the network's values before computing the target from them.",
     ),
     "advantage": (
         "The log-probability is multiplied by an advantage with gradient: the policy's loss also trains {}.",
-        "The critic is pulled away from the returns that its own error trains it towards.",
+        "The policy's gradient moves the critic away from the returns that the critic should predict.",
         "Detach the advantage here: log_prob * advantage.detach().",
     ),
 }

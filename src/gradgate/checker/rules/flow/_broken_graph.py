@@ -43,11 +43,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from gradgate.checker.analysis._constant_summands import constant_summands
+from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import called, statements_at
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
@@ -81,7 +81,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     without = cut_off(run, missing)
     for frame, (ids, how) in without.items():
         if ids <= behind and (frame.file, frame.line) not in {(each.file, each.line) for each in summands}:
-            continue  # they miss the summand that was made a constant: other cuts may be meant
+            continue  # their gradients are missing because of a constant summand: other cuts may be intended
         optimizer = min(owner for number in ids for owner in run.owners[number])
         if copy := copied_at(frame):
             how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
@@ -110,7 +110,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _behind(run: Run, summands: Collection[Finding]) -> Ids:
-    """Return the parameters that the summands were computed from which are constants of the loss."""
+    """Return the parameters from which the constant summands were computed."""
     lines = {(each.file, each.line) for each in summands}
     cuts = [event for event in run.of(Cut) if event.site and event.site[0][:2] in lines]
     return frozenset[int]().union(*(event.parameters for event in cuts))
@@ -139,7 +139,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     for frame, ids, how in cuts:
         known, first_how = found.get(frame, (frozenset(), how))
         found[frame] = (known | ids, first_how)
-    # What is cut off twice is reported at the first line.
+    # Parameters that are detached twice are reported at the first line.
     reported: set[int] = set()
     for frame, (ids, _) in tuple(found.items()):
         if ids <= reported:
@@ -149,7 +149,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
 
 
 def _without_graph(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
-    """Return the calls of ``autograd.grad`` whose graph led to missing parameters, if a loss uses the result."""
+    """Return the calls of ``autograd.grad`` whose graph contained missing parameters, if a loss uses the result."""
     events = [event for event in run.of(Differentiated) if event.site and not event.create]
     with_graph = frozenset[int]().union(*(event.reached for event in run.of(Differentiated) if event.create))
     slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
@@ -164,12 +164,12 @@ def _without_graph(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
 def _losses(run: Run, missing: Ids) -> set[Site]:
     """Return the lines that back-propagate losses, or, in a trainer, the lines that compute their terms.
 
-    Those that are followed by steps of the missing parameters' optimizers, if some are: a discriminator's loss is
-    right to be cut off from the generator.
+    If some lines are followed by steps of the missing parameters' optimizers, only these lines are returned: a
+    discriminator's loss should be detached from the generator.
     """
     sites = set()
     for event in _before_steps_of(run, missing) or run.of(Backward):
-        text = text_of(event.site[0]) if event.site else "a trainer's"  # "": it can't be read
+        text = text_of(event.site[0]) if event.site else "a trainer's"  # "": the source can't be read
         by_trainer = bool(text) and "backward" not in text
         sites |= {event.site, *(term.site for term in event.terms if by_trainer)}
     return sites
@@ -194,16 +194,16 @@ def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
 
 
 def _goes_on(run: Run, cut: Cut) -> bool:
-    """Return whether the program computes with a value that was cut, where the source can't tell.
+    """Return whether the program computes with a value that was cut, if the source can't tell.
 
-    Values that are only reported are taken out as numbers, not as tensors.
+    A value that is only displayed is converted to a number, not to a tensor.
     """
     unread = not readable(cut.site) or not all(readable(event.site) for event in run.of(Backward))
     return unread and not cut.scalar and cut.op in TENSORS
 
 
 def _new_leaf(run: Run, missing: Ids) -> Frame | None:
-    """Return the line that makes a leaf in each forward pass, at which the gradient ends."""
+    """Return the line that makes a leaf in each forward pass, where the gradient ends."""
     wrapped = temporary(run, [run.parameters[number] for number in unowned(run)])
     if wrapped:
         return run.parameters[min(wrapped)].made[0]
@@ -235,7 +235,7 @@ def _constants(run: Run) -> Iterator[Finding]:
     reached = defaultdict[Site, Ids](
         frozenset, {term.site: event.reached for event in run.of(Backward) for term in event.terms}
     )
-    # A summand that's a constant only now and then, such as before a warm-up ends, is meant to be one.
+    # A summand that's a constant only sometimes, such as before a warm-up ends, is constant on purpose.
     times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
     reported: set[Frame] = set()
@@ -244,17 +244,24 @@ def _constants(run: Run) -> Iterator[Finding]:
             continue
         reported.add(cut)
         penalty = cut[:2] in penalties
+        counts = not penalty and any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
         yield RULE.finding(
             cut,
             f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
             "its graph is cut here.",
             why=WHY,
-            advice=WITH_GRAPH if penalty else "Add the value itself instead of a copy without its graph.",
+            advice=WITH_GRAPH if penalty else _DIFFERENTIABLE if counts else _ATTACHED,
             fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},
             about=reached[site],
         )
+
+
+_ATTACHED = "Add the value itself instead of a copy without a graph."
+_DIFFERENTIABLE = (
+    "Counts and comparisons have no gradient: use probabilities as weights, which have a gradient."
+)
 
 
 def _files(run: Run) -> tuple[str, ...]:

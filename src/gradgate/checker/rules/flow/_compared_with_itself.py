@@ -1,31 +1,34 @@
 """A term of the loss compares a value with itself.
 
 ## What it does
-Looks for distances (``mse_loss``, ``smooth_l1_loss``, ``huber_loss``, a power or absolute value of a difference)
-whose two sides were equal, element by element, in each backward call, and for divergences and cross entropies
-between two distributions that were equal up to rounding: a target that is made of the output it is compared with,
-a teacher that is the student, two views that no augmentation has made different. Also finds labels that the
-model's own predictions overwrite before the loss uses them, and ratios, and distances inside a term, whose
-two sides are equal and both carry gradient: PPO's ratio with the new log-probability in place of the old.
+Looks for terms of the loss whose two sides are always equal:
+
+- distances (``mse_loss``, ``smooth_l1_loss``, ``huber_loss``, a power or absolute value of a difference), if both
+  sides were equal, element by element, in each backward call;
+- divergences and cross entropies, if both distributions were equal up to rounding: the target is computed from the
+  output, the teacher is the student, or two views are augmented identically;
+- labels that the model's own predictions overwrite before the loss uses them;
+- ratios, and distances inside a term, whose sides are equal and both have a gradient. An example is PPO's ratio
+  with the new log-probability in place of the old;
+- a penalty on the distance to earlier weights, if the earlier weights are clones that keep their graph.
 
 ## Why is this bad?
-The gradient of such a term is zero. Next to other terms this is easy to miss: the loss falls, and the term
-trains nothing.
+The gradient of this term is zero. The mistake is easy to miss if the loss has other terms, because it still falls.
 
 ## Example
     logits = student(x)
     with torch.no_grad():
-        target = student(x)                      # meant was teacher(x)
+        target = student(x)                      # should be teacher(x)
     loss = F.cross_entropy(logits, y) + 10 * F.mse_loss(logits, target)
 
 ## Use instead
         target = teacher(x)
 
 ## Known limits
-A term is reported from the fifth backward call on, a part of one from the third, if the sides were equal in all of
-them. Distributions are compared if one of them is computed by ``log_softmax``. A cross entropy with the model's own
-predictions is only reported where these get the name of the labels: pseudo-labels look the same. A target that is
-computed from the input is not seen: an autoencoder's is, too.
+A term is reported from the fifth backward call on, and a part of a term from the third, if the sides were equal in
+all calls. Distributions are compared if ``log_softmax`` computes one of them. A cross entropy with the model's own
+predictions is reported only if the predictions overwrite the labels' name: pseudo-labels look the same. A target
+that is computed from the input is not seen, because an autoencoder does this on purpose.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
@@ -45,7 +48,7 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Combined, Frame, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
-_READ = 3  # backward calls whose graphs are read for this
+_READ = 3  # number of backward calls whose graphs are read
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -53,6 +56,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from terms
     yield from _parts(run, {(term.file, term.line) for term in terms})
     yield from _overwritten_labels(run)
+    yield from _own_copies(run)
 
 
 def _equal_sides(run: Run) -> Iterator[Finding]:
@@ -69,9 +73,10 @@ def _equal_sides(run: Run) -> Iterator[Finding]:
         if site and len(calls) >= _LEAST and all(calls) and 2 * found[site] > terms[site]:
             yield RULE.finding(
                 site,
-                f"This term compares two values that are equal, in each of {len(calls)} backward calls.",
-                why="The term has no gradient: it trains nothing.",
-                advice="Compare with another value: the labels, another model's output, another view of the data.",
+                f"This term compares two values that are equal in each of {len(calls)} backward calls.",
+                why="The gradient of the term is zero, so the term trains nothing.",
+                advice="Compare with a different value: the labels, another model's output, or another view of "
+                "the data.",
                 count=len(calls),
                 evidence={"backwards": len(calls)},
                 about=reached[site],
@@ -79,7 +84,7 @@ def _equal_sides(run: Run) -> Iterator[Finding]:
 
 
 def _overwritten_labels(run: Run) -> Iterator[Finding]:
-    """Report labels that nothing reads before the model's predictions get their name, and then the loss."""
+    """Report labels that the model's predictions overwrite before anything reads them."""
     reached = {event.site: event.reached for event in run.of(Backward) if event.reached & run.owned}
     reported: set[Frame] = set()
     for site, ids in reached.items():
@@ -92,9 +97,9 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
             labels = ast.unparse(node.args[1])  # type: ignore[attr-defined]
             yield RULE.finding(
                 frame,
-                f"The loss compares with `{labels}`, which line {lines[1]} has overwritten with the model's own "
-                f"predictions: nothing reads the `{labels}` of line {lines[0]}.",
-                why="The labels are never used: the model only becomes surer of what it predicts.",
+                f"The loss compares with `{labels}`, which line {lines[1]} overwrites with the model's own "
+                f"predictions. Nothing reads the `{labels}` of line {lines[0]}.",
+                why="The labels are never used: the model only becomes more confident in its own predictions.",
                 advice="Give the predictions another name, and compare with the labels.",
                 severity="warning",
                 count=sum(event.site == site for event in run.of(Backward)),
@@ -103,8 +108,27 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
             )
 
 
+def _own_copies(run: Run) -> Iterator[Finding]:
+    """Report lines that compare parameters with copies of themselves that keep their graph."""
+    found: dict[Site, list[Combined]] = defaultdict(list)
+    for event in run.of(Combined):
+        if event.how == "own copy" and event.site and event.parameters & run.owned:
+            found[event.site].append(event)
+    for site, events in found.items():
+        ids: Ids = frozenset().union(*(event.parameters for event in events))
+        yield RULE.finding(
+            site,
+            f"This line compares {run.names(ids)} with copies that are still in the graph.",
+            why="The gradients of parameter and copy cancel, so the term trains nothing.",
+            advice="Copy the values without the graph: p.detach().clone().",
+            count=sum(event.site == events[0].backward for event in run.of(Backward)),
+            evidence={"parameters": len(ids)},
+            about=ids,
+        )
+
+
 def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
-    """Return the lines that give ``y`` its values before ``loss(out, y)``, if they are data and out.argmax()."""
+    """Return the lines that assign ``y`` before ``loss(out, y)``, if they assign data and then ``out.argmax()``."""
     scope = scope_at(frame)
     if scope is None or not isinstance(loss, ast.Call) or len(loss.args) < 2:
         return None
@@ -129,7 +153,7 @@ def _is_argmax(value: ast.expr, output: str) -> bool:
 
 
 def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
-    """Report ratios, such as that of PPO, and distances inside a term, if their sides are equal and attached."""
+    """Report ratios, such as PPO's, and distances inside a term, if both sides are equal and have a gradient."""
     found: dict[Site, dict[int, Combined]] = defaultdict(dict)
     for number, event in run.numbered(Combined):
         if isinstance(event, Combined) and event.how == "itself" and event.parameters & run.owned:
@@ -139,14 +163,14 @@ def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
         calls = [event for event in run.of(Backward) if event.site == first.backward]
         read = max(_READ, sum(bool(event.uses) for event in calls))
         between = [event for event in run.events[min(events) : max(events)] if isinstance(event, Stepped)]
-        # Two networks may be equal before their first step.
+        # Two networks may be equal before the first step.
         changed = any(event.moved & first.parameters for event in between)
         if site and innermost(site)[:2] not in terms and changed and len(events) >= read:
             yield RULE.finding(
                 site,
                 "This line compares a value with itself: the difference is always 0, and a ratio 1.",
-                why="Both sides carry gradient, and the two gradients cancel: the term trains nothing.",
-                advice="Compare with another value. PPO stores the log-probability when it draws the sample.",
+                why="The gradients of both sides cancel, so the term trains nothing.",
+                advice="Compare with a different value. PPO stores the log-probability when it draws the sample.",
                 count=len(calls),
                 evidence={"backwards": len(calls)},
                 about=first.parameters,

@@ -1,4 +1,4 @@
-"""How to keep a value in its graph: advice and edits for each kind of cut."""
+"""Advice and edits that keep a value attached to its graph, for each kind of cut."""
 
 from __future__ import annotations
 
@@ -36,38 +36,38 @@ def copied_at(frame: Frame) -> str:
 
 
 def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> tuple[str, Fix | FixAt]:
-    """Return the advice for a cut, and its edit.
+    """Return the advice for a cut, and the edit.
 
     Args:
-        run: the run.
+        run: run of the script.
         frame: the line that cuts.
         ids: the parameters that get no gradient.
-        how: the operation, as the message names it.
+        how: the operation, as named in the message.
         optimizer: the optimizer that holds the parameters.
     """
     network, name = whole_module(run, ids), run.optimizer(optimizer)
     if how in _COPIES.values():
         return (
-            f"The gradients of a copy stay on the copy. Add them to those of {network or 'the original'} before "
-            f"{name}.step(): p.grad = q.grad if p.grad is None else p.grad + q.grad, for each parameter p and its "
-            "copy q.",
+            "The gradients of a copy stay on the copy. Add them to the gradients of "
+            f"{network or 'the original'} before {name}.step(): p.grad = q.grad if p.grad is None else p.grad "
+            "+ q.grad, for each parameter p and its copy q.",
             (),
         )
     if how in (".argmax()", ".argmin()"):
         return (
-            "An index has no gradient. Multiply what it selects by the probability of the choice, as a router "
-            "does with an expert's output, or use the probabilities in its place.",
+            "An index has no gradient. Multiply the selected value by the probability of the choice, as a router "
+            "does with an expert's output, or use the probabilities instead of the index.",
             (),
         )
     cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
     fix = {LEAF: without_leaf, NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
-    advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor of it."
+    advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor."
     if how == NO_GRAPH:
         advice = WITH_GRAPH
     if how == OFF or "detach" in how:
         advice = (
-            f"If {network or 'this part'} is to be trained, use its output with its graph, without "
-            f"{'no_grad' if how == OFF else 'detach'}; if it is to stay as it is (a teacher, a fixed target), "
+            f"To train {network or 'this part'}, use its output with its graph, without "
+            f"{'no_grad' if how == OFF else 'detach'}. To keep it unchanged (a teacher, a fixed target), "
             f"leave it out of {name}."
         )
         if network:
@@ -77,7 +77,7 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
         if statement is not None and (others := untrained_modules(statement, trained)):
             fix = partial(frozen_with_graph, modules=others, fix=fix)
             advice = (
-                f"Freeze {others[0]} instead, which lets gradients through: {others[0]}.requires_grad_(False), "
+                f"Freeze {others[0]} instead, which lets gradients pass: {others[0]}.requires_grad_(False), "
                 "without no_grad."
             )
     return advice, fix

@@ -1,4 +1,4 @@
-"""Terms of a loss, and samples, that are detached from the parameters that the rest of the loss trains."""
+"""Finds loss terms and samples that are detached from the parameters that the rest of the loss trains."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._graph_fixes import resampled, without_cut
 from gradgate.events import Backward, Combined, Cut, Frame, Ids, Site
 
-TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
+TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts whose result is a tensor
 WHY = "The displayed loss includes the detached part, but training does not minimize it."
-WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph of its own."
-_RESAMPLE = "Draw it with rsample(), or as mean + std * torch.randn_like(std)."
-_LOOKS = 3  # at gradients that are all zero
-_CALLS = 2  # whose terms are followed to the parameters
+WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph."
+_RESAMPLE = "Draw the sample with rsample(), or as mean + std * torch.randn_like(std)."
+_LOOKS = 3  # number of recorded gradients, all zero
+_CALLS = 2  # number of backward calls whose terms are followed to the parameters
 
 
 def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
-    """Report the terms that only reach other optimizers' parameters, which no step uses."""
+    """Report the terms that reach only other optimizers' parameters, whose gradients no step uses."""
     used: dict[tuple[Site, Ids], Ids] = defaultdict(frozenset)  # one line may back-propagate several losses
     for number, several in run.by_backward.items():
         if number >= 0:
@@ -60,12 +60,12 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
             yield rule.finding(
                 cut.site,
                 f"The loss of line {backward[0].line} trains {run.names(trained)}, but its term of line "
-                f"{made[0].line} is cut off from {'it' if len(trained) == 1 else 'them'} here: that term only "
-                f"gives gradients to {run.names(reach)}, which no step uses.",
+                f"{made[0].line} is detached from {'it' if len(trained) == 1 else 'them'} here. The term only "
+                f"adds gradients to {run.names(reach)}, and no step uses these.",
                 why=WHY,
                 advice=_RESAMPLE
                 if drawn
-                else "Pass the value with its graph: what the gradient flows through doesn't have to be trained.",
+                else "Pass the value with its graph: gradients can flow through a network that isn't trained.",
                 fix=resampled if drawn else partial(without_cut, ops=(cut.op,)),
                 count=sum(event.site == backward for event in run.of(Backward)),
                 evidence={"parameters": len(reach)},
@@ -83,9 +83,9 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
         call = "sample()" if ".sample" in text_of(frame) else "This"
         yield rule.finding(
             frame,
-            f"{call} cuts the loss off from {run.names(ids)}: no gradient flows through the sample into the "
-            "distribution that it was drawn from.",
-            why="Only the terms of the loss that don't need the sample train the distribution.",
+            f"{call} detaches the loss from {run.names(ids)}: no gradient flows through the sample into the "
+            "distribution.",
+            why="Only loss terms that don't use the sample train the distribution.",
             advice=_RESAMPLE,
             fix=resampled,
             count=sum(bool(each.reached & ids) for each in run.of(Backward)),
@@ -94,7 +94,7 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
 
 
 def _samples(run: Run) -> dict[Frame, Ids]:
-    """Return the lines that draw a sample for a loss, with the parameters that the loss's other terms train."""
+    """Return each line that draws a sample for a loss, and the parameters that the loss's other terms train."""
     drawn: dict[Frame, Ids] = {}
     following: Ids = frozenset()
     for event in reversed(run.of(Cut, Backward)):
@@ -106,7 +106,7 @@ def _samples(run: Run) -> dict[Frame, Ids]:
 
 
 def _idle_samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
-    """Return the lines in a loss that draw a sample, with those behind it whose gradients are zero in each step."""
+    """Return each line in a loss that draws a sample, and its parameters whose gradients are zero in each step."""
     several = run.parameters.values()
     idle = {each.id for each in several if each.looks >= _LOOKS and each.looks == each.zeros} & run.owned
     drawn = [event for event in run.of(Cut) if event.op == "drawn" and event.site and event.parameters & idle]
@@ -122,7 +122,7 @@ def _idle_samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
 def _may_score(drawn: Frame, score: ast.Call) -> bool:
     """Return whether ``log_prob`` may be called on a sample, so that its gradient reaches the distribution.
 
-    In the function that draws the sample, names tell: a decoder's log-probability is one of data, not a sample.
+    In the function that draws the sample, variable names decide: a decoder computes the log-probability of data.
     """
     function, statement = function_at(drawn), statement_at(drawn)
     own = list(own_nodes(function)) if function is not None and is_function(function) else []
@@ -130,7 +130,7 @@ def _may_score(drawn: Frame, score: ast.Call) -> bool:
         return True
     names = names_in(statement.targets, ast.Store)
     assignments = [node for node in own if isinstance(node, ast.Assign)]
-    for _ in assignments:  # what is computed from it
+    for _ in assignments:  # values computed from the sample
         names |= names_in(
             [each for each in assignments if names & names_in([each.value], ast.Load)], ast.Store
         )

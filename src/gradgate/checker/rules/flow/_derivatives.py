@@ -1,4 +1,4 @@
-"""Derivatives that have no graph, although others that the same loss uses have one."""
+"""Finds derivatives without a graph that a loss uses together with derivatives that have a graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ERRORS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
 
 def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
-    """Report a derivative without a graph that the loss adds to one with a graph, such as a part of a residual."""
+    """Report a derivative without a graph that is added to a derivative with a graph, as in a PDE residual."""
     drawn = [event for event in run.of(Differentiated) if event.site and event.reached & run.owned]
     kept = {event.site[0] for event in drawn if event.create}
     lost = (
@@ -50,8 +50,8 @@ def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> I
             continue
         yield rule.finding(
             frame,
-            f"The loss adds this derivative to others at line {sums[0].lineno}, but it has no graph: autograd.grad "
-            "is called without create_graph=True here, and with it beside.",
+            f"Line {sums[0].lineno} adds this derivative to others that have a graph, but autograd.grad "
+            "is called without create_graph=True here.",
             why="The displayed loss includes the derivative, but training does not minimize it.",
             advice=WITH_GRAPH,
             fix=with_graph,
@@ -144,7 +144,7 @@ def _holds(value: ast.AST, node: ast.AST) -> bool:
 
 
 def inner_steps_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield inner gradients of parameters without a graph, on which inner gradients with one build: MAML's."""
+    """Yield inner gradients without a graph from which later inner gradients with a graph are computed (MAML)."""
     found: dict[Frame, tuple[Frame, int]] = {}
     first: dict[Frame, Differentiated] = {}
     for event in run.of(Differentiated, Stepped):
@@ -164,10 +164,10 @@ def inner_steps_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> I
     for frame, (later, times) in found.items():
         yield rule.finding(
             frame,
-            f"This inner gradient has no graph, but that of line {later.line}, which builds on it, has one: the "
-            "outer loss is differentiated through some of the inner steps only.",
-            why="The result is neither the gradient of the inner steps nor its first-order form.",
-            advice=f"{WITH_GRAPH} For a first-order method, leave it out in line {later.line} too.",
+            f"This inner gradient has no graph, but the gradient of line {later.line} depends on it and has a "
+            "graph: the outer loss is differentiated through only some of the inner steps.",
+            why="The result is neither the full gradient of MAML nor the first-order approximation.",
+            advice=f"{WITH_GRAPH} For a first-order method, remove create_graph=True in line {later.line} too.",
             fix=with_graph,
             severity="warning",
             count=times,
@@ -176,7 +176,7 @@ def inner_steps_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> I
 
 
 def _named_at(frame: Frame, scope: Scope) -> set[str]:
-    """Return the variables of a function that only the statement at a line gives values."""
+    """Return the variables of a function that only the statement at this line assigns."""
     statement = statement_at(frame)
     return {
         name
@@ -194,6 +194,6 @@ def _sums(scope: Scope) -> list[ast.BinOp]:
 
 
 def _adds(total: ast.BinOp, without: set[str], beside: set[str]) -> bool:
-    """Return whether one side of a sum reads some names and none of others, and the other side reads the others."""
+    """Return whether one side of a sum reads only names of ``without``, and the other side names of ``beside``."""
     left, right = names_in([total.left], ast.Load), names_in([total.right], ast.Load)
     return any(a & without and not a & beside and b & beside for a, b in ((left, right), (right, left)))

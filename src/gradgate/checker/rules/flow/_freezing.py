@@ -1,4 +1,4 @@
-"""Freezing a network where it is made."""
+"""Freezes a network where it is constructed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradgate.events import Backward, Frame, Ids, Site
 
 
 def whole_module(run: Run, ids: Ids) -> str:
-    """Return the name of the outermost module that holds these parameters and no other ones, or ""."""
+    """Return the name of the outermost module that holds exactly these parameters, or ""."""
     paths = [run.name(number).split(".")[:-1] for number in ids]
     shared = paths[0] if paths else []
     while shared and any(path[: len(shared)] != shared for path in paths):
@@ -27,7 +27,7 @@ def whole_module(run: Run, ids: Ids) -> str:
 
 
 def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
-    """Freeze a module in the line below the one that makes it, if the file has one such line."""
+    """Freeze a module in the line after its constructor, if the file has one such line."""
     path = whole_module(run, ids)
     if not path:
         return ()
@@ -45,7 +45,7 @@ def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
 
 
 def _grows(module: ast.AST, name: str) -> bool:
-    """Return whether a module is given more layers after the line that makes it."""
+    """Return whether the source adds layers to a module after its constructor."""
     calls = [node.func for node in ast.walk(module) if isinstance(node, ast.Call)]
     return any(
         isinstance(function, ast.Attribute)
@@ -56,7 +56,7 @@ def _grows(module: ast.AST, name: str) -> bool:
 
 
 def runs_trained(run: Run, where: Site | Frame) -> bool:
-    """Return whether a line or its callees use parameters of an optimizer: under no_grad they would not train."""
+    """Return whether a line or its callees use an optimizer's parameters, which wouldn't train under no_grad."""
     line = where if isinstance(where, Frame) else innermost(where)
     uses = (site for event in run.of(Backward) for number, site in event.uses if number in run.owned)
     return any(frame[:2] == line[:2] for site in uses for frame in site)

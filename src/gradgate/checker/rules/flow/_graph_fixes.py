@@ -1,4 +1,4 @@
-"""Fixes that keep a value in its graph."""
+"""Fixes that keep a value attached to its graph."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _TO_NUMBERS = frozenset(("numpy", "tolist", "argmax", "argmin", "long", "int", "
 
 
 def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = None) -> Fix:
-    """Remove the ``no_grad``, or the operation from ``ops``, that detaches a value from its graph.
+    """Remove the ``no_grad``, or the operation in ``ops``, that detaches a value from its graph.
 
-    If ``part`` is an expression of this statement, only a cut inside it counts.
+    If ``part`` is an expression of this statement, only an operation inside ``part`` is removed.
     """
     if is_function(at.node):
         return tuple(Delete(each.lineno) for each in at.node.decorator_list if "no_grad" in ast.unparse(each))
     if isinstance(at.node, ast.With):
-        # If there are several values, some may be meant to have no graph.
+        # If there are several values, some may have no graph on purpose.
         single = len(at.node.items) == len(at.node.body) == 1 and isinstance(at.node.body[0], ast.Assign)
         return (Unwrap(at.line),) if single and "no_grad" in ast.unparse(at.node.items[0]) else ()
     here = part is not None and any(node is part for node in at.expressions())
@@ -47,7 +47,7 @@ def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
 
     Args:
         at: a ``with torch.no_grad():`` or a decorated function.
-        trained: the parts of the names of trained parameters.
+        trained: components of the names of trained parameters.
     """
     body = at.node.body if isinstance(at.node, ast.With) or is_function(at.node) else []
     calls = [call for node in body for call in ast.walk(node) if isinstance(call, ast.Call)]
@@ -83,7 +83,7 @@ def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:
 
 
 def _becomes_number(at: Statement, cut: ast.expr, *, alone: bool) -> bool:
-    """Return whether something else cuts as well: the value goes on as an array, a number or an index."""
+    """Return whether the value also loses its graph in another way: as an array, a number or an index."""
     around = at.around(cut)
     beside = around if alone else at.expressions()
     if any(isinstance(node, ast.Attribute) and node.attr in _TO_NUMBERS for node in beside):
@@ -93,7 +93,7 @@ def _becomes_number(at: Statement, cut: ast.expr, *, alone: bool) -> bool:
 
 
 def _replaced(at: Statement, node: ast.expr, new: str) -> Fix:
-    """Replace an expression, as a part of the smallest one that occurs only once."""
+    """Replace an expression, as part of the smallest enclosing expression that occurs only once."""
     inner = ast.unparse(node)
     texts = [ast.unparse(each) for each in at.expressions() if isinstance(each, ast.expr)]
     for outer in (node, *at.around(node)):
@@ -116,7 +116,7 @@ def with_graph(at: Statement) -> Fix:
 
 
 def without_leaf(at: Statement) -> Fix:
-    """Use a value itself instead of a new leaf: ``torch.stack(losses)`` instead of ``torch.tensor(losses)``."""
+    """Use the values instead of a new leaf: ``torch.stack(losses)`` instead of ``torch.tensor(losses)``."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     for call in at.calls():
         name = last_name(call.func)
@@ -134,7 +134,7 @@ def without_leaf(at: Statement) -> Fix:
 
 
 def resampled(at: Statement) -> Fix:
-    """Draw a sample with its graph."""
+    """Draw a sample that keeps the graph."""
     calls = at.calls("sample")
     if len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
         return ()
@@ -143,7 +143,7 @@ def resampled(at: Statement) -> Fix:
 
 
 def unless_target(at: Statement, fix: FixAt) -> Fix:
-    """Make no edit if a loss takes a network's whole output as its target: it may be a teacher's."""
+    """Make no edit if the target of a loss is a network's whole output: the network may be a teacher."""
     if isinstance(at.node, ast.With):
         stored = [
             node.id

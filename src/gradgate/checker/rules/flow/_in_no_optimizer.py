@@ -1,4 +1,4 @@
-"""Gradients for a network that no optimizer holds."""
+"""Finds gradients of a network that no optimizer holds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._freezing import frozen, runs_trained, whole_module
 from gradgate.events import Backward, Ids, ModeSet, Site
 
-WHY = "They cost memory, and time in each backward pass, but update no parameter."
+WHY = "The gradients cost memory, and time in each backward pass, but update no parameter."
 
 
 def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     """Report the gradients of a network that no optimizer holds.
 
-    If nothing shows that it is used unchanged, it may be missing from the optimizer: that is named first.
+    If nothing shows that the network is fixed on purpose, the advice first offers to add it to the optimizer.
     """
     ids, backward = left.ids, left.backward
     added = [each for several in run.by_backward.values() for each in several if each.atom & ids]
@@ -33,22 +33,22 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     where = calling_line(uses(run, ids, backward), backward) or backward
     network = whole_module(run, ids) or "the network"
     off = f"freeze it where it is made: {network}.requires_grad_(False)."
-    freeze = f"{off} Not torch.no_grad(): what is trained gets its gradient through it."
+    freeze = f"{off} Don't use torch.no_grad(): gradients of trained parameters flow through the network."
     if not passes:
-        freeze = f"run it under torch.no_grad(), or {off}"
+        freeze = f"run {network} under torch.no_grad(), or {off}"
     if not left.fixed:
         optimizer = optimizer_beside(run, left)
         made = run.made[optimizer][0].site
         listed = comprehension_line(made) or list_line(made) or made
         freeze = (
-            f"if it is to be trained, pass its parameters to {run.optimizer(optimizer)}; if not, {freeze}"
+            f"to train the network, pass its parameters to {run.optimizer(optimizer)}; otherwise {freeze}"
         )
     names = {part for number in ids for part in run.name(number).split(".")}
     fix = partial(frozen, run=run, ids=ids) if passes else partial(_under_no_grad, names=names)
     return rule.finding(
         where if left.fixed else listed,
-        f"{times} backward calls compute gradients of {size(run, ids)} (estimated) for {run.names(ids)}, which no "
-        f"optimizer steps{'; nothing clears them, so that they add up' if grows else ''}.",
+        f"{times} backward calls compute gradients of {size(run, ids)} (estimated) for {run.names(ids)}. No "
+        f"optimizer uses the gradients{', and nothing clears them' if grows else ''}.",
         why=WHY,
         advice=freeze[:1].upper() + freeze[1:],
         fix=fix if left.fixed and (passes or not runs_trained(run, where)) else (),
@@ -59,7 +59,7 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
 
 
 def uses(run: Run, ids: Ids, backward: Site) -> list[Site]:
-    """Return where the forward pass of a line's loss used parameters."""
+    """Return the sites where the forward pass of a line's loss used these parameters."""
     for event in run.of(Backward):
         if event.site == backward and event.reached & ids:
             found = [site for number, site in (*event.through, *event.uses) if number in ids and site]
@@ -69,12 +69,12 @@ def uses(run: Run, ids: Ids, backward: Site) -> list[Site]:
 
 
 def bytes_of(run: Run, ids: Ids) -> int:
-    """Return the memory that the gradients of some parameters take."""
+    """Return the memory that the gradients of these parameters take."""
     return sum(run.parameters[number].nbytes for number in ids if number in run.parameters)
 
 
 def size(run: Run, ids: Ids) -> str:
-    """Return the memory that the gradients of some parameters take, as text."""
+    """Return the memory that the gradients of these parameters take, as text."""
     number = float(bytes_of(run, ids))
     for unit in ("bytes", "kB", "MB"):
         if number < 1000:
@@ -84,7 +84,7 @@ def size(run: Run, ids: Ids) -> str:
 
 
 def _evaluating(run: Run, ids: Ids) -> bool:
-    """Return whether a network is in evaluation mode for the whole run, so is used unchanged."""
+    """Return whether a network is in evaluation mode for the whole run, so it is not trained."""
     modes = [event.training for event in run.of(ModeSet) if event.parameters & ids]
     return bool(modes) and not any(modes)
 

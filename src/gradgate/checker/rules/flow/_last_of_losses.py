@@ -1,4 +1,4 @@
-"""Losses that a loop computes one after the other, each in place of the one before."""
+"""Finds losses that a loop computes one after the other, each overwriting the loss before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gradgate.checker.rules.flow._last_pass import is_carried
 from gradgate.events import Backward, Frame, Ids, Ran, Site
 
 _TIMES = 2
-_FIRST_CALLS = 3  # whose graphs are compared with what was computed before them
+_FIRST_CALLS = 3  # number of calls whose graphs are compared with earlier operations
 _ENDS = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom, ast.Continue)
 _UPDATES = ("backward", "manual_backward", "grad", "step", "zero_grad")
 _CHOICES = (ast.If, ast.While, ast.Try, ast.Match)
@@ -32,11 +32,11 @@ _AVERAGES = ("sum", "mean", "fmean", "average")
 
 
 def last_of_losses(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report a loss that each pass of a loop computes from its own data, if the last one alone is back-propagated.
+    """Report a loss that each iteration computes from its own data, if only the last one is back-propagated.
 
-    The graph of the last loss shows that it includes no other pass. The earlier passes count as forgotten if
-    nothing reads their losses, if their losses are added up for display, or if they run layers that never get a
-    gradient.
+    The graph of the last loss shows that it includes no other iteration. The earlier losses count as forgotten in
+    three cases: nothing reads them, they are added up only for display, or their iterations run layers that never
+    get a gradient.
     """
     calls: dict[Site, list[Backward]] = defaultdict(list)
     for event in run.of(Backward):
@@ -55,11 +55,12 @@ def last_of_losses(run: Run, rule: Rule) -> Iterator[Finding]:
                 continue
             yield rule.finding(
                 Frame(site[0].file, definition.value.lineno, site[0].function),
-                f"Each pass of the loop at line {loop.lineno} replaces `{name}` by another loss, and line "
-                f"{site[0].line} back-propagates only that of the last pass"
+                f"Each iteration of the loop at line {loop.lineno} overwrites `{name}`, and line "
+                f"{site[0].line} back-propagates only the loss of the last iteration"
                 + (f": no gradient reached {run.names(idle)}." if idle else "."),
-                why="The losses of the other passes are computed, but training does not minimize them.",
-                advice=f"Add them up: start at 0 before the loop, and write `{name} += ...` in it.",
+                why="The losses of the other iterations are computed, but training does not minimize them.",
+                advice=f"Add up the losses: set `{name} = 0` before the loop, and write `{name} += ...` in the "
+                "loop.",
                 count=len(events),
                 evidence={"left_out_nodes": max(event.left_out for event in first)},
                 about=idle,
@@ -68,7 +69,7 @@ def last_of_losses(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _losses_before(frame: Frame) -> Iterator[tuple[ast.For, str, Definition]]:
-    """Yield each loop before a backward call whose passes compute, from their own data, what that call reads."""
+    """Yield each loop before a backward call that computes the call's loss from each iteration's own data."""
     statement, scope = statement_at(frame), scope_at(frame)
     if statement is None or scope is None:
         return
@@ -100,7 +101,7 @@ def _losses_before(frame: Frame) -> Iterator[tuple[ast.For, str, Definition]]:
 def _depends(
     value: ast.AST, loop: ast.For, inside: Sequence[ast.AST], made: dict[str, tuple[Definition, ...]]
 ) -> bool:
-    """Return whether an expression depends on what a loop runs over."""
+    """Return whether an expression depends on the variables of a loop."""
     targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)} - {"_"}
     todo, seen = [value], set[str]()
     for part in todo:  # grows during the loop
@@ -113,14 +114,14 @@ def _depends(
 
 
 def _runs_in(loop: ast.For, beside: Frame, sites: Iterable[Site]) -> bool:
-    """Return whether the body of a loop, which is in the function of a line, contains one of some sites."""
+    """Return whether a loop's body contains one of these sites. ``beside`` is a line of the loop's function."""
     frames = (frame for site in sites for frame in site)
     lines = [frame.line for frame in frames if frame[::2] == beside[::2]]
     return any(spans(part, line) for part in loop.body for line in lines)
 
 
 def _idle_layers(run: Run, loop: ast.For, beside: Frame) -> Ids:
-    """Return the parameters of layers that a loop runs and that no gradient ever reaches."""
+    """Return the parameters of layers that a loop runs but no gradient ever reaches."""
     ran = [event for event in run.of(Ran) if event.recording and _runs_in(loop, beside, [event.site])]
     parameters = frozenset[int]().union(*(event.parameters for event in ran))
     return frozenset(
@@ -129,7 +130,7 @@ def _idle_layers(run: Run, loop: ast.For, beside: Frame) -> Ids:
 
 
 def _keeps_state(files: Iterable[str]) -> bool:
-    """Return whether the forward pass of some module sets an attribute: it may include earlier passes."""
+    """Return whether a module's forward sets an attribute, so that a later loss may include earlier iterations."""
     return any(
         key.startswith(".")
         for file in files
@@ -148,7 +149,7 @@ def _is_unread(loop: ast.For, name: str) -> bool:
 
 
 def _is_added_up(loop: ast.For, name: str, beside: Frame) -> bool:
-    """Return whether the numbers of a loss are added up in a loop, or in a list that is averaged later."""
+    """Return whether a loop adds up the numbers of a loss, or collects them in a list that is averaged later."""
     lists: set[str] = set()
     for node in (each for part in loop.body for each in ast.walk(part)):
         value = node.value if isinstance(node, (ast.AugAssign, ast.Expr)) else None

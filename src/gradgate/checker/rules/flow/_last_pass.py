@@ -1,4 +1,4 @@
-"""Losses of a loop, of which only the last one is back-propagated."""
+"""Finds loops that compute several losses, only the last of which is back-propagated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BACKWARD = ("backward", "manual_backward")
 
 
 def only_the_last(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report ``backward()`` after a loop of n passes, of a loss that each pass computes anew and divides by n."""
+    """Report ``backward()`` after a loop of n iterations, each of which computes a loss and divides it by n."""
     calls: dict[Site, list[Backward]] = defaultdict(list)
     for event in run.of(Backward):
         if event.site and event.terms and event.reached & run.owned:
@@ -39,8 +39,8 @@ def only_the_last(run: Run, rule: Rule) -> Iterator[Finding]:
         if passes and min(passes) > 1:
             yield rule.finding(
                 site,
-                f"Each of {max(passes):g} passes of the loop at line {loop.lineno} computes `{name}` anew and "
-                "divides it by their number, but only that of the last pass is back-propagated.",
+                f"Each of {max(passes):g} iterations of the loop at line {loop.lineno} computes `{name}` again and "
+                "divides it by the number of iterations, but only the last loss is back-propagated.",
                 why="The other losses are displayed, but training does not minimize them.",
                 advice=f"Call backward() inside the loop, on each `{name}`.",
                 count=len(events),
@@ -49,7 +49,7 @@ def only_the_last(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _loop_before(frame: Frame) -> tuple[str, ast.For, set[int]] | None:
-    """Return what a line back-propagates, the loop before it that makes it, and the lines that divide it there."""
+    """Return the loss of a backward call, the loop that computes it, and the lines that divide it."""
     statement, scope = statement_at(frame), scope_at(frame)
     if statement is None or scope is None:
         return None
@@ -76,14 +76,14 @@ def _loop_before(frame: Frame) -> tuple[str, ast.For, set[int]] | None:
 
 
 def _passes(loop: ast.For) -> str:
-    """Return n of ``for ... in range(n)``, or ""."""
+    """Return ``n`` of ``for ... in range(n)``, or ""."""
     over = loop.iter
     counted = isinstance(over, ast.Call) and called(over) == "range" and len(over.args) == 1
     return ast.unparse(over.args[0]) if isinstance(over, ast.Call) and counted else ""
 
 
 def _divided(statement: ast.AST, value: ast.expr, passes: str) -> int | None:
-    """Return the line of a statement if it divides by a number."""
+    """Return the line of a statement if the statement divides by this number."""
     divisors = [value] if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Div) else []
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
         divisors.append(value.right)
@@ -91,11 +91,11 @@ def _divided(statement: ast.AST, value: ast.expr, passes: str) -> int | None:
 
 
 def is_carried(inside: list[ast.AST], made: Mapping[str, Iterable[Definition]]) -> bool:
-    """Return whether a pass of a loop reads a value of an earlier pass: its last loss then includes all of them."""
+    """Return whether an iteration reads a value of an earlier one: the last loss then includes all iterations."""
     own = set(inside)
-    # By name, the line up to which a pass can only read the value of the pass before.
+    # For each name, the line before which an iteration reads the value of the iteration before.
     first: dict[str, float] = {}
-    adding: set[ast.AST] = set()  # the names in ``losses.append(loss)`` and ``losses[task] = loss``
+    adding: set[ast.AST] = set()  # nodes of the names in ``losses.append(loss)`` and ``losses[task] = loss``
     for key, several in made.items():
         for each in several:
             if each.statement not in own or key == "self":

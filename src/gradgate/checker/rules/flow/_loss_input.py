@@ -1,13 +1,13 @@
-"""A loss that takes log-probabilities is given something else.
+"""A loss that expects log-probabilities gets other values.
 
 ## What it does
-Reads the input of ``nll_loss``, ``ctc_loss`` and ``kl_div`` from the first graphs of each backward call. Reports the
-output of a softmax, the output of a linear or convolutional layer, and a ``log_softmax`` over another dimension than
-that of the classes. The exponentials of log-probabilities add up to 1 over the classes. That is checked, too.
+Reads the input of ``nll_loss``, ``ctc_loss`` and ``kl_div`` from the first graphs of each backward call. Reports
+the output of a softmax, the output of a linear or convolutional layer, and a ``log_softmax`` over a dimension
+other than the classes. Also checks that the exponentials of the log-probabilities add up to 1 over the classes.
 
 ## Why is this bad?
-The loss computes something, and its value falls. But the gradient is not that of a likelihood: with probabilities it
-vanishes where the model is most wrong, and with scores the loss has no lower bound.
+The loss runs and its value falls, but the gradient is not the gradient of a likelihood. With probabilities, it
+vanishes where the model is most wrong. With scores, the loss has no lower bound.
 
 ## Example
     probabilities = F.softmax(model(x), dim=1)
@@ -20,7 +20,7 @@ vanishes where the model is most wrong, and with scores the loss has no lower bo
 or ``F.cross_entropy(model(x), y)``, which contains the ``log_softmax``.
 
 ## Known limits
-Log-likelihoods that a model computes in another way need not be normalized, and are not reported. The input of
+Log-likelihoods that a model computes in another way need not be normalized and are not reported. The input of
 ``kl_div`` is checked only if its target has no graph and ``log_target`` is off.
 
 ## Sources
@@ -50,11 +50,11 @@ _WHY = {
 _IS = {
     "probabilities": "the output of a softmax",
     "scores": "the output of a layer",
-    "other axis": "a log_softmax over another dimension than that of the classes",
+    "other axis": "a log_softmax over a dimension other than the classes",
 }
 _ADVICE = {
-    "probabilities": "Use log_softmax in place of softmax.",
-    "scores": "Apply log_softmax over the classes first. cross_entropy does so itself.",
+    "probabilities": "Use log_softmax instead of softmax.",
+    "scores": "Apply log_softmax over the classes first. cross_entropy includes log_softmax.",
     "other axis": "Apply log_softmax over the dimension of the classes.",
 }
 
@@ -71,7 +71,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         ids: Ids = frozenset().union(*(event.parameters for event in events)) & run.owned
         yield RULE.finding(
             site,
-            f"{loss} takes log-probabilities, and gets {_IS[how]}.",
+            f"{loss} expects log-probabilities but gets {_IS[how]}.",
             why=_WHY[how],
             advice=_ADVICE[how],
             fix=_normalized if how == "scores" else (),
@@ -85,13 +85,15 @@ _LOSSES = ("kl_div", "KLDivLoss", "nll_loss", "NLLLoss", "ctc_loss", "CTCLoss")
 
 
 def _loss_at(frame: Frame) -> str | None:
-    """Return the loss that a line calls, directly or by the name that a module of torch was given."""
+    """Return the loss that a line calls, directly or through a torch module."""
     statement = statement_at(frame)
-    return next((name for _, name in _losses_in(statement, frame.file)), None) if statement is not None else None
+    return (
+        next((name for _, name in _losses_in(statement, frame.file)), None) if statement is not None else None
+    )
 
 
 def _losses_in(statement: ast.AST, file: str) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls of such losses in a statement, with the loss's name."""
+    """Yield the calls of these losses in a statement, with the loss's name."""
     given = {
         key_of(target): called(value)
         for node in nodes_of([file])
@@ -103,13 +105,15 @@ def _losses_in(statement: ast.AST, file: str) -> Iterator[tuple[ast.Call, str]]:
     for call in ast.walk(statement):
         if isinstance(call, ast.Call):
             inner = called(call.func) if isinstance(call.func, ast.Call) else ""
-            names = [name for name in (called(call), given.get(key_of(call.func), ""), inner) if name in _LOSSES]
+            names = [
+                name for name in (called(call), given.get(key_of(call.func), ""), inner) if name in _LOSSES
+            ]
             if names:
                 yield call, names[0]
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Return what an assignment gives to each of its targets."""
+    """Return each target of an assignment with its value."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         return list(zip(target.elts, value.elts, strict=True))
     return [(target, value)]
@@ -130,4 +134,4 @@ def _normalized(at: Statement) -> Fix:
     return ()
 
 
-RULE = Rule("GG409", "loss-input", "warning", __doc__ or "", _judge)
+RULE = Rule("GG410", "loss-input", "warning", __doc__ or "", _judge)

@@ -2,13 +2,13 @@
 
 ## What it does
 Follows gradients back through the graph to the first operation that received a finite gradient and returned a
-non-finite one: the square root of 0, the logarithm of 0, a division by 0. If the loss itself is NaN, it names
-the first operation that made it so. Only gradients that an optimizer's step used are reported: if a gradient
-scaler skips the step, nothing is reported.
+non-finite one: the square root of 0, the logarithm of 0, or a division by 0. If the loss itself is NaN, the rule
+names the first operation whose result was NaN. Only gradients that an optimizer's step used are reported. If a
+gradient scaler skips the step, nothing is reported.
 
 ## Why is this bad?
-One NaN in a gradient makes the parameter NaN, and from the next step on everything else. ``torch.where``
-doesn't help: the gradient of the branch that is not selected is 0 times infinity, which is NaN.
+One NaN in a gradient makes the parameter NaN, and after the next step all other parameters. ``torch.where`` doesn't
+help: the gradient of the branch that is not selected is 0 times infinity, which is NaN.
 
 ## Example
     plogp = torch.where(p > 0, p * p.log(), 0.0)      # its gradient is NaN where p is 0
@@ -17,7 +17,7 @@ doesn't help: the gradient of the branch that is not selected is 0 times infinit
     plogp = torch.where(p > 0, p * p.clamp(min=1e-9).log(), 0.0)
 
 ## Known limits
-Divergence, where the loss has grown a millionfold before the step, is not reported.
+Divergence is not reported. A run has diverged if its loss grew a millionfold before the step.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html; github.com/pytorch/pytorch/issues/68425.
@@ -55,20 +55,20 @@ _RISKY = {
 }
 _NO_TENSORS = ("math", "np", "numpy", "self")
 _GROWN = 1e6
-_INSIDE = "-1 + 1e-6, 1 - 1e-6"  # the slope of acos is infinite at -1 and 1
+_INSIDE = "-1 + 1e-6, 1 - 1e-6"  # the derivative of acos is infinite at -1 and 1
 _AWAY_FROM_ZERO = (
     "Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps "
     "under the root."
 )
-_WITHIN = f"Keep its argument within (-1, 1), where the slope is finite: clamp({_INSIDE})."
+_WITHIN = f"Keep the argument within (-1, 1), where the derivative is finite: clamp({_INSIDE})."
 _ADVICE = {
     **dict.fromkeys(("Acos", "Asin", "Atanh", "Erfinv"), _WITHIN),
-    "Log": "Keep the argument of the logarithm away from 0: clamp(min=1e-8). Of a softmax or sigmoid, use "
+    "Log": "Keep the argument of the logarithm away from 0: clamp(min=1e-8). For a softmax or sigmoid, use "
     "log_softmax or logsigmoid of the logits: a clamped probability has no gradient.",
-    "Acosh": "Keep its argument above 1, where the slope is infinite: clamp(min=1 + 1e-6).",
-    "Exp": "Bound its argument from above, clamp(max=...), or use a stable form: softmax, logsumexp, softplus.",
-    "Std": "A standard deviation has no slope where all values are equal, and is NaN for a single one: take "
-    "(x.var(unbiased=False) + eps).sqrt().",
+    "Acosh": "Keep the argument above 1, where the derivative is infinite: clamp(min=1 + 1e-6).",
+    "Exp": "Limit the argument with clamp(max=...), or use a stable form: softmax, logsumexp, softplus.",
+    "Std": "A standard deviation has an infinite derivative if all values are equal, and is NaN for a single "
+    "value: use (x.var(unbiased=False) + eps).sqrt().",
 }
 
 
@@ -94,9 +94,9 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield RULE.finding(
         frame,
         f"{'The loss is' if first.loss else 'The gradient becomes'} NaN or infinite here ({name}), and "
-        f"{run.optimizer(stepped.optimizer)} stepped {run.names(stepped.nonfinite)} with it, first in step "
+        f"{run.optimizer(stepped.optimizer)} updated {run.names(stepped.nonfinite)} with it, first in step "
         f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)}.",
-        why="From then on the parameters are NaN, and so is everything computed from them.",
+        why="After this step the parameters are NaN, and so is every value computed from them.",
         advice=_ADVICE.get(name, _AWAY_FROM_ZERO),
         fix=_clamped if name in ("Sqrt", "Log", "Mul", "Acos", "Asin") else (),
         count=len(used),
@@ -116,7 +116,7 @@ def _diverged(run: Run, step: int) -> bool:
 
 
 def _origin(event: NonfiniteMade) -> Frame:
-    """Return the line that produced NaN, or the last risky line that computed its input."""
+    """Return the line that produced NaN, or the last risky line that computed the input of that operation."""
     frame = event.site[0]
     statement, scope = statement_at(frame), scope_at(frame)
     if statement is None or scope is None or _is_risky(statement):
@@ -153,7 +153,7 @@ def _clamped(at: Statement) -> Fix:
     taken = calls[0].args[0] if calls[0].args else function.value
     made = [taken, *at.assigned_to(ast.unparse(taken))]
     if any("softmax" in ast.unparse(each) or "sigmoid" in ast.unparse(each) for each in made):
-        return ()  # a clamped probability has no gradient: log_softmax and logsigmoid do
+        return ()  # a clamped probability has no gradient: log_softmax and logsigmoid have one
     name, of = ast.unparse(function), ast.unparse(function.value)
     clamp = "clamp(min=1e-8)" if function.attr in ("sqrt", "log") else f"clamp({_INSIDE})"
     if calls[0].args:

@@ -2,17 +2,17 @@
 
 ## What it does
 Looks for a value that has a graph but is only converted to a number for display, in a function that
-back-propagates a loss without it. The value counts as a loss term if its name says so (``kl_loss``,
-``l1_penalty``), or if the script sets a nonzero weight for it and never reads that weight: ``entropy`` and
-``ent_coef = 0.01``. It also looks for a loss that each of n passes of a loop computes and divides by n, with
-``backward()`` only after the loop, and for a loss that each pass computes from its own data, without a division, if
-nothing but the last one's graph is back-propagated.
+back-propagates a loss without this value. The value counts as a loss term if its name says so (``kl_loss``,
+``l1_penalty``), or if the script sets a nonzero weight for it and never reads the weight: ``entropy`` and
+``ent_coef = 0.01``. Also looks for loops that compute several losses but back-propagate only the last: each of n
+iterations divides the loss by n but ``backward()`` comes after the loop, or each iteration computes a loss from its
+own data without a division.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
 
 ## Example
-    loss = rec_loss                                   # kl_loss is forgotten
+    loss = rec_loss                                   # kl_loss is missing
     loss.backward()
     print(rec_loss.item(), kl_loss.item())
 
@@ -22,10 +22,10 @@ The term is printed at each step, but nothing minimizes it.
 If a term is only for display, compute it under ``torch.no_grad()``.
 
 ## Known limits
-Terms in lists are missed. So are terms with other names and without a weight, because an entropy or an error
-that is printed to monitor training looks the same. The losses of a loop whose passes run no layers are assumed
-to be for display, except for the last one, and so are those that are shown one by one. A term that is added to
-the loss after ``backward()`` is not found, nor is one that another function prints.
+Terms in lists are missed. Terms with other names and without a weight are missed too, because an entropy or an
+error that is printed to monitor training looks the same. If the iterations of a loop run no layers, all losses but
+the last are assumed to be for display. So are losses that are shown one by one. A term that is added to the loss
+after ``backward()`` is not found, nor is a term that another function prints.
 
 ## Sources
 docs/checking.md.
@@ -73,7 +73,7 @@ _COMPREHENSIONS = (
     "<dictcomp>",
     "<setcomp>",
     "<genexpr>",
-)  # functions of their own up to Python 3.11
+)  # separate functions up to Python 3.11
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -98,8 +98,8 @@ def _judge(run: Run) -> Iterator[Finding]:
                 weighed = f" with the weight `{weight.name}`" if weight else ""
                 yield RULE.finding(
                     _loss_line(event.site),
-                    f"`{name}` is computed with a graph and shown at line {shown.line}, but none of {times} "
-                    f"backward calls includes it{of_weight}.",
+                    f"`{name}` has a graph and is shown at line {shown.line}, but none of {times} backward calls "
+                    f"includes it{of_weight}.",
                     why="The term is displayed, but training does not minimize it.",
                     advice=f"Include `{name}` in the loss{weighed}, or compute it under torch.no_grad() if it "
                     "is only shown.",
@@ -109,7 +109,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _beside(run: Run, cut: Cut, where: Frame) -> list[Backward]:
-    """Return a backward call in the same function that reaches the same parameters, if it is made often."""
+    """Return the backward calls in the same function that reach the same parameters, if there are many."""
     calls = [
         event
         for event in run.of(Backward)
@@ -119,7 +119,7 @@ def _beside(run: Run, cut: Cut, where: Frame) -> list[Backward]:
 
 
 def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | None]:
-    """Return the terms in a statement that are read nowhere else and not in the loss, and their unused weights."""
+    """Return the terms in a statement that neither the loss nor another line reads, and their unused weights."""
     statement, scope = statement_at(shown), scope_at(shown)
     if statement is None or scope is None:
         return {}
@@ -153,13 +153,13 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
 def _made_by(
     names: Iterable[str], scope: Scope, files: tuple[str, ...], *, deep: bool = False
 ) -> set[ast.AST]:
-    """Return the expressions that names' values come from, also through other names and returned tuples.
+    """Return the expressions that assign these names, also through other names and returned tuples.
 
-    With ``deep``, also those of the names in these expressions.
+    With ``deep``, also return the expressions that assign the names in these expressions.
     """
     found: set[ast.AST] = set()
     todo = [(scope, each.value, each.place) for name in names for each in definitions(scope).get(name, ())]
-    for inner, value, place in todo:  # which grows meanwhile
+    for inner, value, place in todo:  # grows during the loop
         several: list[tuple[Scope, ast.expr, int | None]] = []
         if isinstance(value, ast.Call):
             scopes = functions(called(value), files)
@@ -182,7 +182,7 @@ def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
 
 
 def _of_unread_sums(function: ast.AST, read: set[str]) -> set[ast.AST]:
-    """Return the names in sums that are assigned to a name that nothing reads: ``total = loss + penalty``."""
+    """Return the names in sums whose result nothing reads: ``total = loss + penalty``."""
     found: set[ast.AST] = set()
     for node in own_nodes(function):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and len(node.targets) == 1:
@@ -193,10 +193,10 @@ def _of_unread_sums(function: ast.AST, read: set[str]) -> set[ast.AST]:
 
 
 def _left_entries(held: str, in_loss: list[ast.AST], backward: Site) -> set[str]:
-    """Return the entries of a dict of losses that the loss leaves out, if it reads others of them one by one."""
+    """Return the entries of a dict of losses that the loss leaves out, if the loss reads other entries by key."""
     read = {id(node.value): key for node in in_loss if (key := _key(node, held))}  # type: ignore[attr-defined]
     keys = set(read.values())
-    # One key alone may be that of the sum.
+    # A single key may be the key of the sum.
     if (
         len(keys) < 2
         or any(re.fullmatch(r"loss|.*(total|sum|all).*", key) for key in keys)
@@ -205,7 +205,7 @@ def _left_entries(held: str, in_loss: list[ast.AST], backward: Site) -> set[str]
         return set()
     scope, loops = scope_at(backward[0]), loops_around(backward[0])
     beside = {id(node) for node in own_nodes(scope.node)} if scope is not None else set()
-    beside -= {id(node) for node in (ast.walk(loops[0]) if loops else ())}  # of another loop
+    beside -= {id(node) for node in (ast.walk(loops[0]) if loops else ())}  # nodes of another loop
     made: set[str] = set()
     for node in nodes_of(files_of([backward])):
         if id(node) in beside:

@@ -1,13 +1,15 @@
 """The optimizer holds a parameter that no loss uses.
 
 ## What it does
-Looks for trainable parameters that an optimizer steps but no backward call ever reaches: a layer (an
-attribute of a model, or a variable of a flat script) that is never called, or that runs without its output
-entering a loss. Layers that did not run because they belong to an unused branch are not reported. Also looks for
-parameters in two optimizers that step in turn, of which one never gets a gradient of them.
+Looks for trainable parameters that an optimizer steps but no backward call ever reaches. Examples are a layer (an
+attribute of a model, or a variable of a script) that is never called or whose output is in no loss, and learned
+rates of inner steps (MAML) whose result is in no loss. Layers that did not run because they belong to an unused
+branch are not reported. If such a layer runs and the script drops the result of an operation such as ``index_add``,
+the finding is at this line. Also looks for parameters in two optimizers that step in turn, if the parameters never
+have a gradient when one of the two steps.
 
 ## Why is this bad?
-The parameter keeps its random initial value, and the model is not the one that was designed.
+The parameter keeps its random initial value, and the model lacks a part of its design.
 
 ## Example
     x = x + self.attn(self.norm1(x))
@@ -16,13 +18,12 @@ The parameter keeps its random initial value, and the model is not the one that 
 ## Use instead
     x = x + self.mlp(self.norm2(x))
 
-or remove the layer from the model. To train a head, include its loss in the loss that is back-propagated.
+or remove the layer from the model. To train a head, add its loss to the loss that is back-propagated.
 
 ## Known limits
-The finding is only a note if a layer may be unused on purpose: a layer of a library's own model that takes no
-part in the loss (a pooler), a layer that is never called in a model that loads pretrained weights, and experts
-and heads of a list that did not run. If a layer is replaced by a constant, the finding is at the layer that is
-used before it.
+The finding is only a note if a layer may be unused on purpose: a layer of a library's own model that is in no
+loss (a pooler), a layer that is never called in a model that loads pretrained weights, or experts and heads of a
+list that did not run. If a constant replaces a layer's output, the finding is at the layer that is used before it.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.
@@ -30,6 +31,7 @@ docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
@@ -37,17 +39,20 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._statement import Statement, owner
 from gradgate.checker.analysis._unused_layers import (
+    dropped_result,
     holders_of,
     is_read,
     line_of_loss,
     line_without,
     shortened_loop,
 )
+from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding, Severity
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
-from gradgate.events import Backward, Frame, Ids, OptimizerMade, Ran, Stepped
+from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Site, Stepped
 
 _RUNS = 2
 _STEPS = 3
@@ -73,7 +78,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _of_one_optimizer(run: Run) -> Iterator[Finding]:
-    """Yield what two optimizers hold and only one of them trains, in one loop."""
+    """Yield parameters that two optimizers hold but only one trains, if both step in the same loop."""
     steps: dict[int, list[Stepped]] = defaultdict(list)
     for event in run.of(Stepped):
         steps[event.optimizer].append(event)
@@ -89,19 +94,19 @@ def _of_one_optimizer(run: Run) -> Iterator[Finding]:
         name, times = run.optimizer(first), len(steps[first])
         yield RULE.finding(
             run.made[first][-1].site,
-            f"{name} holds {run.names(ids)}, but none of its {times} steps had a gradient of "
-            f"{'it' if len(ids) == 1 else 'them'}: only {run.optimizer(second)} trains "
+            f"{name} holds {run.names(ids)}, but no gradient reached {'it' if len(ids) == 1 else 'them'} in "
+            f"its {times} steps: only {run.optimizer(second)} trains "
             f"{'it' if len(ids) == 1 else 'them'}.",
-            why=f"The loss that {name} steps does not reach all that {name} holds.",
-            advice=f"Leave {'it' if len(ids) == 1 else 'them'} out of {name}, or let gradient through to them if "
-            f"{name} is to train them, too.",
+            why=f"The loss before {name}.step() does not reach all parameters of {name}.",
+            advice=f"Leave {'it' if len(ids) == 1 else 'them'} out of {name}, or make the loss before "
+            f"{name}.step() depend on the parameters.",
             count=times,
             evidence={"parameters": len(ids), "steps": times},
         )
 
 
 def _left_out_of_loops(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, Frame], set[int]]:
-    """Return the layers of a list that a loop over the list skips, by the list's attribute and the loop's line."""
+    """Return the layers of a list that a loop skips. The key is the list's attribute and the loop's line."""
     reached = [run.name(number) for number in run.reached]
     found: dict[tuple[str, Frame], set[int]] = defaultdict(set)
     for number in missing:
@@ -117,13 +122,13 @@ def _left_out_of_loops(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[t
 
 
 def _by_layer(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, bool], set[int]]:
-    """Group parameters by their holder, ".norm2" or the variable "norm2", and by whether all of it is missing."""
+    """Group parameters by layer (".norm2" or the variable "norm2") and by whether the whole layer is missing."""
     groups: dict[tuple[str, bool], set[int]] = defaultdict(set)
     for number in missing:
         name = run.name(number)
         paths = holders_of(name, files)
         if len(paths) > 1 and paths[0] == name and _wholly(run, paths[1], missing):
-            paths = paths[1:]  # the layer's name is more useful than that of a weight
+            paths = paths[1:]  # the name of the layer is more useful than the name of a weight
         if not paths:
             continue
         whole = _wholly(run, paths[0], missing)
@@ -147,28 +152,83 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...])
     if whole and not is_read(key, files):
         frame, sure = line_without(key, files) or (None, False)
         how = "is never used"
+    elif len(ran) >= _RUNS and (dropped := dropped_result(event.site for event in ran)) is not None:
+        frame, name = dropped
+        return _finding(
+            run,
+            key.lstrip("."),
+            "runs, but no loss uses the output",
+            frame,
+            ids,
+            advice=f"{name}() returns a new tensor, which is dropped here: assign the result, "
+            f"or call {name}_().",
+            fix=_kept,
+        )
     elif len(ran) >= _RUNS:
         line = line_of_loss(run, ids, ran[0].site, files)
         frame, sure = line or ran[0].site[0], line is not None
-        how = "runs, but its output is in no loss"
+        how = "runs, but no loss uses the output"
+    elif whole and (inner := _in_inner_steps(run, ids)) is not None:
+        return _finding(
+            run,
+            key.lstrip("."),
+            "is used in inner steps whose result is in no loss",
+            inner,
+            ids,
+            advice="Compute the loss with the weights that these steps return, not with the initial weights.",
+        )
     else:
         return None
     return _finding(run, key.lstrip("."), how, frame, ids, "warning" if sure else "info") if frame else None
 
 
+def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
+    """Return the line of inner steps (MAML) whose graph includes parameters that no loss reaches.
+
+    A single derivative doesn't count: a constant of an energy has no part in the forces, and is right to get none.
+    """
+    events = [
+        event
+        for event in run.of(Differentiated)
+        if event.create and event.old_nodes and ids <= event.reached - event.asked and event.site
+    ]
+    functions = {event.site[0][::2] for event in run.of(Backward) if event.site}
+    if len(events) < _RUNS:
+        return None
+    site: Site = events[_RUNS - 1].site
+    return next((frame for frame in site if frame[::2] in functions), site[0])
+
+
 def _finding(
-    run: Run, attribute: str, how: str, frame: Frame, ids: Ids, severity: Severity = "warning"
+    run: Run,
+    attribute: str,
+    how: str,
+    frame: Frame,
+    ids: Ids,
+    severity: Severity = "warning",
+    advice: str = "",
+    fix: Fix | FixAt = (),
 ) -> Finding:
     layers = {run.name(number).rpartition(".")[0] for number in ids if "." in run.name(number)}
     return RULE.finding(
         frame,
         f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",
-        why="It keeps its random initial value, so the model lacks the function that the layer was designed for.",
-        advice=f"Use `{attribute}` in the forward pass and in the loss, or remove it from the model.",
+        why="The layer keeps its random initial values and has no effect on the loss.",
+        advice=advice
+        or f"Use `{attribute}` in the forward pass and in the loss, or remove the layer from the model.",
+        fix=fix,
         severity=severity,
         count=max(1, len(layers)),
         evidence={"parameters": len(ids), "steps": run.log.steps},
     )
+
+
+def _kept(at: Statement) -> Fix:
+    """Assign the dropped result to the tensor whose method was called."""
+    target = owner(at.node)
+    if not isinstance(at.node, ast.Expr) or not isinstance(at.value, ast.Call) or not target.isidentifier():
+        return ()
+    return (Insert(f"{target} = {ast.unparse(at.value)}", before=at.line), Delete(at.line))
 
 
 RULE = Rule("GG401", "unreached-parameter", "warning", __doc__ or "", _judge)

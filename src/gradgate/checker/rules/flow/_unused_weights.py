@@ -1,4 +1,4 @@
-"""Weights of loss terms that a script sets and never reads."""
+"""Finds weights of loss terms that a script sets but never reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_TERM = frozenset(
 
 
 class Weight(NamedTuple):
-    """The weight of a term, such as "ent" for ``ent_coef = 0.01``, and where it is set. ``beta`` names no term."""
+    """The weight of a term and its line, such as "ent" for ``ent_coef = 0.01``. ``beta`` names no term."""
 
     name: str
     term: str
@@ -32,7 +32,7 @@ class Weight(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def unused_weights(files: tuple[str, ...]) -> tuple[Weight, ...]:
-    """Return the weights that some files set to a number other than 0 and read nowhere."""
+    """Return the weights that these files set to a nonzero number and never read."""
     nodes = [(file, node) for file in files for node in nodes_of([file])]
     read = {name for _, node in nodes for name in _read_in(node)}
     found = []
@@ -46,7 +46,7 @@ def unused_weights(files: tuple[str, ...]) -> tuple[Weight, ...]:
 
 
 def is_about(name: str, term: str) -> bool:
-    """Return whether a name and a term share a word, or the beginning of one: ``entropy`` and ``ent``."""
+    """Return whether a name and a term share a word or the beginning of a word: ``entropy`` and ``ent``."""
     return any(
         min(len(first), len(second)) > 1 and (first.startswith(second) or second.startswith(first))
         for first in _words(name)
@@ -59,7 +59,7 @@ def _words(name: str) -> set[str]:
 
 
 def _set_in(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the names that a statement, a function's defaults, a dict or a command-line option give a value."""
+    """Yield the names that a statement, default argument, dict or command-line option sets, with their values."""
     if isinstance(node, ast.Assign):
         yield from ((_name(target), node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -79,7 +79,7 @@ def _set_in(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _read_in(node: ast.AST) -> Iterator[str]:
-    """Yield the variables, attributes and keys a node reads, but for ``self.beta = beta``, which passes it on."""
+    """Yield the names, attributes and keys that a node reads, except in ``self.beta = beta``."""
     targets = [_name(target) for target in node.targets] if isinstance(node, ast.Assign) else []
     targets += [node.arg or ""] if isinstance(node, ast.keyword) else []
     option = isinstance(node, ast.Call) and called(node) == "add_argument"

@@ -1,12 +1,12 @@
-"""Gradients are computed that no optimizer uses.
+"""The script computes gradients that no optimizer uses.
 
 ## What it does
-Looks for parameters that losses reach while no optimizer steps them: a teacher, a target network, a feature
-extractor that was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates how much
-memory their gradients take, and how much of each step.
+Looks for parameters that losses reach but no optimizer steps: a teacher, a target network, a feature extractor that
+was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates the memory of their
+gradients and their share of each step.
 
 ## Why is this bad?
-They cost time in each backward pass, and memory for the activations that it needs. Gradients that are never
+The gradients cost time in each backward pass, and the activations for them cost memory. Gradients that are never
 cleared keep growing.
 
 ## Example
@@ -16,16 +16,16 @@ cleared keep growing.
     with torch.no_grad():
         next_value = target_network(next_state).max(1).values
 
-or ``network.requires_grad_(False)`` if gradients have to pass through it to other parameters.
+or ``network.requires_grad_(False)`` if gradients must pass through it to other parameters.
 
 ## Known limits
-The estimate of memory covers only the gradients, not the activations that the graph keeps for them. It is a note,
-and a warning only if the gradients are never cleared.
+The memory estimate covers only the gradients, not the activations that the graph keeps for them. The finding is a
+note, or a warning if the gradients are never cleared.
 
-For another optimizer's network, such as the other one of a GAN, the note says which part of a step's floating-point
-operations (FLOPs) these gradients take. Below 5 % there is no note. Both passes are counted, from the shapes in the
-graphs of the first steps. Forward passes without a graph and the optimizer's own arithmetic are left out, and time
-does not follow FLOPs exactly.
+For another optimizer's network, such as the other network of a GAN, the note says which share of a step's
+floating-point operations (FLOPs) these gradients take. Below 5 % there is no note. The share counts forward and
+backward passes, from the shapes in the graphs of the first steps. It leaves out forward passes without a graph and
+the optimizer's own arithmetic, and time is not exactly proportional to FLOPs.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -51,7 +51,7 @@ from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._in_no_optimizer import WHY, bytes_of, of_module, size, uses
 from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
-_LEAST_SHARE = 0.05  # of a step's FLOPs: less is not worth a note
+_LEAST_SHARE = 0.05  # share of a step's FLOPs: a smaller share is not worth a note
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _of_others(run: Run) -> Iterator[Finding]:
-    """Yield gradients that a loss adds to another optimizer's parameters, which are cleared before it steps."""
+    """Yield gradients that a loss adds to another optimizer's parameters and that are cleared before its step."""
     wasted: dict[tuple[Site, frozenset[int]], set[int]] = defaultdict(set)
     used: dict[Site, set[int]] = defaultdict(set)
     for number, several in run.by_backward.items():
@@ -78,7 +78,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
                 wasted[site, owners] |= each.atom
     stepped: Ids = frozenset().union(*(event.used for event in run.of(Stepped)))
     by_hand = (each.atom for each in run.contributions if each.backward < 0 and each.consumed)
-    stepped = stepped.difference(*by_hand)  # read and put together by hand: gradient surgery
+    stepped = stepped.difference(*by_hand)  # gradients that the script combines by hand (gradient surgery)
     times = Counter(event.site for event in run.of(Backward))
     networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
     for (site, owners), numbers in wasted.items():
@@ -88,7 +88,10 @@ def _of_others(run: Run) -> Iterator[Finding]:
         here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
         grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
         networks[owners, grows][site] = ids
-    for (owners, grows), lines in networks.items():  # one for each network, however many losses reach it
+    for (
+        owners,
+        grows,
+    ), lines in networks.items():  # one finding for each network, even if several losses reach it
         site = max(lines, key=lambda line: times[line])
         ids = lines[site]
         whole = all(not run.owners.get(number, set()) <= owners for line in lines for number in used[line])
@@ -100,7 +103,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             calling_line(uses(run, ids, site), site) or site,
             f"{calls} backward calls also compute gradients of {size(run, ids)} (estimated) for "
-            f"{run.names(ids)}, which no step uses{', and nothing clears' if grows else ''}{_of_step(share)}.",
+            f"{run.names(ids)}. No step uses them{', and nothing clears them' if grows else ''}{_of_step(share)}.",
             why=WHY,
             advice=advice,
             fix=fix,
@@ -112,7 +115,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
 
 
 def _share(run: Run, owners: frozenset[int], lines: Collection[Site]) -> float | None:
-    """Return how much of the FLOPs of all steps these lines spend on these optimizers' parameters alone."""
+    """Return the share of all steps' FLOPs that these lines spend only on these optimizers' parameters."""
     by_line: dict[Site, list[Backward]] = defaultdict(list)
     for event in run.of(Backward):
         by_line[event.site].append(event)
@@ -134,24 +137,27 @@ def _of_step(share: float | None) -> str:
 
 
 def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:
-    """Return how to keep a line's loss from reaching another optimizer's parameters, given the graph's order."""
+    """Return the advice and edit that keep a line's loss from reaching another optimizer's parameters."""
     events = [event for event in run.of(Backward) if event.site == site]
     network, own = whole_module(run, ids), whole_module(run, used)
     if any(event.beyond & ids for event in events):
-        # The trained module comes before the other one, as a generator comes before its discriminator.
+        # The trained module comes before the other module, such as a generator before its discriminator.
         name = network or "the network"
         return (
-            f"Turn its own gradients off while this loss is computed: {name}.requires_grad_(False) before the "
-            f"forward pass, {name}.requires_grad_(True) after backward(). Do not detach here: "
-            f"{own or 'what this loss trains'} gets its gradient through it."
+            f"Turn off the gradients of {name} while this loss is computed: {name}.requires_grad_(False) "
+            f"before the forward pass, {name}.requires_grad_(True) after backward(). Do not detach here: "
+            f"the gradients of {own or 'the trained part'} flow through it."
         ), ()
     if any(event.beyond & used for event in events):
         names = {part for number in used for part in run.name(number).split(".")}
         return (
-            f"Detach what {network or 'it'} computes where it enters {own or 'the trained part'}: this loss trains "
-            "nothing before that."
+            f"Detach the output of {network or 'the network'} before {own or 'the trained part'} uses it: this "
+            "loss trains nothing before this point."
         ), partial(_detached, names=names, until=innermost(site))
-    return "Leave its term out of this loss, or freeze it meanwhile: requires_grad_(False).", ()
+    return (
+        "Remove the network's term from this loss, or freeze the network for this loss: requires_grad_(False).",
+        (),
+    )
 
 
 def _of_idle_groups(run: Run) -> Iterator[Finding]:
@@ -168,16 +174,17 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
                 _zero_rate(made, {part for number in ids for part in run.name(number).split(".")}) or made,
                 f"{run.names(ids)} {'are' if len(ids) > 1 else 'is'} in a group of {run.optimizer(optimizer)} with "
                 f"learning rate 0: each of {len(steps)} steps computes gradients of {size(run, ids)} "
-                "(estimated) that update nothing.",
+                "(estimated) that have no effect.",
                 why=WHY,
-                advice="Turn their gradients off: requires_grad_(False), and leave them out of the optimizer.",
+                advice="Turn the gradients off with requires_grad_(False), and leave the parameters out of the "
+                "optimizer.",
                 count=len(steps),
                 evidence={"parameters": len(ids), "bytes": bytes_of(run, ids)},
             )
 
 
 def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
-    """Return the line that sets a group's rate to 0, under "lr" or under a part of its parameters' names."""
+    """Return the line that sets a group's learning rate to 0, under "lr" or a part of the parameters' names."""
     for file in {frame.file for frame in site}:
         for node in nodes_of([file]):
             pairs: list[tuple[object, ast.expr]] = []
@@ -196,7 +203,7 @@ def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
 
 
 def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
-    """Detach an assigned value where a trained network takes it, if only one call does so before the backward."""
+    """Detach an assigned value in the call of a trained network, if only one call before the backward uses it."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Name) or until.file != at.file:
         return ()

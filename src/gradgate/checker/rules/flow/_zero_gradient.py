@@ -1,12 +1,12 @@
 """A parameter's gradient is exactly zero in every step.
 
 ## What it does
-Looks for parameters of an optimizer whose gradient was all zero in every check, and names the operation that
-made it zero in the backward pass: a ReLU below zero, ``round``, a clamp outside its range, a saturated
-``tanh``, a softmax over one value, a factor of zero.
+Looks for parameters of an optimizer whose gradient was all zero in every check. Names the operation that made the
+gradient zero in the backward pass: a ReLU below zero, ``round``, a clamp outside its range, a saturated ``tanh``, a
+softmax over one value, or a factor of zero.
 
 ## Why is this bad?
-The parameter is in the graph and in the optimizer, but never learns. Nothing crashes.
+The parameter is in the graph and in the optimizer, but never changes. No error is raised.
 
 ## Example
     scores = F.relu(F.log_softmax(logits, dim=1))        # log-probabilities are negative
@@ -15,11 +15,11 @@ The parameter is in the graph and in the optimizer, but never learns. Nothing cr
     scores = F.log_softmax(logits, dim=1)
 
 ## Known limits
-A gradient is judged after three checks, so that factors that start at zero (LoRA, ReZero) have had time to
-change. Experts and other layers of a list are not reported if some of them get a gradient, and neither is a
-factor that is written as 0. The cause of a zero factor is named only if the factor is made by
-``nn.Parameter(torch.zeros(...))`` or rounded by ``//``. Otherwise, such as for a ReLU that a low initial bias
-closes, the finding is at the operation itself.
+A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change.
+Experts and other layers of a list are not reported if some of them get a gradient. For a factor that is written as
+0, the finding is a note. The cause of a zero factor is named only if ``nn.Parameter(torch.zeros(...))`` makes it
+or ``//`` rounds it. Otherwise, for example if a low initial bias puts a ReLU below zero, the finding is at the
+operation itself.
 
 ## Sources
 docs/checking.md.
@@ -43,17 +43,17 @@ from gradgate.events import Frame, Parameter
 
 _LOOKS = 3
 _BY_CALL = {
-    "round floor ceil trunc sign round_ floor_": "Drop the rounding on the way to the loss, or let the gradient "
-    "through: x + (torch.round(x) - x).detach().",
-    "softmax Softmax": "A softmax over one value is always 1: use a sigmoid. Over several, make their differences "
-    "smaller.",
-    "relu relu_ ReLU": "All inputs of the ReLU are below zero: drop it here, or let them start above zero.",
-    "clamp clip clamp_ hardtanh": "Let the values start inside the limits of the clamp.",
+    "round floor ceil trunc sign round_ floor_": "Remove the rounding before the loss, or pass the gradient "
+    "through the rounding: x + (torch.round(x) - x).detach().",
+    "softmax Softmax": "A softmax over one value is always 1: use a sigmoid. For several values, make their "
+    "differences smaller.",
+    "relu relu_ ReLU": "All inputs of the ReLU are negative: remove the ReLU, or initialize its inputs above zero.",
+    "clamp clip clamp_ hardtanh": "Initialize the values inside the limits of the clamp.",
     "tanh sigmoid": "Scale the inputs down: all values are at the limit of this function.",
 }
 _IN_GENERAL = (
-    "Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to the loss, or "
-    "start one of two factors away from zero."
+    "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
+    "the two factors with nonzero values."
 )
 # key = 0, key: 0.0, "key": 0, key: float = 0, "--key", default=0
 _WRITTEN_ZERO = r"\b{key}\b[\"']?(\s*(:\s*\w+\s*)?[=:]|[^\n]*\bdefault=)\s*0(\.0*)?(?![\d.])"
@@ -78,7 +78,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             _made_of_zeros(several) or _rounded(frame, factors) or frame,
             f"The gradient of {run.names(ids)} was all zero in each of {min(looks)} steps: "
             f"line {frame.line} multiplies it by zero.",
-            why="It is in the graph and in the optimizer, but never learns.",
+            why="The parameters are in the graph and in the optimizer, but never change.",
             advice=_advice(several, frame, factors),
             fix=_not_rounded,
             severity="info"
@@ -91,7 +91,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _has_floor(frame: Frame) -> bool:
-    """Return whether a line clamps a mean or a sum: a term of the loss counts from there on (free bits)."""
+    """Return whether a line clamps a mean or a sum, which then has a gradient only above the limit (free bits)."""
     calls = [node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call)]
     clamps = [call for call in calls if called(call) in ("clamp", "clamp_min", "clip", "maximum")]
     inner = (node for call in clamps for node in ast.walk(call) if isinstance(node, ast.Call))
@@ -99,9 +99,9 @@ def _has_floor(frame: Frame) -> bool:
 
 
 def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> str:
-    """Return advice that lets a gradient through, depending on what the line computes."""
+    """Return advice that gives a nonzero gradient, depending on the operation of the line."""
     if _made_of_zeros(several):
-        return "Start one of the two factors away from zero: each makes the other's gradient zero."
+        return "Initialize one of the two factors with nonzero values: each factor makes the other's gradient zero."
     nodes = list(ast.walk(statement_at(frame) or ast.Pass()))
     if _rounded(frame, factors) or any(isinstance(node, ast.FloorDiv) for node in nodes):
         return "Divide with / instead of //."
@@ -111,7 +111,7 @@ def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> 
 
 
 def _has_live_sibling(run: Run, parameter: Parameter) -> bool:
-    """Return whether another layer of the same list does get a gradient: an expert that is used."""
+    """Return whether another layer of the same list gets a gradient, such as an expert that is used."""
     kind = _without_numbers(parameter.name)
     return kind != parameter.name and any(
         other.zeros < other.looks and other.shape == parameter.shape and _without_numbers(other.name) == kind
@@ -143,14 +143,14 @@ def _written_as_zero(frame: Frame, factors: list[ast.expr]) -> bool:
 
 
 def _made_of_zeros(several: list[Parameter]) -> Frame | None:
-    """Return where two factors are made of zeros, each of which makes the other's gradient zero."""
+    """Return where two factors are initialized with zeros, so that each makes the other's gradient zero."""
     made = [parameter.made[0] for parameter in several if parameter.made]
     zeros = [frame for frame in made if "Parameter" in (text := text_of(frame)) and "zeros" in text]
     return zeros[0] if len(zeros) > 1 or len(zeros) == len(several) else None
 
 
 def _rounded(frame: Frame, factors: list[ast.expr]) -> Frame | None:
-    """Return the line that rounds a factor to zero where it computes the factor: ``epoch // warm_up``."""
+    """Return the line that computes a factor and rounds it to zero: ``epoch // warm_up``."""
     scope = scope_at(frame)
     for key in filter(None, map(key_of, factors)):
         found = list(definitions(scope).get(key, ())) if scope is not None else []
@@ -163,7 +163,7 @@ def _rounded(frame: Frame, factors: list[ast.expr]) -> Frame | None:
 
 
 def _not_rounded(at: Statement) -> Fix:
-    """Divide without rounding, unless the statement needs a whole number: an index, a size."""
+    """Divide without rounding, unless the statement needs an integer, such as an index or a size."""
     rounding = [
         node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
     ]

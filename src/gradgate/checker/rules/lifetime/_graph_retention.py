@@ -1,14 +1,14 @@
 """Graphs are kept alive from step to step.
 
 ## What it does
-Counts the graphs of back-propagated losses that are still alive after later steps, and names their holder and
-the line that stores them. Also counts the graphs that an evaluation (after ``eval()``) collects and that no
-backward pass uses. Reports graphs that reach farther back with each call, through a value that is carried over
-with its graph. Notes where ``retain_graph=True`` keeps a graph that nothing uses again.
+Counts the graphs of back-propagated losses that are still alive after later steps, and names the variable that
+keeps them and the line that stores them. Also counts graphs that an evaluation (after ``eval()``) collects but no
+backward pass uses. Reports graphs that become longer with each step because a value is carried over with its
+graph. Notes where ``retain_graph=True`` keeps a graph that is not used again.
 
 ## Why is this bad?
-Memory grows with each step until it runs out. If a graph reaches back, each backward pass goes through all earlier
-steps, and the run gets slower and slower.
+Memory grows with each step until it runs out. If the graph of a step includes earlier steps, each backward pass
+goes through all of them, and the run gets slower and slower.
 
 ## Example
     total = 0.0
@@ -16,15 +16,15 @@ steps, and the run gets slower and slower.
         loss = loss_fn(model(x), y)
         loss.backward()
         optimizer.step()
-        total += loss                    # links the graphs of all batches
+        total += loss                    # keeps the graphs of all batches
 
 ## Use instead
         total += loss.item()             # or loss.detach(), which does not synchronize with the device
 
 ## Known limits
-Holders of graphs are looked for in the variables of the functions that run at a step, and up to four levels deep in
-their containers and objects. An evaluation that doesn't call ``eval()`` is not looked at. Graphs that grow with
-each call of ``autograd.grad`` are reported if no other line computes gradients. ``torch.func``'s aren't seen.
+The rule looks for graphs in the local variables of the functions that run at a step, and up to four levels deep in
+their containers and objects. An evaluation without a call of ``eval()`` is not checked. Graphs that grow with each
+call of ``autograd.grad`` are reported if no other line computes gradients. Graphs of ``torch.func`` are not seen.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
@@ -53,10 +53,10 @@ _PUTS = ("append", "appendleft", "extend", "add", "insert", "update", "setdefaul
 _SAFE = ("item", "detach", "tolist", "numpy", "cpu_item", "float")
 _PASSES = ("forward", "__call__", "training_step", "step", "loss")
 _BY_HAND = (
-    "Detach what is carried over from step to step. For parameters that are updated by hand: "
+    "Detach values that are carried over from step to step. For parameters that are updated by hand: "
     "(p - lr * gradient).detach().requires_grad_()."
 )
-_GROWS = 4  # calls in a row whose graphs reach farther back each time
+_GROWS = 4  # consecutive calls, each with a longer graph
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def _kept(run: Run) -> Iterator[Finding]:
 
 
 def _of_evaluations(run: Run) -> Iterator[Finding]:
-    """Report values that an evaluation collects together with their graphs."""
+    """Report values that an evaluation collects without detaching them."""
     trained = {frame[:2] for event in run.of(Backward, Differentiated) for frame in event.site}
     for event in run.of(GraphsKept):
         if not event.backward:
@@ -96,7 +96,7 @@ def _of_evaluations(run: Run) -> Iterator[Finding]:
                 _line_that_keeps(event) or event.site,
                 f"{event.holder} keeps the graphs of {event.count} forward passes of an evaluation alive, and no "
                 "backward pass uses them.",
-                why="The activations of each batch stay in memory: it grows with the evaluation data.",
+                why="The activations of each batch stay in memory, so memory grows with the evaluation data.",
                 advice="Evaluate without graphs: put the loop under torch.no_grad().",
                 fix=partial(_without_graphs, trained=trained),
                 count=event.count,
@@ -115,10 +115,10 @@ def _without_graphs(at: Statement, trained: set[tuple[str, int]]) -> Fix:
 
 
 def _line_that_keeps(event: GraphsKept) -> Frame | None:
-    """Find the line that puts something into the holder, by the holder's name; one that detaches it comes last."""
+    """Find the line that stores a value in the holder, by the holder's name. Prefer lines that don't detach it."""
     names = [name for name in reversed(re.findall(r"[A-Za-z_]\w*", event.holder)) if name != "self"]
     files = dict.fromkeys(frame.file for site in (event.added, event.site, event.backward) for frame in site)
-    # An evaluation's own variable may have the name of another function's.
+    # A variable of an evaluation may have the same name as a variable of another function.
     local = function_at(event.added[0]) if event.added and event.holder.isidentifier() else None
     for name in names:
         for file in files:
@@ -134,7 +134,7 @@ def _line_that_keeps(event: GraphsKept) -> Frame | None:
 
 
 def _puts(node: ast.Call | ast.Assign | ast.AugAssign, name: str) -> bool:
-    """Return whether a node puts something into the object called ``name``."""
+    """Return whether a node stores a value in the object called ``name``."""
     if isinstance(node, ast.AugAssign):
         return name in _names(node.target)
     if isinstance(node, ast.Assign):
@@ -163,10 +163,10 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
     for event in run.of(Backward, Differentiated):
         if isinstance(event, Differentiated) or event.seen:
             lines[event.site].append(event)
-    stepped = bool(run.of(Stepped))  # otherwise it isn't known which nodes are old
+    stepped = bool(run.of(Stepped))  # without a step, old and new nodes can't be told apart
     for site, events in lines.items():
         differentiated = isinstance(events[0], Differentiated)
-        # An inner loop is differentiated as a whole later on, by another line.
+        # An inner loop is differentiated later as a whole, by another line.
         if differentiated and (len(lines) > 1 or any(event.create for event in events)):
             continue
         longest = row = 0
@@ -181,13 +181,13 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         if longest < max(_GROWS, len(events) - 1 - differentiated if by_hand else 0):
             continue
         most = max(events, key=lambda event: (event.old_nodes, event.nodes))
-        before_last = f"{most.old_nodes} of its {most.nodes} nodes were made before the last one"
-        grown = f"it had {events[0].nodes} nodes at first, and has {most.nodes}"
+        calls = f"after {len(events)} backward calls"
+        before_last = f"{calls}, {most.old_nodes} of its {most.nodes} nodes were made before the last step"
+        grown = f"it had {events[0].nodes} nodes at first and {most.nodes} {calls}"
         yield RULE.finding(
             most.old_site or site,
-            f"The graph reaches farther back with each step: {grown if by_hand else before_last}, after "
-            f"{len(events)} backward calls.",
-            why="Each backward pass goes through all earlier steps: memory and time grow with every step.",
+            f"The graph grows with each step: {grown if by_hand else before_last}.",
+            why="Each backward pass goes through all earlier steps, so memory and time grow with every step.",
             advice=_BY_HAND
             if by_hand
             else "Detach values that are carried over from step to step: self.state = new.detach().",
@@ -198,7 +198,7 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
 
 
 def _retained(run: Run) -> Iterator[Finding]:
-    """Note lines that retain every graph although a step follows at once and no later graph leads back into it."""
+    """Note lines that retain each graph although a step follows at once and no later graph includes it."""
     needless: dict[Site, int] = defaultdict(int)
     needed: set[Site] = set()
     open_site: Site | None = None
@@ -219,7 +219,7 @@ def _retained(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 site,
                 f"retain_graph=True keeps a graph that no later backward pass uses, {count} times.",
-                why="The activations of a batch stay in memory until the next forward pass has made its own.",
+                why="The activations of a batch stay in memory while the next forward pass allocates new ones.",
                 advice="Remove retain_graph.",
                 fix=_without_retaining,
                 severity="info",
@@ -269,7 +269,7 @@ def _detached(at: Statement) -> Fix:
 
 
 def _is_loss(at: Statement, kept: ast.AST | None) -> bool:
-    """Return whether a value is a loss or an input of one, and thus certainly a tensor."""
+    """Return whether a value is a loss or the input of a loss, and therefore certainly a tensor."""
     if not isinstance(kept, (ast.Name, ast.Attribute)):
         return False
     name = ast.unparse(kept)

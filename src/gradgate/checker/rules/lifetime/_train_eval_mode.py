@@ -1,20 +1,21 @@
-"""Training continues in evaluation mode, or dropout ignores the mode.
+"""Training continues in evaluation mode, or dropout ignores the mode of the module.
 
 ## What it does
 Follows ``train()`` and ``eval()`` on modules that contain dropout or batch norm. Reports an ``eval()`` for an
-evaluation after which steps are made with gradients of the same parameters, without a ``train()`` in between. Also
-reports ``F.dropout`` in a module's method without ``training=self.training``, if the program calls ``eval()``.
+evaluation if later steps train the same parameters without a ``train()`` in between. Also reports ``F.dropout`` in
+a module's method without ``training=self.training``, if the program calls ``eval()``.
 
 ## Why is this bad?
-From the first validation on, dropout is off and batch norm uses its running statistics and no longer updates them:
-training continues with another model. Functional dropout, on the other hand, drops units in every evaluation.
+After the first validation, dropout is off, and batch norm uses its running statistics instead of updating them.
+Training then continues with a different model. ``F.dropout`` has the opposite problem: it drops units in
+evaluations.
 
 ## Example
     model.train()
     for epoch in range(epochs):
         for x, y in loader:
             step(model, x, y)
-        model.eval()                     # from the second epoch on, too
+        model.eval()                     # the second epoch still trains in this mode
         with torch.no_grad():
             validate(model)
 
@@ -27,12 +28,12 @@ training continues with another model. Functional dropout, on the other hand, dr
         ...
 
 ## Known limits
-A model that is put into evaluation mode without a following evaluation is not reported, nor are single layers
-(a batch norm that should keep its statistics).
+An ``eval()`` without an evaluation after it is not reported. Nor is ``eval()`` on a single layer, such as a batch
+norm that should keep its statistics.
 
 ## Sources
 ``torch.nn.Module.train`` and ``eval`` in the documentation; "Locally disabling gradient computation" in
-https://docs.pytorch.org/docs/stable/notes/autograd.html, on why the modes are separate.
+https://docs.pytorch.org/docs/stable/notes/autograd.html, on why ``no_grad`` and ``eval()`` are independent.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _left_in_eval(run: Run) -> Iterator[Finding]:
     modes = _modes(run)
-    affected: dict[int, list[int]] = defaultdict(list)  # eval(): steps made in its mode
-    before: dict[Ids, int] = {}  # atoms: their first step in training mode
+    affected: dict[int, list[int]] = defaultdict(list)  # eval(): steps made in evaluation mode
+    before: dict[Ids, int] = {}  # set of parameters: its first step in training mode
     for window in run.windows:
         used = sum(len(each.atom) for each in window.fresh)
         causes: dict[int, int] = defaultdict(int)
@@ -74,7 +75,7 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
                 before.setdefault(each.atom, window.step)
         for cause, count in causes.items():
             event = run.events[cause]
-            # What is trained of a copy may be its new head.
+            # The trained part of a copy may be its new head.
             most = not event.copied or 2 * count >= len(event.parameters)  # type: ignore[attr-defined]
             if 2 * count >= used and most:
                 affected[cause].append(window.step)
@@ -94,7 +95,8 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
             site,
             f"{len(steps)} of {len(run.windows)} steps are made in evaluation mode: eval() is called here, and "
             "nothing calls train() afterwards.",
-            why="Dropout is off and batch norm uses its running statistics: training continues with another model.",
+            why="Dropout is off and batch norm uses its running statistics: training continues with a "
+            "different model.",
             advice="Call model.train() at the start of each epoch, or after each evaluation.",
             fix=_back_in_training,
             count=len(steps),
@@ -103,14 +105,14 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
 
 
 def _original(run: Run, copied: int) -> int:
-    """Return the ``eval()`` of the module from which a copy was made in evaluation mode."""
+    """Return the ``eval()`` of the original of a copy that was made in evaluation mode."""
     site = run.events[copied].site
     earlier = (number for number, event in run.numbered(ModeSet) if number < copied and event.site == site)
     return max((number for number in earlier if not run.events[number].copied), default=copied)  # type: ignore[attr-defined]
 
 
 def _modes(run: Run) -> dict[int, dict[Ids, int]]:
-    """Return for each backward call which of the atoms it reaches are in evaluation mode, and since which event."""
+    """Return for each backward call the parameter sets in evaluation mode, with the event of their ``eval()``."""
     since: dict[Ids, int] = {}
     modes: dict[int, dict[Ids, int]] = {}
     for number, event in enumerate(run.events):
@@ -128,10 +130,10 @@ def _modes(run: Run) -> dict[int, dict[Ids, int]]:
 
 
 def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
-    """Return whether something is evaluated around an ``eval()``, before training goes on.
+    """Return whether the script evaluates around an ``eval()`` before it continues to train.
 
-    ``strict``: there was no training before it. Then its own function has to be the one that evaluates, and not the
-    one that trains.
+    ``strict``: no training came before the ``eval()``. Then the function that calls ``eval()`` must be the one that
+    evaluates, not the one that trains.
     """
     last = max((number for number, _ in run.numbered(Backward, Stepped) if number < cause), default=-1)
     following = next((number for number, _ in run.numbered(Backward) if number > cause), step)
@@ -148,7 +150,7 @@ def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
 
 
 def _functional(run: Run) -> Iterator[Finding]:
-    """Find ``F.dropout`` without its mode in methods of the files that train."""
+    """Find ``F.dropout`` without ``training=`` in methods of the files that train."""
     for file in {frame.file for event in run.of(Stepped) for frame in event.site}:
         tree = tree_of(file)
         nodes = list(ast.walk(tree)) if tree is not None else []
@@ -157,8 +159,8 @@ def _functional(run: Run) -> Iterator[Finding]:
             if _is_dropout(call.func) and len(call.args) < 3 and not _keywords(call) & {"training", None}:
                 yield RULE.finding(
                     Frame(file, call.lineno, ""),
-                    f"{ast.unparse(call.func)} ignores the mode: it also drops units after eval().",
-                    why="Its training argument is True by default; only modules follow train() and eval().",
+                    f"{ast.unparse(call.func)} ignores the mode and also drops units after eval().",
+                    why="The training argument is True by default, and train() and eval() only change modules.",
                     advice="Write training=self.training, or use torch.nn.Dropout.",
                     fix=_told_the_mode,
                 )

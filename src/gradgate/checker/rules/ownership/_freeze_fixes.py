@@ -8,7 +8,7 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert
 
-_MOST_NORMS = 4  # that a fix lists one by one
+_MOST_NORMS = 4  # number of batch norms that a fix lists by name
 
 
 def requires_grad(node: ast.AST) -> ast.expr | None:
@@ -35,7 +35,7 @@ def without_gradients(at: Statement, names: set[str]) -> Fix:
     own = f".{frozen.removeprefix('self.')}"
     if item or any(f".{name}".endswith(own) for name in names):
         return (Insert(f"{frozen}.grad = None", after=at.line),)
-    # Of another name, it isn't known whether it is a module: a parameter has no zero_grad.
+    # With another name it may be a module or a parameter, and a parameter has no zero_grad.
     module = any(f"{own}." in f".{name}" for name in names)
     return (Insert(f"{frozen}.zero_grad()", after=at.line),) if module else ()
 
@@ -51,7 +51,7 @@ def none_instead(at: Statement) -> Fix:
 def evaluated(at: Statement, names: list[str]) -> Fix:
     """Put frozen batch norms back into evaluation mode after ``train()``.
 
-    Each by its name: the module that holds them may hold others, which are trained.
+    Each batch norm is named: the module that holds it may also hold batch norms that are trained.
     """
     root = owner(at.node)
     last = root.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""A new last layer that was frozen together with the pretrained network that it belongs to."""
+"""Finds a new last layer that was frozen together with its pretrained network."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FREEZES = re.compile(r"requires_grad(_\((requires_grad=)?| = )False")
 
 
 def frozen_heads(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report heads that a loop over a whole pretrained model froze, if nothing trains them in the entire run.
+    """Report heads that were frozen by a loop over a whole pretrained model, if the run never trains them.
 
-    A layer that is frozen by name is random on purpose.
+    A layer that is frozen by its name is assumed to be random on purpose.
     """
     moved = frozenset[int]().union(*(event.moved for event in run.of(Stepped)))
     for event in run.of(FrozenHead) if moved else ():
@@ -37,11 +37,11 @@ def frozen_heads(run: Run, rule: Rule) -> Iterator[Finding]:
         if where is not None:
             yield rule.finding(
                 where,
-                f"This freezes {run.names(event.parameters)} with the other parameters, of which {event.beside} "
-                "were loaded: the last layer keeps its random initial values.",
-                why="The parts that are trained have to adapt to a random layer, which limits what they can reach.",
-                advice="Let the new layer train: set its requires_grad to True after this line, and give it to the "
-                "optimizer. If it is random on purpose, freeze it by name.",
+                f"This freezes {run.names(event.parameters)} together with other parameters, {event.beside} of "
+                "which were loaded: the last layer keeps its random initial values.",
+                why="The trained layers must adapt to a random layer, which limits the accuracy of the model.",
+                advice="Set the new layer's requires_grad to True after this line, and pass the layer to the "
+                "optimizer. If the layer is random on purpose, freeze it by name.",
                 severity="warning",
                 evidence={"parameters": len(event.parameters), "loaded": event.beside},
                 about=event.parameters,
@@ -51,7 +51,7 @@ def frozen_heads(run: Run, rule: Rule) -> Iterator[Finding]:
 def _freezing_line(files: tuple[str, ...], names: set[str], roots: set[str]) -> Frame | None:
     """Return the last line that freezes all parameters of a module; None if some line freezes one of ``names``.
 
-    A line that freezes a module whose name is among ``roots`` comes first.
+    If a line freezes a module whose name is in ``roots``, this line is preferred.
     """
     found: list[tuple[bool, Frame]] = []
     helpers: set[str] = set()
@@ -68,7 +68,7 @@ def _freezing_line(files: tuple[str, ...], names: set[str], roots: set[str]) -> 
             helpers |= {part.name for part in path if is_function(part)}
             frozen = _module_of(loop.iter) if loop is not None else _module_of(getattr(node, "value", node))
             if frozen is None:
-                return None  # chosen by hand, such as list(model.parameters())[:-2]
+                return None  # an explicit choice, such as list(model.parameters())[:-2]
             found.append((last_name(frozen) in roots, Frame(file, (loop or node).lineno, "")))
     calls = [node for node in nodes_of(files) if isinstance(node, ast.Call) and called(node) in helpers]
     given = {last_name(each) for call in calls for part in call.args for each in ast.walk(part)}
@@ -78,7 +78,7 @@ def _freezing_line(files: tuple[str, ...], names: set[str], roots: set[str]) -> 
 
 
 def _module_of(value: ast.AST) -> ast.expr | None:
-    """Return x of ``x.parameters()``, ``x.named_parameters()`` and ``x.requires_grad_(False)``, or None."""
+    """Return ``x`` of ``x.parameters()``, ``x.named_parameters()`` and ``x.requires_grad_(False)``, or None."""
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return None
     known = value.func.attr in ("parameters", "named_parameters", "requires_grad_")

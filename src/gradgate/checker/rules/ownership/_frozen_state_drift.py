@@ -1,31 +1,31 @@
-"""Frozen parameters or statistics keep changing.
+"""Frozen parameters or batch-norm statistics keep changing.
 
 ## What it does
-Looks for frozen parameters (``requires_grad`` is off, or their gradients are set to zero by hand) that an optimizer
-still moves, by a gradient that was left over, by momentum or by weight decay. Looks for parameters that are only
-seemingly frozen, by ``module.requires_grad = False`` or a misspelled attribute. Also looks for batch norms whose
-parameters are all frozen for the whole run, or that run only under ``no_grad`` (as those of a teacher after its own
-training), while their running statistics follow the new data, and says how far.
+Looks for frozen parameters (``requires_grad`` is off, or the script sets their gradients to zero) that an optimizer
+still changes through a leftover gradient, momentum or weight decay. Also looks for parameters that
+``module.requires_grad = False`` or a misspelled attribute does not freeze. Also looks for batch norms whose running
+statistics follow new data although their parameters are frozen for the whole run, or although they run only under
+``no_grad`` (such as a teacher's after its own training), and measures the change.
 
 ## Why is this bad?
 The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
-features are no longer those that were trained.
+features differ from the trained features.
 
 ## Example
     model.backbone.requires_grad_(False)
-    optimizer.zero_grad(set_to_none=False)     # a zero gradient: momentum and weight decay go on
-    model.train()                              # the backbone's batch norms too
+    optimizer.zero_grad(set_to_none=False)     # zero gradients: momentum and weight decay continue
+    model.train()                              # also the backbone's batch norms
 
 ## Use instead
     model.backbone.requires_grad_(False)
-    optimizer.zero_grad()                      # None: the optimizer skips it
+    optimizer.zero_grad()                      # None: the optimizer skips the backbone
     model.train()
     model.backbone.eval()
 
 or create the optimizer with the trained parameters only.
 
 ## Known limits
-Rows of a parameter are watched only if a hook of the parameter sets their gradient to zero.
+Rows of a parameter are checked only if a hook of the parameter sets their gradient to zero.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
@@ -75,7 +75,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _stepped(run: Run) -> Iterator[Finding]:
-    """Yield frozen parameters that steps moved without a new gradient."""
+    """Yield frozen parameters that steps changed without a new gradient."""
     found: dict[int, list[tuple[Ids, bool]]] = defaultdict(list)
     for window in run.windows:
         event = run.stepped(window.step)
@@ -88,16 +88,17 @@ def _stepped(run: Run) -> Iterator[Finding]:
         ids: Ids = frozenset().union(*(drifting for drifting, _ in steps))
         name = run.optimizer(optimizer)
         how = (
-            "by momentum or weight decay, as their gradients are zero and not None"
+            "by momentum or weight decay, because their gradients are zero instead of None"
             if all(zero for _, zero in steps)
             else "along an earlier gradient"
         )
         yield RULE.finding(
             _freezing_line(run, ids) or run.made[optimizer][0].site,
-            f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) moved in {len(steps)} "
+            f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) changed in {len(steps)} "
             f"steps of {name}, {how}.",
             why=_WHY,
-            advice=f"Set their gradients to None when they are frozen, or leave them out of {name}.",
+            advice="Set the gradients to None where the parameters are frozen, or leave the parameters out of "
+            f"{name}.",
             fix=partial(without_gradients, names={run.name(number) for number in ids}),
             count=len(steps),
             evidence={"parameters": len(ids), "steps": len(steps)},
@@ -105,7 +106,7 @@ def _stepped(run: Run) -> Iterator[Finding]:
 
 
 def _zeroed(run: Run) -> Iterator[Finding]:
-    """Yield parameters that a step moves although their gradients were set to zero by hand right before."""
+    """Yield parameters that a step changes although the script set their gradients to zero just before."""
     found: dict[Site, list[tuple[int, Ids]]] = defaultdict(list)
     written: dict[int, Site] = {}
     for event in run.events:
@@ -127,8 +128,8 @@ def _zeroed(run: Run) -> Iterator[Finding]:
         if len(steps) >= _STEPS:
             yield RULE.finding(
                 site,
-                f"The gradients of {run.names(ids)} are set to zero, and {run.optimizer(steps[-1][0])} moved "
-                f"{'it' if len(ids) == 1 else 'them'} all the same in {len(steps)} steps, by momentum or weight "
+                f"The gradients of {run.names(ids)} are set to zero, but {run.optimizer(steps[-1][0])} still "
+                f"changed {'it' if len(ids) == 1 else 'them'} in {len(steps)} steps, by momentum or weight "
                 "decay.",
                 why=_WHY,
                 advice="Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
@@ -154,12 +155,12 @@ def _rows(run: Run) -> Iterator[Finding]:
             )
             yield RULE.finding(
                 run.made[optimizer][0].site,
-                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, and "
-                f"{run.optimizer(optimizer)} moved these rows in {len(steps)} steps, by "
+                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, but "
+                f"{run.optimizer(optimizer)} changed these rows in {len(steps)} steps, by "
                 f"{'weight decay' if decays else 'momentum'}.",
                 why=_WHY,
-                advice=f"Put it in a group of its own with {'weight_decay=0' if decays else 'no momentum'}, or "
-                "keep the rows in a buffer.",
+                advice="Put the parameter in a separate group with "
+                f"{'weight_decay=0' if decays else 'no momentum'}, or keep the rows in a buffer.",
                 count=len(steps),
                 evidence={"steps": len(steps)},
             )
@@ -193,10 +194,10 @@ def _statistics(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 frame,
                 f"{layers} frozen batch norm{'s' if many else ''}{called_so} {'are' if many else 'is'} in training "
-                f"mode: {'their' if many else 'its'} running statistics moved in {times} steps, the parameters "
-                f"never.{_in_numbers(drift)}",
-                why="Evaluation uses these statistics: the frozen features are no longer those that were trained. "
-                "Some train so on purpose, to adapt them to new data.",
+                f"mode: {'their' if many else 'its'} running statistics changed in {times} steps, but the "
+                f"parameters did not.{_in_numbers(drift)}",
+                why="Evaluation uses these statistics: the frozen features differ from the trained features. "
+                "Some scripts do this on purpose, to adapt the statistics to new data.",
                 advice="Put the frozen part into evaluation mode again after each train(): "
                 f"{untrained_module(run, run.name(min(events[0]))) or 'backbone'}.eval().",
                 fix=partial(evaluated, names=known),
@@ -216,10 +217,11 @@ def _of_network(norms: RunWithoutGradients, whose: str) -> Finding:
     return RULE.finding(
         norms.where,
         f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) {whose} "
-        f"{'are' if many else 'is'} in training mode: running statistics moved in {norms.times} steps, "
+        f"{'are' if many else 'is'} in training mode: running statistics changed in {norms.times} steps, "
         "and each output depends on the other samples of its batch.",
-        why="no_grad stops gradients, not the statistics: the network drifts away from the one that was trained.",
-        advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that covers it.",
+        why="no_grad stops gradients, not the statistics: the network differs more and more from the trained "
+        "network.",
+        advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that includes it.",
         severity="warning",
         count=norms.times,
         evidence={"layers": len(norms.names), "steps": norms.times},
@@ -229,7 +231,8 @@ def _of_network(norms: RunWithoutGradients, whose: str) -> Finding:
 def _in_numbers(drift: tuple[float, float]) -> str:
     if not any(drift):
         return ""
-    return f" Since the first step, means moved by {drift[0]:.2g} standard deviations, variances by {drift[1]:.0%}."
+    means, variances = f"{drift[0]:.2g} standard deviations", f"{drift[1]:.0%}"
+    return f" Since the first step, means changed by {means}, and variances by {variances}."
 
 
 def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:
@@ -239,7 +242,7 @@ def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:
 
 
 def _averages(run: Run) -> Ids:
-    """Return the parameters that the loop writes again and again. Such an average may stay as it is for now."""
+    """Return the parameters that the loop writes repeatedly, such as averages."""
     writes = Counter(
         number for event in run.of(Written) if event.target == "value" for number in event.parameters
     )
@@ -247,12 +250,12 @@ def _averages(run: Run) -> Ids:
 
 
 def _where_unread(event: StatisticsMoved) -> Frame | None:
-    """Return the step after which it was seen, if the source that may say why can't be read."""
+    """Return the step after which the change was recorded, if the source of its cause can't be read."""
     return event.site[0] if event.site and tree_of(event.site[0].file) is None else None
 
 
 def _freezing_line(run: Run, ids: Ids) -> Frame | None:
-    """Return the statement that freezes parameters, the one that names most of what these belong to."""
+    """Return the freezing statement that shares the most name components with these parameters."""
     words = {word for number in ids for word in run.name(number).split(".") if not word.isdigit()}
     lines = []
     for file in files_of({event.site for event in run.of(Stepped)}):

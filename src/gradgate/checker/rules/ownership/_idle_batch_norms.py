@@ -1,4 +1,4 @@
-"""Batch norms in training mode, of networks that only run without gradients."""
+"""Finds batch norms in training mode whose networks run only without gradients."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class RunWithoutGradients:
     """Batch norms of one network.
 
     Attributes:
-        where: the line that put it into training mode, or runs it, or made it.
-        names: of the batch norms.
-        holder: the largest module around them that holds nothing that is trained.
-        times: steps in which their statistics moved.
+        where: line that puts the network into training mode, runs it, or constructs it.
+        names: names of the batch norms.
+        holder: largest module around the batch norms that contains no trained parameter.
+        times: number of steps in which the statistics changed.
     """
 
     where: Site | Frame
@@ -32,7 +32,7 @@ class RunWithoutGradients:
 
 
 def run_without_gradients(run: Run) -> Iterator[RunWithoutGradients]:
-    """Yield the networks that no loss reaches but whose batch-norm statistics keep moving."""
+    """Yield the networks that no loss reaches but whose batch norms keep updating their statistics."""
     used = run.reached.union(run.owned, *(event.moved for event in run.of(Stepped)))
     idle = Counter(
         event.parameters for event in run.of(StatisticsMoved) if _is_unused(run, event.parameters, used)
@@ -54,17 +54,17 @@ def run_without_gradients(run: Run) -> Iterator[RunWithoutGradients]:
 
 
 def run_after_training(run: Run) -> Iterator[RunWithoutGradients]:
-    """Yield the networks whose training is over, which then run without gradients, and batch norms keep moving.
+    """Yield networks that run without gradients after their training and still update batch-norm statistics.
 
-    Networks that are trained in turn wait for each other: it is over after twice the longest wait before.
+    Networks may be trained alternately. Training is over after twice the longest pause between two steps.
     """
-    networks: dict[frozenset[int], Ids] = defaultdict(frozenset)  # by the optimizers that train them
+    networks: dict[frozenset[int], Ids] = defaultdict(frozenset)  # key: the optimizers that train the network
     for number in run.owned & run.reached:
         networks[frozenset(run.owners[number])] |= {number}
     for trained in networks.values():
         waits: list[list[Ids]] = [[]]
         mode: ModeSet | None = None
-        last: ModeSet | None = None  # the mode when a norm moved
+        last: ModeSet | None = None  # the mode in which a batch norm updated its statistics
         for event in run.of(Backward, Gap, ModeSet, StatisticsMoved):
             if isinstance(event, ModeSet):
                 mode = event if trained <= event.parameters else mode
@@ -83,7 +83,7 @@ def run_after_training(run: Run) -> Iterator[RunWithoutGradients]:
 
 
 def _called(mode: ModeSet) -> str:
-    """Return what a line calls the network that it puts into a mode: "teacher" of ``teacher.train()``."""
+    """Return the name of the network in a line that sets its mode: "teacher" of ``teacher.train()``."""
     nodes = ast.walk(statement_at(mode.site[0]) or ast.Pass()) if mode.site else ()
     found = [
         node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr in ("train", "eval")
@@ -92,7 +92,7 @@ def _called(mode: ModeSet) -> str:
 
 
 def untrained_module(run: Run, name: str) -> str:
-    """Return the largest module that holds this parameter and no trained one: "model.features"."""
+    """Return the largest module that holds this parameter but no trained one: "model.features"."""
     parts = name.split(".")[:-1]
     trained = [run.name(number) for number in run.owned & run.reached]
     for length in range(1, len(parts) + 1):
@@ -104,7 +104,7 @@ def untrained_module(run: Run, name: str) -> str:
 
 
 def _where_run(run: Run, ids: Ids) -> Site | Frame:
-    """Return the line that turns gradients off in most steps; if not unique, the line that made a network."""
+    """Return the line that turns gradients off in most steps, or the network's constructor if there are several."""
     steps = [number for number, _ in run.numbered(Stepped)]
     inside = Counter(event.site for number, event in run.numbered(NoGradEntered) if number < steps[-1])
     often = [site for site, times in inside.items() if site and times * 2 >= len(steps)]
@@ -113,10 +113,10 @@ def _where_run(run: Run, ids: Ids) -> Site | Frame:
 
 
 def _is_unused(run: Run, ids: Ids, used: Ids) -> bool:
-    """Return whether trainable parameters are in no loss or optimizer, and are not a copy of trained ones."""
+    """Return whether trainable parameters are in no loss or optimizer, and are no copy of trained parameters."""
     several = [run.parameters[number] for number in ids]
     if ids & used or not all(each.trainable and each.still for each in several):
         return False
     shapes = Counter(each.shape for each in run.parameters.values() if each.root == several[0].root)
     trained = Counter(run.parameters[number].shape for number in run.owned & run.reached)
-    return several[0].root == "" or bool(shapes - trained)  # else a copy: a target, or a momentum encoder
+    return several[0].root == "" or bool(shapes - trained)  # else a copy, such as a target network

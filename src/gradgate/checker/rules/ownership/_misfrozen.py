@@ -1,4 +1,4 @@
-"""Parameters that are only seemingly frozen: by an attribute that PyTorch doesn't read."""
+"""Finds parameters that a script tries to freeze with an attribute that PyTorch doesn't read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradgate.events import Frame, Parameter, Stepped
 
 
 def misfrozen(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Yield parameters that an attribute without effect was to freeze, and that steps moved."""
+    """Yield parameters that steps changed although the script set an attribute to freeze them."""
     moved = frozenset[int]().union(*(event.moved for event in run.of(Stepped)))
     found: dict[Frame, set[int]] = defaultdict(set)
     for number in moved:
@@ -33,8 +33,8 @@ def misfrozen(run: Run, rule: Rule) -> Iterator[Finding]:
         yield rule.finding(
             line,
             f"Setting {attribute} {'of a module ' if of_module else ''}freezes nothing: {run.log.steps} steps "
-            f"moved {run.names(frozenset(ids))} all the same.",
-            why="Python accepts any attribute; PyTorch reads only requires_grad, of each parameter.",
+            f"still changed {run.names(frozenset(ids))}.",
+            why="Python accepts any attribute name, but PyTorch reads only each parameter's requires_grad.",
             advice="Call requires_grad_(False) on the module instead."
             if of_module
             else "The attribute is called requires_grad.",
@@ -45,7 +45,7 @@ def misfrozen(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
-    """Return the line that sets the attribute from outside: a class may have such a field of its own."""
+    """Return the line outside the class that sets the attribute: a class may use the name for its own field."""
     parts = parameter.name.split(".")[:-1]
     for file in files_of({event.site for event in run.of(Stepped)}):
         for node in nodes_of([file]):
@@ -60,7 +60,7 @@ def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
 
 
 def _really_frozen(at: Statement, *, of_module: bool) -> Fix:
-    """Freeze the object that a useless attribute was meant to freeze."""
+    """Freeze the object that the attribute was meant to freeze."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Attribute):
         return ()

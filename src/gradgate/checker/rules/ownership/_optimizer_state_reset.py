@@ -1,12 +1,12 @@
-"""The optimizer's momentum and averages are thrown away in the middle of training.
+"""The optimizer's momentum and running averages are lost in the middle of training.
 
 ## What it does
-Looks for optimizers of one kind that are made again and again at one line for the same parameters, whose
-values are kept, and for ``load_state_dict`` calls that leave an optimizer with less state than it had.
+Looks for optimizers of one kind that one line constructs repeatedly for the same parameters, while the parameters
+keep their values, and for ``load_state_dict`` calls that leave an optimizer with less state than before.
 
 ## Why is this bad?
-Adam's averages start from zero and are corrected for their start, so its first steps are as long as the learning
-rate allows, whatever the gradient. SGD loses its momentum.
+Adam's averages start from zero with a bias correction, so the first steps are as long as the learning rate allows,
+whatever the gradient. SGD loses its momentum.
 
 ## Example
     def train_epoch(model, loader):
@@ -18,11 +18,11 @@ rate allows, whatever the gradient. SGD loses its momentum.
     for epoch in range(epochs):
         train_epoch(model, loader, optimizer)
 
-and ``group["lr"] = lr`` or a scheduler if only the learning rate is to change.
+and ``group["lr"] = lr`` or a scheduler to change only the learning rate.
 
 ## Known limits
-A new optimizer for each of a list of stages, tasks or folds is assumed to be intended, and so is a new
-optimizer after which the parameters were reset.
+A new optimizer for each stage, task or fold in a list is assumed to be intended, and so is a new optimizer after
+which the parameters were reset.
 
 ## Sources
 Kingma and Ba, "Adam: a method for stochastic optimization", section 3.
@@ -67,25 +67,26 @@ def _judge(run: Run) -> Iterator[Finding]:
             if _continues(run, before[1], after[1], after[0], ids)
         ]
         again = run.events[resets[-1]].site if resets else ()
+        shared = _model_of_clients(again) if 0 < len(resets) < len(several) - 1 else None
+        if shared is not None:
+            counts = [run.stepping[optimizer] for _, optimizer in several]
+            yield _of_clients(run, *shared, ids, counts)
+            continue
         if not resets or len(resets) * 2 < len(several) - 1 or _in_stages(again):
             continue
         steps = [run.stepping[optimizer] for _, optimizer in several]
         first = run.events[several[0][0]].site
-        shared = _model_of_clients(again) if len(resets) < len(several) - 1 else None
-        if shared is not None:
-            yield _of_clients(run, *shared, ids, steps)
-            continue
         once = _runs_once({run.events[number].site for number, _ in several})
         function = "" if once or innermost(again).function == "<module>" else innermost(again).function
         yield RULE.finding(
-            # A function that makes optimizers may be called first where that is right.
+            # The first call of a function that constructs optimizers may be correct.
             next((frame for frame in again if frame not in first), innermost(again)),
-            f"{kind} was made {len(several)} times for {run.names(ids)}, and each starts without the state of "
-            f"its predecessor; the longest was used for {max(steps)} step{'s' if max(steps) > 1 else ''}.",
+            f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
+            f"state; the longest was used for {max(steps)} step{'s' if max(steps) > 1 else ''}.",
             why=_WHY,
             advice=(
-                f"Make it once, {f'outside of {function}()' if function else 'before the loop'}, and pass it in; "
-                "set group['lr'] if only the rate changes."
+                f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass "
+                "it in. Set group['lr'] to change only the learning rate."
             ),
             fix=_made_once if once else (),
             count=len(resets),
@@ -97,8 +98,8 @@ def _of_clients(run: Run, call: Frame, model: str, ids: Ids, steps: list[int]) -
     return RULE.finding(
         call,
         f"{len(steps)} calls train the same {model} one after the other ({run.names(ids)}), each with a new "
-        "optimizer, and return its state, from which the next values are computed.",
-        why="Each call continues where the one before stopped, and overwrites the tensors that it returned.",
+        "optimizer. The script computes the next values from the states that they return.",
+        why="Each call continues from the values of the call before, and overwrites the tensors that it returned.",
         advice=f"Give each call a copy to train: copy.deepcopy({model}).",
         count=len(steps),
         evidence={"made": len(steps), "steps": steps[:32]},
@@ -106,9 +107,9 @@ def _of_clients(run: Run, call: Frame, model: str, ids: Ids, steps: list[int]) -
 
 
 def _model_of_clients(made: Site) -> tuple[Frame, str] | None:
-    """Return the call, and the model that it passes, of a function that trains this model and returns its state.
+    """Return the line that calls a function that trains a model and returns its state, and the model's name.
 
-    So clients do in federated learning, and inner loops do in Reptile, each on a copy.
+    In federated learning and Reptile, each call should train a copy.
     """
     statement = Statement.at(made[0])
     function = statement.function if statement is not None else None
@@ -145,7 +146,7 @@ def _model_of_clients(made: Site) -> tuple[Frame, str] | None:
 
 
 def keeps_state(event: OptimizerMade) -> bool:
-    """Return whether an optimizer collects something for its parameters: momentum, or squares of gradients."""
+    """Return whether an optimizer keeps state for its parameters: momentum, or squares of gradients."""
     return event.kind not in ("SGD", "LBFGS") or any(group.momentum for group in event.groups)
 
 
@@ -154,12 +155,12 @@ def _steps_of(run: Run, optimizer: int) -> list[int]:
 
 
 def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
-    """Return whether training goes on with a new optimizer where the old one stopped."""
+    """Return whether a new optimizer continues the training of an old one."""
     before, after = _steps_of(run, old), [number for number in _steps_of(run, new) if number > made]
-    if not before or not after or before[-1] > made:  # both live on
+    if not before or not after or before[-1] > made:  # both continue
         return False
     between = sum(isinstance(event, Stepped) for event in run.events[before[-1] + 1 : after[0]])
-    if between >= len(before):  # others had their turn: blocks are trained one after the other
+    if between >= len(before):  # other optimizers stepped: blocks are trained one after the other
         return False
     return not _written(run, before[-1], after[0], ids)
 
@@ -201,8 +202,8 @@ def _loaded(run: Run) -> Iterator[Finding]:
             "keeps its values.",
             why=_WHY,
             advice=(
-                "To change the rate, set group['lr']; load a state only together with the model that it was "
-                "saved with."
+                "To change the learning rate, set group['lr']. Load a state only together with the model that "
+                "it was saved with."
             ),
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
@@ -210,12 +211,12 @@ def _loaded(run: Run) -> Iterator[Finding]:
 
 
 def _runs_once(sites: set[Site]) -> bool:
-    """Return whether the function that makes an optimizer is called once, so that its first line runs once."""
+    """Return whether the function that constructs an optimizer is called only once."""
     return len(sites) == 1 and not any(loops_around(frame) for site in sites for frame in site[1:])
 
 
 def _made_once(at: Statement) -> Fix:
-    """Make the optimizer before the outermost loop, if nothing in the loop changes what it is made of."""
+    """Construct the optimizer before the outermost loop, if nothing in the loop changes its arguments."""
     node, loop = at.node, at.loops[-1] if at.loops else None
     if loop is None or not isinstance(node, ast.Assign) or node not in loop.body:
         return ()
@@ -225,7 +226,7 @@ def _made_once(at: Statement) -> Fix:
             stored.add(root_of(inner))
         call = inner.value if isinstance(inner, ast.Assign) and inner is not node else None
         if isinstance(call, ast.Call) and made in map(ast.unparse, call.args):
-            return ()  # a scheduler that is made for it begins again each time
+            return ()  # a scheduler of this optimizer starts again each time
     names = [inner for inner in at.expressions() if isinstance(inner, ast.Name)]
     needed = {name.id for name in names if isinstance(name.ctx, ast.Load)}
     return (Move(at.line, before=loop.lineno),) if not needed & stored else ()

@@ -1,27 +1,27 @@
 """Two optimizers step the same parameter with the same gradient.
 
 ## What it does
-Looks for gradients that two optimizers use one after the other, and for a parameter that is listed twice in
-one optimizer.
+Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists
+twice.
 
 ## Why is this bad?
-The parameter moves twice for one gradient, at two rates, and each optimizer's averages miss the other's
-steps.
+The parameter is updated twice with one gradient, at two learning rates. The running averages of each optimizer miss
+the other's steps.
 
 ## Example
     opt_actor = Adam([*trunk.parameters(), *actor.parameters()])
     opt_critic = Adam([*trunk.parameters(), *critic.parameters()])
     (actor_loss + critic_loss).backward()
     opt_actor.step()
-    opt_critic.step()                    # steps the trunk a second time
+    opt_critic.step()                    # updates the trunk a second time
 
 ## Use instead
     optimizer = Adam([*trunk.parameters(), *actor.parameters(), *critic.parameters()])
 
-or give the trunk to only one of the two.
+or pass the trunk to only one of the two.
 
 ## Known limits
-Optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way.
+Two optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Per-parameter options".
@@ -57,21 +57,19 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _listed_twice(run: Run, event: OptimizerMade) -> Finding:
-    """Report parameters that an optimizer lists twice, perhaps instead of those of another module."""
+    """Report parameters that an optimizer lists twice, perhaps in place of another module's parameters."""
     them, alike = "it" if len(event.twice) == 1 else "them", _left_out_for(run, event)
     twice, other = whole_module(run, event.twice), whole_module(run, alike)
-    message = (
-        f"{run.names(event.twice)} {'is' if them == 'it' else 'are'} twice in the list of "
-        f"{run.optimizer(event.optimizer)}, which steps {them} twice each time"
-    )
-    advice = "List each parameter once: dict.fromkeys(parameters) drops what is named twice."
+    name = run.optimizer(event.optimizer)
+    message = f"{name} lists {run.names(event.twice)} twice, so each step updates {them} twice"
+    advice = "List each parameter once: dict.fromkeys(parameters) drops duplicates."
     if other:
-        message += f", and {other}, of the same shapes, is in no optimizer"
+        message += f". {other}, whose parameters have the same shapes, is in no optimizer"
         advice = f"Pass {other}.parameters() instead of the second {twice}.parameters()."
     return RULE.finding(
         list_line(event.site) or event.site,
         f"{message}.",
-        why="It moves by twice its rate, and its averages are updated twice.",
+        why="Each update has twice the learning rate, and the running averages are updated twice.",
         advice=advice,
         fix=partial(_second_is, twice=twice, other=other) if other else _listed_once,
         count=run.stepping[event.optimizer],
@@ -81,7 +79,7 @@ def _listed_twice(run: Run, event: OptimizerMade) -> Finding:
 
 
 def _left_out_for(run: Run, event: OptimizerMade) -> Ids:
-    """Return the parameters in no optimizer, of one module, that have the shapes of those listed twice."""
+    """Return a module's parameters in no optimizer that have the shapes of the parameters listed twice."""
     wanted = sorted(run.parameters[number].shape for number in event.twice)
     modules: dict[str, list[Parameter]] = defaultdict(list)
     twice, free = whole_module(run, event.twice), unowned(run)
@@ -98,7 +96,7 @@ def _left_out_for(run: Run, event: OptimizerMade) -> Ids:
 
 
 def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
-    """Return, by pair of optimizers, the parameters that both stepped with one gradient, and the second's steps."""
+    """Return, for each pair of optimizers, parameters that both updated with one gradient, and the later steps."""
     found: dict[tuple[int, int], tuple[Ids, set[int]]] = defaultdict(lambda: (frozenset(), set()))
     for window in run.windows:
         for contribution in window.fresh if not run.repeats_closure(window) else ():
@@ -115,17 +113,17 @@ def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
 
 
 def _moves(run: Run, window: StepWindow, number: int, ids: Ids) -> bool:
-    """Return whether both steps moved the parameters, as far as that was looked at."""
+    """Return whether both steps changed the parameters, or whether this wasn't recorded."""
     both = (run.stepped(window.step), run.stepped(number))
     return all(any(event.lr) and (not event.seen or event.moved & ids) for event in both)
 
 
 def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Finding:
-    # If one optimizer holds all of the other's parameters, it is the one that took too much.
+    # If one optimizer holds all of the other's parameters, it holds too many.
     taking = first if _held(run, first) > _held(run, second) else second
     site = run.made[taking][0].site
     names = {each: run.optimizer(each) for each in (first, second)}
-    if len(set(names.values())) == 1:  # of a list, or of different functions
+    if len(set(names.values())) == 1:  # the optimizers are in a list, or in different functions
         names = {
             each: f"{run.made[each][0].kind} of line {innermost(run.made[each][0].site).line}"
             for each in names
@@ -135,8 +133,9 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
         list_line(site) or site,
         f"{names[first]} and {names[second]} both step {run.names(ids)} with the same gradient, "
         f"{len(steps)} times.",
-        why="It moves twice for one gradient, and neither optimizer's averages reflect both steps.",
-        advice=f"Keep {them} in only one of the two: remove {them} from {names[taking]}.",
+        why="One gradient updates the parameters twice, and each optimizer's running averages miss the other's "
+        "steps.",
+        advice=f"Pass {them} to only one optimizer: remove {them} from {names[taking]}.",
         count=len(steps),
         evidence={"parameters": len(ids), "steps": len(steps)},
     )

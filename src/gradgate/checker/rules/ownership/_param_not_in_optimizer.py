@@ -1,13 +1,17 @@
 """Parameters that take part in the loss are in no optimizer.
 
 ## What it does
-Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a
-plain list, which ``parameters()`` doesn't see; a module made after the optimizer, or not passed to it, or
-unfrozen after it; the parameters of a criterion. Also looks for layers that each forward pass rebuilds, and for a
-new last layer that is frozen together with the pretrained network that it was added to.
+Looks for parameters that losses reach repeatedly, but that are in no optimizer and never change:
+
+- layers in a plain list, which ``parameters()`` doesn't see;
+- a module that was constructed or unfrozen after the optimizer, or was not passed to it;
+- the parameters of a criterion;
+- layers that each forward pass builds again;
+- a new last layer that is frozen together with its pretrained network.
 
 ## Why is this bad?
-They keep their random initial values, and the rest of the model has to adapt to them. The loss falls anyway.
+The parameters keep their random initial values, and the rest of the model must adapt to them. The loss falls
+anyway.
 
 ## Example
     self.layers = [nn.Linear(64, 64) for _ in range(4)]       # a plain list
@@ -16,13 +20,13 @@ They keep their random initial values, and the rest of the model has to adapt to
 ## Use instead
     self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
 
-or pass all of them: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
+or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
-or is a copy of a trained network: see wasted-gradient. A new frozen layer is reported only if it is the
-last one, the others were loaded by ``load_state_dict``, its values are still distributed as ``nn.Linear`` and the
-convolutions initialize them, and no line freezes it by name.
+or is a copy of a trained network: see wasted-gradient. A new frozen layer is reported only if it is the last layer,
+``load_state_dict`` loaded the other layers, no line freezes it by name, and its values are still distributed as
+``nn.Linear`` and the convolutions initialize them.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -73,29 +77,32 @@ def _judge(run: Run) -> Iterator[Finding]:
             advice = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
         elif reason == _PLAIN:
             fix = _made_parameter
-            advice = "Make it a parameter: nn.Parameter(...)."
+            advice = "Make the tensor a parameter: nn.Parameter(...)."
         elif reason.startswith("unfrozen"):
             advice = (
-                f"Pass {name} these parameters too when it is made: while they are frozen and have no gradient, "
-                "it skips them. Or add them once where they are unfrozen: "
+                f"Pass {name} these parameters too when it is constructed: an optimizer skips frozen parameters "
+                "without gradients. Or add the parameters once where they are unfrozen: "
                 f"{name}.add_param_group({{'params': ...}})."
             )
         elif reason == _UNLISTED:
             fix = partial(_added, names=[run.name(number) for number in ids])
-            advice = f"Pass {name} all parameters that are to be trained."
+            advice = f"Pass {name} all parameters that should be trained."
         else:
-            advice = f"Make it before {name}, or add it there: {name}.add_param_group({{'params': ...}})."
+            advice = (
+                f"Construct the module before {name}, or add its parameters here: "
+                f"{name}.add_param_group({{'params': ...}})."
+            )
             if _in_a_call(where):
                 advice = (
-                    "Build the layer once, in __init__, and call it in forward: here each call builds a new one, "
+                    "Build the layer once, in __init__, and call it in forward: here each call builds a new layer "
                     "with new random values."
                 )
         yield RULE.finding(
             where,
-            f"No step moved {run.names(ids)}, {reason}, though {times} backward calls reached "
+            f"No step changed {run.names(ids)} ({reason}), although {times} backward calls computed gradients for "
             f"{'them' if len(ids) > 1 else 'it'}.",
             why=(
-                "These parameters keep their random initial values, and the rest of the model has to adapt "
+                "These parameters keep their random initial values, and the rest of the model must adapt "
                 "to them."
             ),
             advice=advice,
@@ -113,7 +120,7 @@ def _in_a_call(where: Frame | Site) -> bool:
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:
-    """Report layers that a line rebuilds for each backward call, downstream of trained parameters."""
+    """Report layers that a line builds again for each backward call, after trained layers."""
     groups: dict[Frame, set[int]] = defaultdict(set)
     for number in temporary(run, [run.parameters[number] for number in unowned(run)]):
         parameter = run.parameters[number]
@@ -126,12 +133,12 @@ def _built_anew(run: Run) -> Iterator[Finding]:
             continue
         yield RULE.finding(
             frame,
-            f"This line builds a new layer each time: {len(ids)} parameters received gradients in {len(calls)} "
-            "backward calls, each in one of them, and no step moved any.",
-            why="The layer is random again each time, so it learns nothing, and the rest can't adapt to it.",
+            f"This line builds a new layer in each iteration: {len(ids)} parameters received gradients in "
+            f"{len(calls)} backward calls, each parameter in only one call, and no step changed any of them.",
+            why="The layer has new random values each time: it learns nothing, and the model can't adapt to it.",
             advice=(
-                "Build the layer once, in __init__ or before the optimizer, and only call it here. If it is random "
-                "on purpose, freeze it: requires_grad_(False)."
+                "Build the layer once, in __init__ or before the optimizer, and only call it here. If the layer is "
+                "random on purpose, freeze it: requires_grad_(False)."
             ),
             severity="warning",
             count=len(calls),
@@ -141,7 +148,7 @@ def _built_anew(run: Run) -> Iterator[Finding]:
 
 
 def _builds_layer(frame: Frame) -> bool:
-    """Return whether a line makes an object of a class, other than a bare parameter: nn.Linear(8, 2)."""
+    """Return whether a line constructs an object that isn't a bare parameter: nn.Linear(8, 2)."""
     statement = statement_at(frame)
     calls = (
         [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
@@ -175,7 +182,7 @@ def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
 
 
 def _is_loose(run: Run, left: Left) -> bool:
-    """Return whether the parameters are held by names alone, and in no list or dict."""
+    """Return whether the parameters are attributes or variables, not entries of a list or dict."""
     several = [run.parameters[number] for number in left.ids]
     return all(each.name and "[" not in each.name + each.root for each in several)
 
@@ -194,7 +201,7 @@ def _plain_list(parameter: Parameter) -> Frame | None:
 
 
 def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:
-    """Return the only line that sets the attribute that holds a tensor."""
+    """Return the only line that assigns a tensor to its attribute."""
     key = "." + parameter.name.rpartition(".")[2]
     scopes = (scope for file in files for scope in scopes_of(file))
     lines = {
@@ -235,12 +242,12 @@ def _added(at: Statement, names: list[str]) -> Fix:
         elif not all(isinstance(item, ast.Starred) and _gives_parameters(item.value) for item in given.elts):
             return ()
         return (Replace(at.line, text, f"{text[:-1]}, {more}]"),)
-    # Another expression may give groups, which can't be in one list with parameters.
+    # Another expression may yield groups, which can't be mixed with parameters in one list.
     return (Replace(at.line, text, f"[*{text}, {more}]"),) if _gives_parameters(given) else ()
 
 
 def _gives_parameters(node: ast.AST) -> bool:
-    """Return whether an expression certainly gives parameters, and not groups of them."""
+    """Return whether an expression certainly yields parameters, not parameter groups."""
     if isinstance(node, ast.BinOp):
         return _gives_parameters(node.left) and _gives_parameters(node.right)
     if not isinstance(node, ast.Call):
@@ -253,13 +260,13 @@ def _gives_parameters(node: ast.AST) -> bool:
 
 
 def _is_module(at: Statement, name: str) -> bool:
-    """Return whether the file uses a variable as a module."""
+    """Return whether the file calls a variable or a module method of it, such as ``train()``."""
     uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
     return any(isinstance(node, ast.Call) and ast.unparse(node.func) in uses for node in ast.walk(at.module))
 
 
 def _in_module_list(at: Statement) -> Fix:
-    """Hold layers in an ``nn.ModuleList``, if the list holds nothing else."""
+    """Turn a plain list of layers into an ``nn.ModuleList``, if the list holds nothing else."""
     value = at.value
     if not isinstance(at.node, ast.Assign) or not isinstance(value, (ast.List, ast.ListComp)):
         return ()
@@ -276,7 +283,7 @@ def _in_module_list(at: Statement) -> Fix:
     if any(
         isinstance(node, ast.BinOp) and name in map(ast.unparse, (node.left, node.right)) for node in nodes
     ):
-        return ()  # lists can be added, a ModuleList can't
+        return ()  # a ModuleList doesn't support ``+``
     nn = "nn" if any(isinstance(node, ast.Name) and node.id == "nn" for node in nodes) else "torch.nn"
     text = ast.unparse(value)
     return (Replace(at.line, text, f"{nn}.ModuleList({text})"),)

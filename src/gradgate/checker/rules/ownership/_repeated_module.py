@@ -6,7 +6,8 @@ parameters and a container held it several times during the run.
 
 ## Why is this bad?
 ``[Layer()] * n`` calls the constructor once and repeats a reference. The network has the parameters of a single
-layer. Each of them gets the sum of the gradients of all n uses. It trains, but with a fraction of its capacity.
+layer. Each parameter gets the sum of the gradients of all n uses. The network trains, but with a fraction of its
+capacity.
 
 ## Example
     self.layers = nn.ModuleList([Block(width)] * depth)
@@ -15,8 +16,8 @@ layer. Each of them gets the sum of the gradients of all n uses. It trains, but 
     self.layers = nn.ModuleList([Block(width) for _ in range(depth)])
 
 ## Known limits
-Only a layer that is constructed inside the list is reported. ``[self.shared] * depth`` repeats a module that has a
-name, which looks deliberate. Nothing is reported in a file whose text says that weights are shared or tied.
+Only a layer that is constructed inside the list is reported. ``[self.shared] * depth`` repeats a named module,
+which is assumed to be intended. Nothing is reported in a file whose text says that weights are shared or tied.
 
 ## Sources
 "How do I create a multidimensional list?" in https://docs.python.org/3/faq/programming.html
@@ -81,7 +82,7 @@ def _repetition(frame: Frame) -> ast.BinOp | None:
 
 
 def _parts(value: ast.BinOp) -> tuple[ast.Call, ast.expr] | None:
-    """Return the call and n of ``[Layer(...)] * n`` or ``n * [Layer(...)]``."""
+    """Return the call and ``n`` of ``[Layer(...)] * n`` or ``n * [Layer(...)]``."""
     for several, times in ((value.left, value.right), (value.right, value.left)):
         layers = several.elts if isinstance(several, ast.List) else []
         if isinstance(value.op, ast.Mult) and len(layers) == 1 and isinstance(layers[0], ast.Call):

@@ -1,12 +1,12 @@
 """The optimizer holds parameters that the model no longer uses.
 
 ## What it does
-Looks for an optimizer some of whose parameters no longer get a gradient, while newer parameters, which are in
-no optimizer, get one instead: a replaced head, a model that was built or copied again, a parameter that was
-wrapped again.
+Looks for an optimizer whose parameters no longer get a gradient, while newer parameters outside the optimizer do.
+Examples are a replaced head, a model that was built or copied again, and a parameter that was wrapped again.
 
 ## Why is this bad?
-The new parameters are never updated. Everything runs, and the loss may even fall, since the rest still learns.
+The new parameters are never updated. No error is raised, and the loss may even fall because other layers still
+learn.
 
 ## Example
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -16,13 +16,14 @@ The new parameters are never updated. Everything runs, and the loss may even fal
     model.fc = nn.Linear(512, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-or change values in place: ``model.load_state_dict(best)``, ``with torch.no_grad(): weight.copy_(new)``.
+or change the values in place: ``model.load_state_dict(best)``, ``with torch.no_grad(): weight.copy_(new)``.
 
 ## Known limits
 New parameters that are updated by hand are assumed to be intended.
 
 ## Sources
-docs.pytorch.org/docs/stable/optim.html, "Constructing it": move a model before the optimizer is made.
+docs.pytorch.org/docs/stable/optim.html, "Constructing it": move a model to its device before constructing the
+optimizer.
 """
 
 from __future__ import annotations
@@ -52,11 +53,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         optimizer = run.optimizer(swap.optimizer)
         yield RULE.finding(
             made_line(first, old),
-            f"{run.names(swap.new)} {'was' if len(new) == 1 else 'were'} made after {optimizer}, which goes on "
-            f"holding {len(old)} parameter{'s' if len(old) > 1 else ''} that no loss reaches any more: "
-            f"{swap.steps} of its steps left the new one{'s' if len(new) > 1 else ''} as "
-            f"{'they were' if len(new) > 1 else 'it was'}.",
-            why="The optimizer does not step the parameters that get gradients.",
+            f"{run.names(swap.new)} {'was' if len(new) == 1 else 'were'} made after {optimizer}, which still "
+            f"holds {len(old)} parameter{'s' if len(old) > 1 else ''} that losses no longer reach. "
+            f"{swap.steps} of its steps left the new parameter{'s' if len(new) > 1 else ''} unchanged.",
+            why="The optimizer does not update the parameters that get gradients.",
             advice=_advice(
                 optimizer, new, old, listed=list_line(run.made[swap.optimizer][0].site) is not None
             ),
@@ -67,17 +67,17 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _advice(optimizer: str, new: list[Parameter], old: list[Parameter], *, listed: bool) -> str:
-    """Return how the optimizer gets the new parameters, or keeps the old ones, by what made the new ones."""
-    make = f"Make {optimizer}{', and the list that it is given,' if listed else ''} after this line"
+    """Return the advice: pass the new parameters to the optimizer, or keep the old ones, depending on the cause."""
+    make = f"Construct {optimizer}{' and its list of parameters' if listed else ''} after this line"
     line = text_of(made_line(new[0], old))
     if not {each.shape for each in new} <= {each.shape for each in old}:
         add = f"{optimizer}.add_param_group({{'params': ...}})"
         return f"{make}, or add the new parameters here: {add}."
     if "Parameter(" in line:
         later = "" if len(new) > len(old) else f", or {make[:1].lower()}{make[1:]}"
-        return f"Write into the old parameter instead: copy_(), under torch.no_grad(){later}."
+        return f"Write into the old parameter instead: call copy_() under torch.no_grad(){later}."
     if "copy" in line:
-        return f"{make}, or write into the old parameters: load_state_dict()."
+        return f"{make}, or write into the old parameters with load_state_dict()."
     return f"{make}."
 
 
@@ -90,7 +90,7 @@ def _written_into(at: Statement, names: list[str]) -> Fix:
     if not isinstance(at.node, ast.Assign) or not isinstance(at.value, ast.Call) or len(at.value.args) != 1:
         return ()
     if method(at.node) != "deepcopy" or getattr(at.function, "name", "") == "__init__":
-        return ()  # at first there is nothing to write into
+        return ()  # before the first assignment there is no model to load into
     target = ast.unparse(at.node.targets[0])
     if not any(name.startswith(f"{target.removeprefix('self.')}.") for name in names):
         return ()
@@ -99,7 +99,7 @@ def _written_into(at: Statement, names: list[str]) -> Fix:
 
 
 def _made_later(at: Statement, optimizer: str) -> Fix:
-    """Make the optimizer after the line that makes new parameters, if nothing in between needs it."""
+    """Construct the optimizer after the line that makes the new parameters, if no line in between uses it."""
     makers = [
         node
         for node in at.block
@@ -119,7 +119,7 @@ def _made_later(at: Statement, optimizer: str) -> Fix:
 
 
 def _listed(at: Statement, maker: ast.Assign) -> set[str]:
-    """Return the names in an optimizer's arguments that hold lists of parameters, built before."""
+    """Return the names of parameter lists in an optimizer's arguments."""
     names = {node.id for node in ast.walk(maker.value) if isinstance(node, ast.Name)}
     return {
         name
@@ -130,7 +130,7 @@ def _listed(at: Statement, maker: ast.Assign) -> set[str]:
 
 
 def _made_before(at: Statement, listed: set[str]) -> Fix:
-    """Make the new parameters before the optimizer's list, if nothing else stands in between."""
+    """Make the new parameters before the optimizer's list, if only the list is built in between."""
     building = [
         node.lineno
         for node in at.block
@@ -144,7 +144,7 @@ def _made_before(at: Statement, listed: set[str]) -> Fix:
 
 
 def _uses(file: str, node: ast.AST, name: str) -> bool:
-    """Return whether a statement uses a name, or calls a function of the file that does."""
+    """Return whether a statement uses a name, or calls a function in this file that uses it."""
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     inside = [scope.node for call in calls for scope in functions(called(call), [file])]
     return any(

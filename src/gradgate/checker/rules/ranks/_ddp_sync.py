@@ -2,35 +2,41 @@
 
 ## What it does
 In each process of a run with several ranks, follows which backward calls ``DistributedDataParallel`` synchronizes
-and which gradients are all-reduced by hand. Reports steps whose gradients are not averaged: in all steps or some
-windows, for all parameters or some, on each rank or on one that never steps. Reports a mean over the ranks that is
-taken twice (by DDP, and in the loss or by hand) or never, and running sums that are all-reduced at each
-micro-batch. Compares the parameters' values on all ranks before each of the first steps: whatever the cause,
-replicas that don't begin equal, or that part and don't become equal again, are an error. Notes where DDP
-synchronizes each micro-batch of a window. What one process shows of a DDP is also reported if it is the only one.
+and which gradients are all-reduced by hand. Reports:
+
+- steps whose gradients are not averaged, always or in some windows, for all or for some parameters;
+- a rank that takes part in the averages but never steps;
+- a mean over the ranks that is taken twice (by DDP, and again in the loss or by hand) or never;
+- running sums that are all-reduced at each micro-batch;
+- replicas whose parameters don't begin with equal values, or become different for good. The rule compares the
+  values on all ranks before each of the first steps.
+
+Notes where DDP synchronizes each micro-batch of a window. Mistakes that one process alone can show are also
+reported for a run with a single rank.
 
 ## Why is this bad?
-Without an all-reduce each rank trains its own model on its part of the data, and the saved model has seen
-only a fraction of it. A sum that is all-reduced again counts the early micro-batches many times. Two
-divisions make the step too small by the number of ranks.
+Without an all-reduce, each rank trains its own model on its part of the data, and the saved model has seen
+only a fraction of the data. If a running sum is all-reduced again, the early micro-batches count many times. Two
+divisions make the step too small by a factor of the number of ranks.
 
 ## Example
-    (loss / world_size).backward()               # DDP's mean over the ranks divides once more
+    (loss / world_size).backward()               # DDP divides by world_size again
     optimizer.step()
 
 ## Use instead
-    loss.backward()                              # DDP averages over the ranks
+    loss.backward()                              # DDP averages the gradients over the ranks
     optimizer.step()
 
-and, where windows have several micro-batches, ``with model.no_sync():`` around the forward and backward of all but
-the last.
+If windows have several micro-batches, put the forward and backward of all but the last under
+``with model.no_sync():``.
 
 ## Known limits
-FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that communicate large tensors
-in another way (parameters, flat buffers) are judged only if they do so between all steps and never hold equal
-values again. Values are compared by a sum or norm of some of them, in the first 60 steps. A sum that is never
-divided is reported for SGD only, and so is a rate divided by the number of ranks. A sum divided by the items of all
-ranks, which DDP averages again, is found for losses of class indices whose number of targets changes between steps.
+FSDP, pipeline parallelism, tensor parallelism and compiled modules are not judged. Ranks that communicate large
+tensors in another way (parameters, flat buffers) are judged only if they do so between all steps and their values
+never become equal again. To compare values, the rule takes the sum or norm of some parameters in the first 60
+steps. A sum that is never divided and a learning rate divided by the number of ranks are reported for SGD only. A
+loss that is divided by the items of all ranks and then averaged by DDP is found only for losses of class indices
+whose number of targets changes between steps.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -80,7 +86,7 @@ def _judge_ranks(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 
 def _reduced_at_each(run: Run) -> Iterator[Finding]:
-    """Report gradients that are summed over ranks again with an earlier sum still in them, undivided."""
+    """Report running sums of gradients that are all-reduced again without a division in between."""
     windows: dict[Site, set[int]] = defaultdict(set)
     micro = 0
     for window in run.windows:
@@ -100,7 +106,8 @@ def _reduced_at_each(run: Run) -> Iterator[Finding]:
             next((frame for frame in site if (frame.file, frame.function) in beside), innermost(site)),
             f"The running sum of gradients is all-reduced over {run.log.world} ranks at each of {micro} "
             f"micro-batches, in {len(steps)} windows.",
-            why=f"The sum so far is summed again: the first micro-batch counts {run.log.world}^{micro - 1} times.",
+            why="Each all-reduce sums the earlier sum again: the first micro-batch counts "
+            f"{run.log.world}^{micro - 1} times.",
             advice="All-reduce once, after the last micro-batch of the window, before the step.",
             severity="error",
             count=len(steps),
@@ -127,7 +134,7 @@ def _synchronized_at_each(run: Run) -> Iterator[Finding]:
         for optimizer, site, windows in run.accumulating()
     }
     for window in run.windows:
-        # One loss at two lines, of which one may be under no_sync.
+        # One loss at two lines, one of which may be under no_sync.
         events = [run.backward(number) for number in window.micro]
         losses = {event.terms[0].site if event.terms else () for event in events}
         lines = {event.site for event in events}
@@ -143,7 +150,7 @@ def _synchronized_at_each(run: Run) -> Iterator[Finding]:
                 site,
                 f"DDP synchronizes each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
                 why=(
-                    "The gradients are right, but are communicated for each micro-batch instead of once per "
+                    "The gradients are right, but DDP communicates them for each micro-batch instead of once per "
                     "window."
                 ),
                 advice="Put the forward and backward of all but the last micro-batch under model.no_sync().",

@@ -1,4 +1,4 @@
-"""The mean over the ranks, taken twice: by an average of gradients, and by the loss, the gradients or the rate."""
+"""Finds a mean over the ranks that is taken twice: for the gradients, and in the loss or the learning rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradgate.events import Site, Term, Written
 
 
 def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report losses and gradients divided by the number of ranks, where gradients are averaged over ranks too."""
+    """Report losses and gradients divided by the number of ranks although gradients are averaged over the ranks."""
     found: dict[tuple[Site, str], list[StepWindow]] = defaultdict(list)
     for window in run.windows:
         if averaged(run, window):
@@ -65,12 +65,12 @@ def _in_the_gradients(run: Run, window: StepWindow) -> Iterator[tuple[Site, str]
 
 
 def _undone(run: Run, term: Term) -> bool:
-    """Return whether a loss is multiplied by the number of ranks, so that the mean over them is a sum."""
+    """Return whether a loss is multiplied by the number of ranks, which turns the mean over ranks into a sum."""
     return any(op == "mul" and _is_multiple(number, run.log.world) for op, number, _ in term.factors)
 
 
 def _divides_by_ranks(run: Run, divisor: float, site: Site) -> bool:
-    """Return whether a divisor is the number of ranks, or a multiple, and the line names it as that."""
+    """Return whether a divisor is the number of ranks or a multiple, and the source line names it so."""
     return _is_multiple(divisor, run.log.world) and bool(RANKS.search(text_of(innermost(site))))
 
 
@@ -80,7 +80,7 @@ def _is_multiple(number: float, ranks: int) -> bool:
 
 
 def rate_divided(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report an SGD whose rate is divided by the number of ranks, if gradients of means are averaged over ranks."""
+    """Report SGD with a learning rate divided by the number of ranks, if the ranks' mean gradients are averaged."""
     for optimizer, made in run.made.items():
         windows = [window for window in run.windows if window.optimizer == optimizer]
         if len(windows) < LEAST or made[0].kind != "SGD" or not made[0].site:
@@ -93,8 +93,9 @@ def rate_divided(run: Run, rule: Rule) -> Iterator[Finding]:
                 where,
                 f"The learning rate is divided by {run.log.world} ranks, and the gradients are averaged over the "
                 f"ranks as well, in {len(windows)} steps.",
-                why=f"The step is {run.log.world} times too small: it would be right for a sum over the ranks.",
-                advice="Don't divide the rate: the gradients are already averaged over the ranks.",
+                why=f"The step is {run.log.world} times too small: this division is right only for summed "
+                "gradients.",
+                advice="Don't divide the learning rate: the gradients are already averaged over the ranks.",
                 fix=_undivided_rate,
                 count=len(windows),
                 evidence={"ranks": run.log.world, "steps": len(windows)},
@@ -102,7 +103,7 @@ def rate_divided(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _divided_rate(statement: ast.AST | None) -> ast.BinOp | None:
-    """Return the learning rate in a statement if it is something divided by the number of ranks."""
+    """Return the learning rate in a statement if it is a division."""
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement else []
     rates = [argument(call, 1, "lr") for call in calls if called(call)[:1].isupper()]
     rate = next(filter(None, rates), getattr(statement, "value", None))
@@ -118,7 +119,7 @@ def _undivided_rate(at: Statement) -> Fix:
 
 
 def divided_by_all_items(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report sums divided by the items of all ranks, if gradients are also averaged over the ranks."""
+    """Report losses divided by the items of all ranks although gradients are averaged over the ranks."""
     found: dict[Site, list[float]] = defaultdict(list)
     for windows in side_by_side(runs):
         pairs = list(zip(runs, windows, strict=True))
@@ -139,14 +140,15 @@ def divided_by_all_items(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
             found[divided[0]].append(items)
     ranks = len(runs)
     for site, totals in found.items():
-        # A constant number of items may be that of one half of a mean; such a division is often intended.
+        # A constant number may count the items of one half of a mean, where the division is often intended.
         if len(totals) >= LEAST and len(set(totals)) > 1:
             yield rule.finding(
                 site,
                 f"The loss is divided by the items of all {ranks} ranks together, and the gradients are averaged "
                 f"over the ranks as well, in {len(totals)} steps.",
                 why=f"The gradient is {ranks} times too small.",
-                advice="Multiply the loss by the number of ranks: the average over the ranks divides by it.",
+                advice="Multiply the loss by the number of ranks: averaging over the ranks divides by the same "
+                "number.",
                 severity="error",
                 count=len(totals),
                 evidence={"ranks": ranks, "steps": len(totals)},

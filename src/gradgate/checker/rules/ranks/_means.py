@@ -1,4 +1,4 @@
-"""The mean over the ranks: not taken, or over unequal numbers of items."""
+"""Finds means over the ranks that are never taken, or taken over unequal numbers of items."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Reduced, Site, Written
 
-LEAST = 3  # steps, or backward calls: of fewer, nothing is said
+LEAST = 3  # steps, or backward calls: fewer are not reported
 _UNEQUAL = 1.05
 RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
 
 
 def sums_over_ranks(event: Reduced) -> bool:
-    """Return whether a communication adds up over the ranks."""
+    """Return whether a collective sums over the ranks."""
     other = ("avg", "max", "min", "product")
     return event.op.startswith("all_reduce") and not any(name in event.op for name in other)
 
@@ -55,7 +55,7 @@ def is_one_mean(run: Run, window: StepWindow) -> bool:
 
 
 def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report gradients of means that are summed over the ranks by hand, and never divided before the step."""
+    """Report gradients of means that are summed over the ranks by hand and not divided before the step."""
     sites: dict[int, list[Site]] = defaultdict(list)
     for window in run.windows:
         site = _summed_only(run, window)
@@ -68,11 +68,11 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
             continue
         yield rule.finding(
             several[-1],
-            f"The gradients of {run.log.world} ranks are summed and never divided, in {len(several)} steps; each "
-            "is that of a mean over the rank's own items.",
+            f"The gradients of {run.log.world} ranks are summed and never divided, in {len(several)} steps. Each "
+            "rank's loss is a mean over its own items.",
             why=(
-                f"The gradient is {run.log.world} times that of the mean over all items: it grows with the "
-                "number of ranks."
+                f"The gradient is {run.log.world} times the gradient of the mean over all items, and grows with "
+                "the number of ranks."
             ),
             advice="Divide after the sum: parameter.grad /= dist.get_world_size().",
             count=len(several),
@@ -81,7 +81,7 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _divides_somewhere(site: Site) -> bool:
-    """Return whether the source divides or multiplies by the number of ranks: not every way to do that is seen."""
+    """Return whether the source seems to divide or multiply by the number of ranks. Some spellings are missed."""
     trees = [tree_of(file) or ast.Module([], []) for file in {frame.file for frame in site}]
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, (ast.BinOp, ast.AugAssign)):
@@ -98,7 +98,7 @@ def _summed_only(run: Run, window: StepWindow) -> Site | None:
     if not events or any(event.synced is not None or event.managed for event in events):
         return None
     for made in run.made[window.optimizer]:
-        # Others don't depend on a gradient's size; and a rate may be meant for a sum.
+        # The steps of other optimizers don't depend on the gradient's scale, and a learning rate may suit a sum.
         if made.kind != "SGD" or RANKS.search(text_of(innermost(made.site))):
             return None
     if any(
@@ -117,16 +117,16 @@ def _summed_only(run: Run, window: StepWindow) -> Site | None:
     return summed[-1].site if is_one_mean(run, window) else None
 
 
-# Over unequal numbers of items
+# Unequal numbers of items
 
 
 def unless_rare(unequal: int, windows: int) -> Severity | None:
-    """Return the severity of unequal windows: in fewer than a quarter, which may be the ends of epochs, a note."""
+    """Return "info" if less than a quarter of the windows are unequal, since these may be the ends of epochs."""
     return None if unequal * 4 >= windows else "info"
 
 
 def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report averages over the ranks of each rank's own mean, if the ranks have unequal numbers of items."""
+    """Report gradients of means that are averaged over ranks with unequal numbers of items."""
     found: dict[Site, list[list[tuple[float, float]]]] = defaultdict(list)
     compared = 0
     for windows in side_by_side(runs):
@@ -148,15 +148,15 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         times = spread(weight / count for weight, count in worst)
         yield rule.finding(
             site,
-            f"Ranks take means over {listed(items)} items, and their gradients are averaged as if the counts were "
-            f"equal: an item on the rank with the fewest weighs {times:.3g} times as much as an item on the "
-            "rank with the most.",
+            f"Each rank's loss is a mean over its own items ({listed(items)}), but the gradients are averaged as "
+            f"if the counts were equal: an item on the rank with the fewest weighs {times:.3g} times as much as "
+            "an item on the rank with the most.",
             why=(
                 "The mean of the ranks' means isn't the mean over all items: items on ranks with few items "
                 "count too much."
             ),
             advice=one_line(runs[0])
-            or "Add up the items over the ranks (all_reduce of their number) and use "
+            or "Add up the number of items over the ranks with all_reduce and use "
             "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does this.",
             severity=unless_rare(len(unequal), compared),
             count=len(unequal),
@@ -165,7 +165,7 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 
 def side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
-    """Yield the windows that ranks ended together: each optimizer's in order, if all ranks have equally many."""
+    """Yield, in order, each optimizer's windows on all ranks, if all ranks have the same number of windows."""
     by_optimizer = []
     for run in runs:
         windows: dict[int, list[StepWindow]] = defaultdict(list)
@@ -179,7 +179,7 @@ def side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
 
 
 def _of_rank(column: list[Share]) -> tuple[float, float]:
-    """Return the total weight of a rank's items, and their number; zeros if unknown."""
+    """Return the total weight and the number of a rank's items, or zeros if unknown."""
     if any(share.items is None for share in column):
         return 0.0, 0.0
     items = sum(share.items or 0.0 for share in column)
@@ -189,6 +189,6 @@ def _of_rank(column: list[Share]) -> tuple[float, float]:
 def _is_unequal(ranks: Sequence[tuple[float, float]]) -> bool:
     if not all(weight and items for weight, items in ranks):
         return False
-    # Only a weight that follows the number of items alone: others may be intended.
+    # Report only weights that follow the number of items: other weights may be intended.
     weights = spread(weight for weight, _ in ranks)
     return spread(items for _, items in ranks) > _UNEQUAL and weights < 1.02

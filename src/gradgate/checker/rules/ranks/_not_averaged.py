@@ -1,4 +1,4 @@
-"""Ranks that step with gradients of their own: always or sometimes, for all parameters or some, all or one."""
+"""Finds ranks that step with unaveraged gradients: always or in some windows, for all or for some parameters."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from gradgate.events import (
 _DIVIDES_DATA = re.compile(
     r"\[[^\]]*rank\b[^\]]*\]|\bshard\(|num_replicas"
 )  # x[rank::world_size], chunks[rank]
-_PAST = "past DistributedDataParallel"
+_PAST = "without the DistributedDataParallel wrapper"
 _CALL_WRAPPER = "Call the wrapper itself, ddp(x)"
 _WHY = "Every rank trains its own model on its part of the data, and the models drift apart."
 
 
 def never_averaged(run: Run, rule: Rule) -> Finding | None:
-    """Report ranks that are meant to train one model, and never average a gradient before a step uses it."""
+    """Report ranks that seem to train one model but never average a gradient before the step."""
     windows = [window for window in run.windows if window.micro]
     if len(windows) < LEAST:
         return None
@@ -61,8 +61,8 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
     ranks = f"Each of {run.log.world} ranks" if run.log.world > 1 else "Each rank"
     return rule.finding(
         where or last.site,
-        f"{ranks} makes its {len(windows)} steps{how} with the gradients of its own data: "
-        + ("they are averaged after the step." if late else "they are never averaged."),
+        f"{ranks} makes its {len(windows)} steps{how} with the gradients of its own data: the gradients "
+        + ("are averaged only after the step." if late else "are never averaged."),
         why=_WHY,
         advice=advice,
         count=len(windows),
@@ -71,7 +71,7 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
 
 
 def _past_wrapper(event: Backward) -> Frame | Site:
-    """Return the line whose forward pass bypasses DDP: one that uses ``.module``, or else the last use."""
+    """Return the line whose forward pass bypasses DDP: the line that uses ``.module``, or else the last use."""
     beside = {(frame.file, frame.function) for frame in event.site}
     uses = [frame for _, site in reversed(event.uses) for frame in site]
     frames = [*(frame for term in event.terms for frame in term.site), *uses]
@@ -81,7 +81,7 @@ def _past_wrapper(event: Backward) -> Frame | Site:
 
 
 def _trains_one_model(run: Run) -> bool:
-    """Return whether ranks work on one model: data is divided, or weights or numbers are communicated."""
+    """Return whether the ranks train one model: they divide the data, or communicate weights or numbers."""
     if run.of(Sharded, Reduced):
         return True
     files = {frame.file for event in run.of(Backward) for frame in event.site}
@@ -89,7 +89,7 @@ def _trains_one_model(run: Run) -> bool:
 
 
 def _communicates(run: Run, *, gradients: bool = True) -> bool:
-    """Return whether, after training begins, something as large as a parameter is communicated before a step."""
+    """Return whether, once training has begun, a tensor as large as a parameter is communicated before a step."""
     sizes = [prod(run.parameters[number].shape) for number in run.reached if number in run.parameters]
     large = max(2, min(sizes, default=2))
     began = next((number for number, _ in run.numbered(Backward)), len(run.events))
@@ -103,7 +103,7 @@ def _communicates(run: Run, *, gradients: bool = True) -> bool:
 
 
 def _in_time(run: Run, exchange: int) -> bool:
-    """Return whether a step can use the gradients that were all-reduced: they are not cleared before."""
+    """Return whether the all-reduced gradients can reach a step: nothing clears them before it."""
     for event in run.events[exchange + 1 :]:
         if isinstance(event, (Stepped, Cleared, Gap)):
             return not isinstance(event, Cleared)
@@ -111,7 +111,7 @@ def _in_time(run: Run, exchange: int) -> bool:
 
 
 def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report windows whose last micro-batch DDP doesn't synchronize: recent gradients are not averaged."""
+    """Report windows whose last micro-batch DDP doesn't synchronize, so that its gradients are not averaged."""
     found: Counter[tuple[Frame | Site, bool]] = Counter()
     for window in run.windows:
         if window.micro and not run.repeats_closure(window):
@@ -121,13 +121,17 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
     for (where, past), count in found.items() if found and not _communicates(run) else ():
         if count < 2:
             continue
-        how = f"the last micro-batch goes {_PAST}" if past else "DDP doesn't synchronize the last micro-batch"
+        how = (
+            f"the last micro-batch is computed {_PAST}"
+            if past
+            else "DDP doesn't synchronize the last micro-batch"
+        )
         yield rule.finding(
             where,
             f"In {count} of {len(run.windows)} windows {how}: each rank steps with the gradients of its own data.",
             why=(
-                "DDP averages only what is back-propagated after a forward pass of the wrapper, so the ranks' "
-                "models drift apart."
+                "DDP averages gradients only after a forward pass of the wrapper, so the ranks' models drift "
+                "apart."
                 if past
                 else "Gradients added under no_sync() after the last synchronized micro-batch are never averaged, "
                 "so the ranks' models drift apart."
@@ -145,7 +149,7 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def left_out(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report parameters whose gradients are never averaged, while others of the same script always are."""
+    """Report parameters whose gradients are never averaged although other parameters' gradients are."""
     wrapped = [event for event in run.of(Wrapped) if event.parameters]
     events = wrapped or [event for event in run.of(Reduced) if event.parameters and not run.log.distributed]
     if not events or _communicates(run, gradients=False):
@@ -166,8 +170,8 @@ def left_out(run: Run, rule: Rule) -> Iterator[Finding]:
         where, advice = _outside(run, ids, wrapped) if wrapped else (events[-1].site, "")
         yield rule.finding(
             where,
-            f"The gradients of {run.names(ids)} are not averaged over the ranks in {count} steps; those of other "
-            "parameters are.",
+            f"The gradients of {run.names(ids)} are not averaged over the ranks in {count} steps, although other "
+            "parameters' gradients are.",
             why="Each rank trains these parameters on its own part of the data, and they drift apart.",
             advice=advice or "Average the gradients of all parameters that the optimizer steps.",
             count=count,
@@ -177,25 +181,23 @@ def left_out(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _outside(run: Run, ids: set[int], wrapped: Sequence[Wrapped]) -> tuple[Frame | Site, str]:
-    """Return the line that makes a module outside DDP, or the DDP that was made while it was frozen; and advice."""
+    """Return the line that makes a module outside DDP, or a DDP with the module still frozen, and the advice."""
     several = [run.parameters[number] for number in sorted(ids)]
     root = several[0].root
     for event in wrapped:
         if root and any(run.parameters[number].root == root for number in event.parameters):
             return event.site, (
-                "Construct DistributedDataParallel when requires_grad is True for all that will be trained: it "
-                "averages no gradient of a parameter that was frozen at that time."
+                "Construct DistributedDataParallel when all parameters to be trained have requires_grad=True: "
+                "it never averages the gradient of a parameter that was frozen when DDP was constructed."
             )
     made = [frame for frame in several[0].made if frame.function != "__init__"] or several[0].made
     name = root or "the module"
-    advice = (
-        f"Wrap {name} in DistributedDataParallel as well, or make it a part of the module that is wrapped."
-    )
+    advice = f"Wrap {name} in DistributedDataParallel as well, or make it a submodule of the wrapped module."
     return (made[0] if made else wrapped[-1].site), advice
 
 
 def never_steps(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report ranks that take part in every average and never step, while others do."""
+    """Report ranks that take part in every average but never step, while other ranks do."""
     stepping = next((run for run in runs if len(run.of(Stepped)) >= LEAST), None)
     idle = [run for run in runs if not run.of(Stepped) and run.of(OptimizerMade)]
     for run in idle[:1] if stepping is not None else ():
@@ -217,7 +219,7 @@ def never_steps(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 
 def different_weights(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report parameters whose gradients are averaged, and which didn't begin with the same values on all ranks."""
+    """Report parameters that have averaged gradients but different initial values on the ranks."""
     first = runs[0]
     windows = [window for window in first.windows if averaged(first, window)]
     if len(windows) < LEAST:
@@ -233,16 +235,16 @@ def different_weights(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     created = [first.parameters[number].made for number in differing]
     yield rule.finding(
         next(filter(None, [*created, *made]), first.backward(windows[0].micro[-1]).site),
-        f"{first.names(differing)} did not begin with the same values on {len(runs)} ranks, whose gradients are "
-        f"averaged in {len(windows)} steps.",
+        f"{first.names(differing)} did not begin with the same values on {len(runs)} ranks, although the ranks "
+        f"average gradients in {len(windows)} steps.",
         why=(
-            "Each rank adds the same mean gradient to its own weights: the models stay different, and the "
+            "Each rank applies the mean gradient to different weights: the models stay different, and the "
             "mean gradient is right for none of them."
         ),
         advice=(
-            "Copy rank 0's values to all ranks before training: DistributedDataParallel does this; by hand, "
+            "Copy rank 0's values to all ranks before training. DistributedDataParallel does this; by hand, "
             "call dist.broadcast(parameter.detach(), src=0) for each parameter. Or use the same seed for the "
-            "model on every rank, and a different one only for the data."
+            "model on every rank, and different seeds only for the data."
         ),
         severity="error",
         count=len(windows),
@@ -251,7 +253,7 @@ def different_weights(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 
 def _differ(parameters: Sequence[Parameter], ranks: int) -> bool:
-    """Return whether a parameter is the same one on all ranks, by its name and shape, and began differently."""
+    """Return whether a parameter has the same name and shape on all ranks, but different initial values."""
     if len(parameters) < ranks or len({(parameter.name, parameter.shape) for parameter in parameters}) > 1:
         return False
     began = [parameter.began for parameter in parameters if parameter.began is not None]

@@ -1,4 +1,4 @@
-"""Replicas of one model that began equal and end apart, by the values that each rank's parameters hold."""
+"""Finds replicas of one model whose parameters begin with equal values and end with different values."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _WHY = "The ranks train different models from there on, and the mean gradient is
 
 @dataclass(frozen=True)
 class _Parting:
-    """The first step of an optimizer after which the ranks' values differ, and no later step finds them equal."""
+    """The first step of an optimizer after which the ranks' values differ and never become equal again."""
 
     ids: Ids
-    steps: tuple[tuple[int, Stepped], ...]  # of each rank, with their numbers
+    steps: tuple[tuple[int, Stepped], ...]  # each rank's step, with its number
     after: tuple[int, ...]  # the number of each rank's next step
-    left: int  # steps made since
-    gradients: bool  # the gradients of this step differed already
+    left: int  # number of steps since then
+    gradients: bool  # the gradients of this step already differed
     moves: bool  # the values moved by different amounts
 
 
 def ended_apart(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report parameters that begin with equal values on all ranks, are trained with averages, and end apart."""
+    """Report parameters that have averaged gradients and equal initial values, but end with different values."""
     if any(run.log.not_judged for run in runs):
         return
     for optimizer in sorted(set.intersection(*(set(run.made) for run in runs))):
@@ -43,8 +43,8 @@ def ended_apart(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
             continue
         yield rule.finding(
             where,
-            f"{runs[0].names(parting.ids)} began with the same values on {len(runs)} ranks and end apart: they "
-            f"differ for the last {parting.left} steps. {cause}",
+            f"{runs[0].names(parting.ids)} began with the same values on {len(runs)} ranks, but the values differ "
+            f"in the last {parting.left} steps. {cause}",
             why=_WHY,
             advice=advice,
             severity="error",
@@ -55,7 +55,7 @@ def ended_apart(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 
 def _uneven_steps(runs: Sequence[Run], rule: Rule, optimizer: int) -> Iterator[Finding]:
-    """Report steps that some ranks leave out, after backward calls that all ranks made together."""
+    """Report steps that only some ranks make, after backward calls that all ranks made together."""
     steps = [run.stepping[optimizer] for run in runs]
     calls = [sum(bool(event.synced) for event in run.of(Backward)) for run in runs]
     finished = all(run.ended == "finished" and not run.of(Gap) for run in runs)
@@ -64,10 +64,10 @@ def _uneven_steps(runs: Sequence[Run], rule: Rule, optimizer: int) -> Iterator[F
     event = next(event for event in runs[0].of(Stepped) if event.optimizer == optimizer)
     yield rule.finding(
         event.site,
-        f"{runs[0].optimizer(optimizer)} makes {min(steps)} steps on one rank and {max(steps)} on another, after "
-        f"the same {calls[0]} backward calls, whose gradients DDP averages.",
+        f"{runs[0].optimizer(optimizer)} makes {min(steps)} steps on one rank and {max(steps)} on another, "
+        f"although DDP averages the gradients of the same {calls[0]} backward calls on all ranks.",
         why=_WHY,
-        advice="Decide on all ranks together whether to step: all_reduce the number that decides.",
+        advice="Make all ranks step or skip together: all_reduce the value that decides.",
         severity="error",
         count=max(steps) - min(steps),
         evidence={"steps": steps},
@@ -113,7 +113,7 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
 
 
 def _looked_at(run: Run, optimizer: int) -> list[tuple[int, Stepped]]:
-    """Return the optimizer's steps up to the first that was only counted."""
+    """Return the optimizer's recorded steps: later steps were only counted."""
     found: list[tuple[int, Stepped]] = []
     for number, event in run.numbered(Stepped, Gap):
         if isinstance(event, Gap):
@@ -130,7 +130,7 @@ def _differ(values: Sequence[float]) -> bool:
 
 
 def _is_one_model(runs: Sequence[Run], optimizer: int, parting: _Parting) -> bool:
-    """Return whether most steps use averaged gradients, or large tensors are summed between nearly all steps."""
+    """Return whether most steps use averaged gradients, or large tensors are summed between almost all steps."""
     run = runs[0]
     windows = [window for window in run.windows if window.optimizer == optimizer]
     if 2 * sum(averaged(run, window) for window in windows) > len(windows):
@@ -146,15 +146,15 @@ def _is_one_model(runs: Sequence[Run], optimizer: int, parting: _Parting) -> boo
 
 
 def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site, str, str]:
-    """Return the line, what the ranks did differently there, and what to do instead."""
+    """Return the line, what the ranks did differently there, and what to write instead."""
     run, (number, step) = runs[0], parting.steps[0]
-    if not parting.moves:  # what the step did was the same on all ranks
+    if not parting.moves:  # the step changed the values equally on all ranks
         for writer, (before, _), after in zip(runs, parting.steps, parting.after, strict=True):
             for event in writer.events[before:after]:
                 if isinstance(event, Written) and event.target == "value" and event.parameters & parting.ids:
                     return (
                         event.site,
-                        "Their gradients are averaged, but each rank writes values of its own here.",
+                        "The gradients are averaged, but each rank writes different values here.",
                         "Write the same values on all ranks: draw random numbers from one generator with the same "
                         "seed on all ranks, or broadcast the result.",
                     )
@@ -166,17 +166,17 @@ def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site
                 return (
                     tuple(frame for frame in event.site if (frame.file, frame.function) in beside)
                     or event.site,
-                    "Each step uses the gradients of the rank's own data: what is all-reduced here comes too late, "
-                    "or does not get into the gradients.",
+                    "Each step uses the gradients of the rank's own data: the all-reduce here comes too late, "
+                    "or its result is not written to the gradients.",
                     "Average the gradients between backward() and step().",
                 )
         window = next((window for window in run.windows if window.step == number), None)
         site = run.backward(window.micro[-1]).site if window is not None and window.micro else step.site
         return (
             site,
-            "The ranks' gradients differ in the step before.",
-            "Average the gradients after everything that changes them: clipping, noise and masks come after the "
-            "average, and are the same on all ranks.",
+            "The ranks' gradients already differ in the step before the first difference.",
+            "Average the gradients first. Clip, mask or add noise after the average, and in the same way on "
+            "all ranks.",
         )
     if len({each.lr for _, each in parting.steps}) > 1:
         schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}
@@ -185,11 +185,12 @@ def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site
         made = run.made[optimizer][0].site
         return (
             sites[-1] if sites else made,
-            f"Their learning rates differ: {' and '.join(f'{max(each.lr):.3g}' for _, each in parting.steps)}.",
-            "Give all ranks the same learning rate: all_reduce the number that the schedule follows.",
+            "The ranks' learning rates differ: "
+            f"{' and '.join(f'{max(each.lr):.3g}' for _, each in parting.steps)}.",
+            "Give all ranks the same learning rate: all_reduce the value that drives the schedule.",
         )
     return (
         step.site,
-        "The gradients of that step are equal and the steps are not.",
-        "Step alike on all ranks.",
+        "The gradients of that step are equal on all ranks, but the updates differ.",
+        "Use the same optimizer and the same settings on all ranks.",
     )

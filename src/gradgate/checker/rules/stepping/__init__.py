@@ -1,1 +1,1 @@
-"""GG3: the optimizer step, and what belongs around it."""
+"""GG3: the optimizer step, and the clipping, scaling and scheduling around it."""

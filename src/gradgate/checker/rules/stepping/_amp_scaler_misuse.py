@@ -1,14 +1,18 @@
-"""A gradient scaler is used in the wrong order, for a part of the loss only, or is bypassed.
+"""A gradient scaler is used in the wrong order, is used for only a part of the loss, or is bypassed.
 
 ## What it does
-Follows which gradients carry a ``GradScaler``'s scale and when it is divided out. Reports clipping while the scale
-is still in, a step that bypasses the scaler, a loss (or one of several, or a summand) that isn't scaled though its
-gradient is unscaled, a scaled loss after ``unscale_``, a scaler that is updated between a backward and its step,
-and a scaler that is created again for each step.
+Follows which gradients are multiplied by a ``GradScaler``'s scale, and when they are unscaled. Reports:
+
+- clipping before the gradients are unscaled;
+- a step that bypasses the scaler;
+- a loss, or a summand of a loss, that isn't scaled although its gradient is unscaled;
+- a scaled loss after ``unscale_``;
+- a scaler that is updated between a backward and its step;
+- a scaler that is constructed again for each step.
 
 ## Why is this bad?
-The scale is a factor of 65536 at first. Clipping gradients that carry it leaves next to nothing once it is divided
-out; a loss that wasn't scaled is divided anyway; a step that bypasses the scaler is 65536 times too long.
+The scale is initially 65536. If scaled gradients are clipped, almost nothing is left after they are unscaled. A
+loss that isn't scaled is still divided by the scale. A step that bypasses the scaler is 65536 times too long.
 
 ## Example
     scaler.scale(loss).backward()
@@ -24,8 +28,8 @@ out; a loss that wasn't scaled is divided anyway; a step that bypasses the scale
     scaler.update()
 
 ## Known limits
-A scaler that is disabled (no GPU) is judged as if it were enabled. Scaling that is written by hand isn't followed,
-and a second step that reuses the gradients of a scaler's step isn't reported.
+A disabled scaler (no GPU) is judged as if it were enabled. Scaling by hand isn't followed. A second step that
+reuses the gradients of a scaler's step isn't reported.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/amp_examples.html
@@ -56,11 +60,11 @@ from gradgate.events import (
     Written,
 )
 
-# The fix: through the scaler
+# The fix: use the scaler
 
 
 def _scaler(at: Statement) -> str:
-    """Return what the only gradient scaler of the file is called, if the statement can use that name."""
+    """Return the name of the file's only gradient scaler, if the statement can use this name."""
     nodes = [node for node in ast.walk(at.module) if isinstance(node, ast.Call)]
     calls = [node.func for node in nodes if isinstance(node.func, ast.Attribute)]
     names = {ast.unparse(call.value) for call in calls if call.attr == "scale"}
@@ -82,7 +86,7 @@ def _unscaled(at: Statement) -> Fix:
 
 
 def _stepped(at: Statement) -> Fix:
-    """Step through the scaler, and update it where nothing does."""
+    """Step through the scaler, and update it unless another line does."""
     scaler, value = _scaler(at), at.value
     if not scaler or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return ()
@@ -107,7 +111,7 @@ def _scaled_loss(at: Statement) -> Fix:
 
 @dataclass(frozen=True)
 class _Mistake:
-    """A kind of mistake. ``{steps}`` stands for how many steps have it."""
+    """A kind of mistake. ``{steps}`` is the number of steps that it affects."""
 
     message: str
     why: str
@@ -116,38 +120,38 @@ class _Mistake:
 
 
 _CLIPPED = _Mistake(
-    "Gradients are clipped while they carry the gradient scaler's scale, which is divided out later, "
-    "in {steps} steps.",
-    "The limit applies to gradients that are too large by the scaler's scale, so the clipped ones are that much "
-    "too small.",
+    "Gradients are clipped before the gradient scaler unscales them, in {steps} steps.",
+    "The limit applies to gradients that still include the scaler's scale, so the clipped gradients are too small "
+    "by this factor.",
     "Call scaler.unscale_(optimizer) after backward() and before clipping.",
     _unscaled,
 )
 _AROUND = _Mistake(
-    "{name} is stepped without the gradient scaler: its gradients still carry the scale, in {steps} steps.",
-    "They are too large by the scaler's scale, and steps with inf or nan are not skipped.",
+    "{name} is stepped without the gradient scaler: its gradients still include the scale, in {steps} steps.",
+    "The gradients are too large by the scaler's scale, and steps with inf or nan are not skipped.",
     "Write scaler.step({name}), then scaler.update().",
     _stepped,
 )
 _BARE = _Mistake(
     "This loss isn't scaled, but the gradient scaler divides its gradients by the scale before {steps} steps.",
-    "Its gradients are divided by the scaler's scale: almost nothing is left.",
+    "The gradients are divided by the scaler's scale: almost nothing is left.",
     "Write scaler.scale(loss).backward() here.",
     _scaled_loss,
 )
 _PART = _Mistake(
-    "Only a part of the loss is scaled, and the gradient scaler divides all of it by the scale, in {steps} steps.",
-    "The unscaled part is divided by the scaler's scale: almost nothing is left of it.",
-    "Add up the parts first, then scale the sum: scaler.scale(total).backward().",
+    "Only a part of the loss is scaled, but the gradient scaler divides all gradients by the scale, in {steps} "
+    "steps.",
+    "The unscaled part is divided by the scaler's scale: almost none of its gradient is left.",
+    "Add the parts first, then scale the sum: scaler.scale(total).backward().",
 )
 _LATE = _Mistake(
-    "A scaled loss is back-propagated after unscale_: its gradients still carry the scale in {steps} steps.",
+    "A scaled loss is back-propagated after unscale_: its gradients still include the scale in {steps} steps.",
     "Gradients added after unscale_ are too large by the scale.",
     "Call scaler.unscale_ after the last backward() of the window.",
 )
 _UPDATED = _Mistake(
     "The gradient scaler is updated between a backward and the step that uses it, before {steps} steps.",
-    "Whenever the scale changes here, the gradients are divided by another number than they were multiplied by.",
+    "If the scale changes here, the gradients are multiplied by one scale and divided by another.",
     "Call scaler.update() once, after the last scaler.step() of an iteration.",
 )
 
@@ -189,7 +193,7 @@ def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
         if any(run.backward(part.backward).scaler is not None for part in seen):
             yield stepped.site, _AROUND
         return
-    # From here on the gradients no longer carry the scale.
+    # From here on the gradients no longer include the scale.
     end = unscaled[0] if unscaled else window.step
     for part in seen:
         backward = run.backward(part.backward)
@@ -208,7 +212,7 @@ def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
 
 
 def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
-    """Yield what is done to gradients while they carry the scale."""
+    """Yield operations on gradients that still include the scale."""
     for number in part.clips:
         event = run.events[number]
         if number < end and isinstance(event, Clipped) and math.isfinite(event.limit or 0.0):
@@ -233,10 +237,10 @@ def _built_anew(run: Run) -> Iterator[Finding]:
         skipped = sum(event.skipped and event.scaler in used for event in run.of(ScalerStepped))
         yield RULE.finding(
             site,
-            f"{len(used)} gradient scalers are created, one for each step"
+            f"{len(used)} gradient scalers are constructed, one for each step"
             + (f"; {skipped} of the steps are skipped." if skipped else "."),
-            why="The scale never adapts: where 65536 is too much, every step finds inf and is skipped.",
-            advice="Create the scaler once, before the loop, and call scaler.update() after each scaler.step().",
+            why="The scale never adapts: if 65536 is too large, every step has inf and is skipped.",
+            advice="Construct the scaler once, before the loop, and call scaler.update() after each scaler.step().",
             count=len(used),
             evidence={"built": len(used), "skipped": skipped},
         )

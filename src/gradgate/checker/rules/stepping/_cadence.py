@@ -1,4 +1,4 @@
-"""How often each learning-rate scheduler is advanced, beside its optimizer's steps."""
+"""Compares the calls of each learning-rate scheduler with the steps of its optimizer."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gradgate.events import (
     Stepped,
 )
 
-GONE = 1e-3  # of the highest rate
+GONE = 1e-3  # fraction of the highest learning rate
 
 
 @dataclass
 class Cadence:
-    """One scheduler's calls beside what its optimizer did. Numbers are those of events."""
+    """The calls of one scheduler and the steps of its optimizer, as event numbers."""
 
-    number: int  # where the scheduler was made
+    number: int  # construction of the scheduler
     made: SchedulerMade
     calls: list[int] = field(default_factory=list)
     by_others: int = 0  # calls by other schedulers
-    steps: list[int] = field(default_factory=list)  # those that a gradient scaler skipped, too
+    steps: list[int] = field(default_factory=list)  # including steps that a gradient scaler skipped
     epochs: int = 0  # passes over a DataLoader with steps in them
 
     @property
@@ -37,7 +37,7 @@ class Cadence:
         return f"{len(self.calls)} times for {len(self.steps)} steps"
 
     def filled(self) -> float:
-        """Return the share of the calls after the first that have a step between them and the one before."""
+        """Return the fraction of consecutive pairs of calls that have an optimizer step in between."""
         pairs = list(pairwise(self.calls))
         with_step = sum(any(first < step < second for step in self.steps) for first, second in pairs)
         return with_step / len(pairs) if pairs else 1.0
@@ -66,7 +66,7 @@ def cadences(run: Run) -> dict[int, list[Cadence]]:
 
 
 def _epochs(run: Run, steps: list[int]) -> int:
-    """Count the passes over a DataLoader during which an optimizer stepped."""
+    """Count the passes over a DataLoader during which the optimizer stepped."""
     spans: list[tuple[int, int]] = []
     began: dict[int, int] = {}
     for number, event in run.numbered(EpochStarted, EpochEnded):
@@ -80,7 +80,7 @@ def _epochs(run: Run, steps: list[int]) -> int:
 
 
 def micro_batches(run: Run, cadence: Cadence) -> int:
-    """Return how many backward calls the optimizer's steps used, or were made after its last step."""
+    """Return the number of backward calls that the steps used or that came after the last step."""
     last = {window.step: window for window in run.windows if window.step in cadence.steps}
     micro = sorted({number for window in last.values() for number in window.micro})
     sites = {run.events[number].site for number in micro}
@@ -95,34 +95,34 @@ def rates(run: Run, cadence: Cadence) -> list[float]:
 
 
 def low(run: Run, cadence: Cadence) -> float:
-    """Return the share of the steps that come after the highest rate and have next to none."""
+    """Return the fraction of the steps that come after the highest learning rate and have almost none."""
     found = rates(run, cadence)
     peak = found.index(max(found))
     return sum(rate < GONE * found[peak] for rate in found[peak:]) / len(found)
 
 
 def near(first: float, second: float) -> bool:
-    """Return whether two lengths are about the same."""
+    """Return whether two lengths are almost equal."""
     return 0.8 * second <= first <= 1.25 * second
 
 
 def is_in_epochs(run: Run, cadence: Cadence, length: float) -> bool:
-    """Return whether a length is a finished run's number of epochs: data loader passes, or outer loop passes."""
+    """Return whether a length equals a finished run's number of epochs: passes of a loader or an outer loop."""
     calls, epochs = len(cadence.calls), cadence.epochs
     if run.ended != "finished":
         return False
     if cadence.made.kind == "MultiStepLR":
         return length <= epochs <= calls / 3
     if cadence.made.kind == "LambdaLR" and not _has_fallen(rates(run, cadence), int(length)):
-        return False  # its length is a guess
-    if epochs and calls != epochs * epochs:  # as many epochs as batches in each: either may be meant
+        return False  # the length of the schedule is a guess
+    if epochs and calls != epochs * epochs:  # else the length may count epochs or batches per epoch
         return length == epochs
     passes = counts_as_a_loop_does(cadence.made.site, run.events[cadence.calls[-1]].site)
     return passes and epochs in (0, length) and calls % length == 0
 
 
 def _has_fallen(found: list[float], length: int) -> bool:
-    """Return whether the rate is at its lowest after so many calls, and well below its highest."""
+    """Return whether the learning rate is lowest after ``length`` steps, and far below its highest value."""
     begin = found[: length + 2]
     peak = begin.index(max(begin))
     lowest = min(begin[peak:])
@@ -130,10 +130,10 @@ def _has_fallen(found: list[float], length: int) -> bool:
 
 
 def unit(cadence: Cadence) -> str:
-    """Return how often a schedule that was never advanced should be: its length shows the unit."""
+    """Return when to advance a schedule that was never advanced. The schedule's length shows the unit."""
     length, steps = cadence.made.horizon, len(cadence.steps)
     if cadence.made.kind == "OneCycleLR" or (length and near(length, steps)):
         return "after each optimizer.step()"
     if cadence.made.kind == "ExponentialLR" or (length and length <= cadence.epochs):
-        return "once an epoch, after its last optimizer.step()"
-    return "after optimizer.step(): once an epoch or once a step, whichever its length counts"
+        return "once an epoch, after the last optimizer.step()"
+    return "after optimizer.step(): once a step, or once an epoch if its length counts epochs"

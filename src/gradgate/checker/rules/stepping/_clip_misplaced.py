@@ -1,21 +1,21 @@
 """Gradients are clipped too late, too early, at each micro-batch, or not at all.
 
 ## What it does
-Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` finds, and whether a step uses
-them afterwards. Reports calls that clip no gradient that a step uses, while steps use unclipped gradients:
-after the step, before the backward, on another network's parameters, or on an exhausted iterator. Also
-reports calls at each micro-batch, between backward calls that add to the same gradient.
+Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` clips, and whether a step uses
+them afterwards. Reports calls that have no effect while steps use unclipped gradients: calls after the step, before
+the backward, on another network's parameters, or on an exhausted iterator. Also reports a call at each micro-batch,
+between backward calls that add to the same gradient.
 
 ## Why is this bad?
-The step gets gradients of any size, and the limit in the code has no effect. Clipping a running sum at each
-micro-batch shrinks the early ones again and again, so that they count less than the late ones.
+The step uses gradients of any size, and the limit has no effect. Clipping a running sum at each micro-batch shrinks
+the early gradients again and again, so early micro-batches count less than late ones.
 
 ## Example
     params = model.parameters()                              # an iterator
     optimizer = torch.optim.SGD(params, lr=0.1)              # exhausts it
     for x, y in loader:
         loss_fn(model(x), y).backward()
-        torch.nn.utils.clip_grad_norm_(params, 1.0)          # finds nothing
+        torch.nn.utils.clip_grad_norm_(params, 1.0)          # clips nothing
         optimizer.step()
         optimizer.zero_grad()
 
@@ -27,12 +27,12 @@ micro-batch shrinks the early ones again and again, so that they count less than
         optimizer.step()
 
 ## Known limits
-Clipping that is written by hand isn't seen. A call that only measures (a limit of infinity) isn't judged, nor
-is a call whose gradients are used by hand, without an optimizer.
+Clipping by hand isn't seen. A call that only measures the norm (a limit of infinity) isn't judged, nor is a call
+whose gradients are used by hand, without an optimizer.
 
 ## Sources
 ``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP
-examples for its place in a loop.
+examples, which show the place of the call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.events import Backward, Clipped, Frame, Ids
 
-_WHY = "The steps get gradients of any size: the limit that is set here doesn't apply to them."
+_WHY = "The steps use gradients of any size: the limit set here doesn't apply to them."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield from _at_each(run, where, calls)
 
 
-# Calls that clip nothing that a step uses
+# Calls that have no effect on a step
 
 
 def _useless(
@@ -92,19 +92,22 @@ def _useless(
     fix: FixAt = _before_the_step
     advice = "Clip between backward() and optimizer.step()."
     if empty:
-        what = f"Clipping is given no parameters in {len(empty)} of {len(calls)} calls"
-        advice = "Pass model.parameters() again, or make a list of it: an iterator can be used only once."
+        what = f"clip_grad gets no parameters in {len(empty)} of {len(calls)} calls"
+        advice = (
+            "Pass model.parameters() again, or store list(model.parameters()): an iterator can be used "
+            "only once."
+        )
         fix = _as_list
     elif late[useless[-1]]:
         what = "Gradients are clipped after the step that used them"
     elif not any(last.parameters & run.stepped(step).used for step in unclipped):
-        what = f"Clipping is given {run.names(last.parameters)}, but no step uses their gradients"
+        what = f"The gradients of {run.names(last.parameters)} are clipped, but no step uses them"
         advice = "Clip the parameters that the optimizer steps."
     else:
-        what = "Gradients are clipped before there are any"
+        what = "Gradients are clipped before backward() computes them"
     yield RULE.finding(
         where,
-        f"{what}; {len(unclipped)} steps of {name} use gradients that are not clipped.",
+        f"{what}; {len(unclipped)} steps of {name} use unclipped gradients.",
         why=_WHY,
         advice=advice,
         fix=fix,
@@ -119,13 +122,13 @@ def _useless(
 
 
 def _measures(calls: dict[int, Clipped]) -> bool:
-    """Return whether a limit is so far off that the call is there to return the norm."""
+    """Return whether the limit is so high that the call only measures the norm."""
     reached = [event.norm / event.limit for event in calls.values() if event.norm and event.limit]
     return bool(reached) and max(reached) < 0.01
 
 
 def _too_late(run: Run, number: int, event: Clipped, clipped: list[Contribution]) -> set[int]:
-    """Return the steps that used the last backward's share of the gradients before a call clips them."""
+    """Return the steps that used the gradients of the last backward call before this call clips them."""
     before = [
         n
         for n, backward in run.numbered(Backward)
@@ -136,7 +139,7 @@ def _too_late(run: Run, number: int, event: Clipped, clipped: list[Contribution]
 
 
 def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[StepWindow]:
-    """Yield the windows that a call was meant for: those it came too late for, and the next."""
+    """Yield the windows that a call should have clipped: windows that it came too late for, and the next window."""
     for window in run.windows:
         if window.step < number and window.step not in late:
             continue
@@ -167,8 +170,8 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
     yield RULE.finding(
         where,
         f"Gradients are clipped {len(within)} times before the last of {len(window.micro)} micro-batches is added"
-        + (", though none of them was large enough so far." if idle else "."),
-        why="The sum so far is shrunk again and again: early micro-batches count less than late ones.",
+        + (", though none was large enough so far." if idle else "."),
+        why="Each call shrinks the sum so far, so early micro-batches count less than late ones.",
         advice="Clip once, after the last micro-batch, just before optimizer.step().",
         fix=_into_the_branch,
         severity="warning" if idle else None,
@@ -183,7 +186,7 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
 
 
 def _within(run: Run, window: StepWindow) -> set[int]:
-    """Return the calls between two backward calls of one line that both add to a gradient of this window."""
+    """Return the calls between two backward calls of one line that add to the same gradient of this window."""
     groups: dict[tuple[Ids, Frame], list[Contribution]] = defaultdict(list)
     for contribution in window.fresh:
         if contribution.backward >= 0:
@@ -197,11 +200,11 @@ def _within(run: Run, window: StepWindow) -> set[int]:
     }
 
 
-# The fix: move the call, or make a list
+# The fix: move the call, or store a list
 
 
 def _before_the_step(at: Statement) -> Fix:
-    """Move the call in front of the only step, where that comes after a backward call."""
+    """Move the call before the step, if there is only one step and it comes after a backward call."""
     steps, backward = at.steps(), at.beside("backward")
     if not method(at.node).startswith("clip_grad") or len(steps) != 1 or not backward:
         return ()
@@ -210,7 +213,7 @@ def _before_the_step(at: Statement) -> Fix:
 
 
 def _into_the_branch(at: Statement) -> Fix:
-    """Move the call in front of the step that is made once a window."""
+    """Move the call before the step that is made once a window."""
     branches = [node for node in at.block if node.lineno > at.line and isinstance(node, ast.If)]
     steps = [step for branch in branches for step in at.steps(within=branch)]
     clips = method(at.node).startswith("clip_grad")
@@ -218,7 +221,7 @@ def _into_the_branch(at: Statement) -> Fix:
 
 
 def _as_list(at: Statement) -> Fix:
-    """Make a list of the iterator where it gets its name."""
+    """Turn the iterator into a list where it is assigned."""
     value = at.value
     name = ast.unparse(value.args[0]) if isinstance(value, ast.Call) and value.args else ""
     made = at.assigned_to(name)

@@ -1,31 +1,33 @@
 """Optimizer steps don't change any parameter.
 
 ## What it does
-Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, an
-optimizer that always steps before there is a gradient, an optimizer that was given other parameters than those
-that the losses reach, an optimizer whose ``step`` is never called, updates that 16-bit parameters round away, and
-updates by hand that rebind a name or drop their result, or that replace a leaf by a constant. An average of
-weights whose result is dropped the same way is reported, too: the averaged network never changes. So is a ``zip`` over the parameters of a part and of a whole network, which
-leaves the end of the whole network as it was.
+Compares parameters before and after steps. Reports:
+
+- an optimizer whose learning rate is always zero, or whose ``step`` is never called;
+- an optimizer that always steps before there is a gradient, or that holds other parameters than the losses reach;
+- updates that 16-bit parameters round away;
+- updates by hand that rebind a name, drop their result, or replace a leaf by a constant;
+- an average of weights whose result is dropped, so that the averaged network never changes;
+- a ``zip`` over the parameters of a part and of a whole network, which never updates the end of the whole network.
 
 ## Why is this bad?
-Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
+Nothing is trained. The loss varies with the batches, which looks like slow learning.
 
 ## Example
     def sgd(params, lr):
         with torch.no_grad():
             for p in params:
-                p = p - lr * p.grad      # a new tensor under the name of the loop
+                p = p - lr * p.grad      # a new tensor, assigned to the loop variable
 
 ## Use instead
             for p in params:
                 p -= lr * p.grad         # in place
 
 ## Known limits
-A rate of zero at the start of a warm-up is right. A rate that is zero throughout while other optimizers step is
-reported as a note. If a run is stopped early, a rate that might still rise is not reported. Parameters that are
-updated in a dict for ``functional_call`` and never copied back to their module are not found: the loop may use the
-dict alone.
+A learning rate of zero at the start of a warm-up is right. A learning rate that is always zero while other
+optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
+reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
+not found, because the loop may use only the dict.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -46,7 +48,8 @@ from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.stepping._lost_averages import lost_averages, shortened_averages
+from gradgate.checker.rules.stepping._lost_averages import lost_averages
+from gradgate.checker.rules.stepping._shortened_averages import shortened_averages
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
 
@@ -94,8 +97,9 @@ def _rounded_away(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     kind = " or ".join(sorted({run.parameters[number].dtype for number in ids}))
     return RULE.finding(
         run.made[optimizer][0].site,
-        f"{len(steps)} steps of {run.optimizer(optimizer)} changed hardly any value of {run.names(ids)}, though "
-        f"their gradients are not zero: at learning rate {max(steps[0].lr):g}, {kind} rounds the updates away.",
+        f"{len(steps)} steps of {run.optimizer(optimizer)} changed almost no value of {run.names(ids)}, "
+        f"although the gradients are not zero: at learning rate {max(steps[0].lr):g}, {kind} rounds the "
+        "updates away.",
         why=_WHY,
         advice="Keep the parameters in float32 and run the forward pass under torch.autocast.",
         count=len(steps),
@@ -109,7 +113,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     if run.ended != "finished" or any(group.lr is None for group in made.groups):
         return None
     where: Site | Frame = made.site
-    advice = "Give the optimizer a learning rate above zero."
+    advice = "Set the learning rate of the optimizer above zero."
     schedules = {
         event.scheduler: event.site for event in run.of(SchedulerMade) if event.optimizer == optimizer
     }
@@ -118,18 +122,21 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     computed = by_hand or computed_rate(made.site)
     if positive and schedules:
         if sum(event.scheduler in schedules for event in run.of(Scheduled)) < 2:
-            return None  # a schedule that isn't advanced is another mistake
+            return None  # scheduler-cadence reports a schedule that isn't advanced
         where = schedule = [*schedules.values()][-1]
         computed, advice = (
             rounded_for(schedule),
-            "Let the schedule's factor be above zero from the first step on.",
+            "Make the schedule's factor positive from the first step on.",
         )
     elif positive and by_hand is None:
         return None
     if computed is not None:
-        where, advice = computed, f"Line {computed.line} sets the rate to 0: let it be above zero there."
+        where, advice = (
+            computed,
+            f"Line {computed.line} sets the learning rate to 0: use a positive value there.",
+        )
         if rounds(computed):
-            advice = "Don't round the rate to zero: / instead of //."
+            advice = "Don't round the learning rate to zero: use / instead of //."
     others = any(event.moved for event in run.of(Stepped))
     return RULE.finding(
         where,
@@ -145,7 +152,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
 
 
 def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    """Report an optimizer that holds other parameters than the losses reach."""
+    """Report an optimizer that holds none of the parameters that the losses reach."""
     meant, held, name = misdirected(run, optimizer), _held(run, optimizer), run.optimizer(optimizer)
     if not meant or any(swap.optimizer == optimizer for swap in replaced(run)):
         return None
@@ -153,11 +160,11 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
     are = ", which is frozen" if len(held) == 1 else ", which are frozen"
     return RULE.finding(
         run.made[optimizer][0].site,
-        f"None of {len(steps)} steps of {name} had a gradient: it holds {run.names(held)}"
-        f"{are if frozen else ''}, and the losses reach {run.names(meant)}, "
-        f"which no {'step moves any more' if meant & run.owned else 'optimizer holds'}.",
+        f"None of {len(steps)} steps of {name} had a gradient: {name} holds {run.names(held)}"
+        f"{are if frozen else ''}, but the losses reach {run.names(meant)}, "
+        f"which no {'step changes any more' if meant & run.owned else 'optimizer holds'}.",
         why=_WHY,
-        advice=f"Pass {name} the parameters that are to be trained: {run.names(meant)}.",
+        advice=f"Pass {name} the parameters that should be trained: {run.names(meant)}.",
         count=len(steps),
         evidence={"steps": len(steps), "held": len(held), "reached": len(meant)},
         about=held | meant,
@@ -165,7 +172,7 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    """Report steps that come before their backward; clearing after it is another mistake."""
+    """Report steps before their backward call. Another rule reports a clearing between the two."""
     held = _held(run, optimizer)
     reaching = [n for n, event in run.numbered(Backward) if event.reached & held]  # type: ignore[attr-defined]
     first = next(n for n, event in run.numbered(Stepped) if event is steps[0])
@@ -184,7 +191,7 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
-    """Report an optimizer that never steps: its ``step`` is named and not called, or doesn't occur at all."""
+    """Report an optimizer that never steps: its ``step`` lacks parentheses, or doesn't occur at all."""
     held = _held(run, optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
     if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
@@ -195,7 +202,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     files = {frame.file for event in (*reaching, *run.made[optimizer]) for frame in event.site}
     named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
     lost = sum(part.is_lost for part in run.contributions if part.atom & held)
-    # Lines that step others are no place where it may step later, if it is cleared again and again.
+    # If gradients are cleared repeatedly, lines that step other optimizers don't count as later steps.
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
     if not named and (run.ended != "finished" or any(_calls_step(file, name, ran) for file in files)):
         return None
@@ -205,7 +212,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         return None
     return RULE.finding(
         named[0] if named else reaching[-1].site,
-        f"{name}.step is never called: {len(reaching)} backward calls give gradients that no step uses.",
+        f"{name}.step is never called: {len(reaching)} backward calls compute gradients that no step uses.",
         why=_WHY,
         advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward().",
         fix=_called if named else partial(_step_too, name=name),
@@ -222,7 +229,7 @@ def _named_only(tree: ast.Module | None) -> Iterator[int]:
 
 
 def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
-    """Return whether a line that stepped no other optimizer calls ``step`` on this one, or on its wrapper."""
+    """Return whether a line that stepped no other optimizer calls ``step`` on this optimizer or its wrapper."""
     tree = tree_of(file)
     nodes = ast.walk(tree) if tree is not None else ()
     steps = [
@@ -253,14 +260,14 @@ def _after_backward(at: Statement) -> Fix:
 
 
 def _called(at: Statement) -> Fix:
-    """Call the step that is only named."""
+    """Add the missing parentheses to the step."""
     value = at.value
     named = isinstance(at.node, ast.Expr) and isinstance(value, ast.Attribute) and value.attr == "step"
     return (Replace(at.line, ast.unparse(value), f"{ast.unparse(value)}()"),) if named and value else ()
 
 
 def _not_rounded(at: Statement) -> Fix:
-    """Divide without rounding, where the statement computes a rate."""
+    """Divide without rounding, if the statement computes a learning rate."""
     rounded = [
         node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
     ]
@@ -274,7 +281,7 @@ def _not_rounded(at: Statement) -> Fix:
         if index or (
             isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
         ):
-            return ()  # where a whole number is wanted
+            return ()  # an integer is needed
     new = f"{operand(rounded[0].left)} / {operand(rounded[0].right)}"
     return (Replace(at.line, ast.unparse(rounded[0]), new),)
 

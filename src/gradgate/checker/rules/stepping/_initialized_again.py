@@ -1,4 +1,4 @@
-"""Parameters that are initialized again while their optimizer keeps its state."""
+"""Finds parameters that are initialized again while their optimizer keeps its state."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gradgate.events import Ids, OptimizerMade, StateLoaded, Stepped, Written
 
 _RANDOM = ("normal_", "uniform_", "trunc_normal_", "orthogonal_", "bernoulli_")
 _CONSTANT = ("zero_", "fill_")
-_MOST = 0.9  # of the values of an optimizer's parameters: fewer may be layers that are reset on purpose
+_MOST = 0.9  # fraction of an optimizer's values; with fewer, some layers may be reset on purpose
 _CLEARED = re.compile(r"\.state\s*=|\.state\.clear\(")
 
 
 def initialized_again(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report a model whose initialization runs again between two steps of the same optimizer, more than once."""
+    """Report a model that is repeatedly initialized again between two steps of the same optimizer."""
     for optimizer, made in run.made.items():
         if not any(map(keeps_state, made)):
             continue
@@ -40,9 +40,10 @@ def initialized_again(run: Run, rule: Rule) -> Iterator[Finding]:
         calls = [frame for frame in again[0][0].site if (frame.file, frame.function) in training]
         yield rule.finding(
             calls[0] if calls else again[0][0].site,
-            f"{run.names(ids)} are initialized again {len(again)} times between the steps of "
+            f"The script initializes {run.names(ids)} again {len(again)} times between the steps of "
             f"{run.optimizer(optimizer)}, which keeps its state.",
-            why="What the earlier steps have learned is lost, and the optimizer keeps the momentum of old weights.",
+            why="The progress of the earlier steps is lost, and the optimizer keeps the momentum of the old "
+            "weights.",
             advice="Initialize the model once, before the loop. To start over on purpose, make a new optimizer.",
             count=len(again),
             evidence={"initializations": len(again), "steps": len(steps)},
@@ -51,7 +52,7 @@ def initialized_again(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _initialization(run: Run, ids: Ids, first: int, second: int) -> list[Written]:
-    """Return the writes between two steps if they give almost all parameters new values, some of them random."""
+    """Return the writes between two steps if they overwrite almost all parameters, some with random values."""
     between = run.events[first + 1 : second]
     if any(isinstance(event, (OptimizerMade, StateLoaded)) for event in between):
         return []
@@ -69,7 +70,7 @@ def _initialization(run: Run, ids: Ids, first: int, second: int) -> list[Written
 
 
 def _on_purpose(writes: list[Written]) -> bool:
-    """Return whether a loop goes through seeds, folds or tasks, or the optimizer's state is cleared by hand."""
+    """Return whether a loop iterates over seeds, folds or tasks, or the optimizer's state is cleared by hand."""
     frames = {frame for event in writes for frame in event.site}
     loops = [loop for frame in frames for loop in loops_around(frame) if isinstance(loop, ast.For)]
     return any(STAGES.search(ast.unparse(loop.target)) for loop in loops) or any(

@@ -1,21 +1,25 @@
-"""Trained parameters are overwritten by hand, which undoes the optimizer's work.
+"""Trained parameters are overwritten by hand, which undoes the optimizer's updates.
 
 ## What it does
-Follows writes to parameters that an optimizer didn't make. Reports writes between a forward and its backward, a
-manual descent step with a gradient that the optimizer uses as well, rounding that reverts the steps, a pull
-towards values that never change (a soft update in the wrong direction), an average of a model with itself
-(``teacher = student`` in place of a copy), values that an evaluation writes and
-doesn't restore (averaged weights, a perturbation), and an initialization of the whole model that runs again, such
-as in each epoch, while the optimizer keeps its momentum.
+Follows writes to parameters by code outside the optimizer. Reports:
+
+- writes between a forward and its backward;
+- a manual descent step with a gradient that the optimizer also uses;
+- rounding that reverts the steps;
+- updates towards values that never change (a soft update in the wrong direction);
+- an average of a model with itself (``teacher = student`` instead of a copy);
+- values that an evaluation writes and doesn't restore (averaged weights, a perturbation);
+- an initialization of the whole model that runs again, for example in each epoch, while the optimizer keeps its
+  momentum.
 
 ## Why is this bad?
-Gradients of one set of weights are applied to another, or what was learned is overwritten. No error is raised:
+Gradients of one set of weights are applied to another, or trained weights are overwritten. No error is raised:
 writes through ``.data`` or under ``no_grad`` bypass autograd's checks.
 
 ## Example
     def validate():
         for p, average in zip(model.parameters(), averages):
-            p.data.copy_(average)                # and training goes on from here
+            p.data.copy_(average)                # training continues from these values
         ...
 
 ## Use instead
@@ -27,12 +31,12 @@ writes through ``.data`` or under ``no_grad`` bypass autograd's checks.
         for p, kept in zip(model.parameters(), backup):
             p.data.copy_(kept)
 
-or evaluate the averages in a model of their own.
+or evaluate the averages in a separate model.
 
 ## Known limits
-Clamping, masks, projections, noise, averages of other models, restored checkpoints and the initialization of some
-layers are not reported, nor that of a whole model for each seed or fold, or with an optimizer without momentum.
-Writes before the first step, and those in the later part of a long run, are not seen.
+These writes are not reported: clamping, masks, projections, noise, averages of other models, restored checkpoints,
+and the initialization of some layers. Nor is the initialization of a whole model for each seed or fold, or with an
+optimizer without momentum. Writes before the first step, or late in a long run, are not seen.
 
 ## Sources
 ``torch.Tensor.data`` and "In-place correctness checks" in https://docs.pytorch.org/docs/stable/notes/autograd.html
@@ -89,7 +93,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _before_backward(run: Run) -> Iterator[Finding]:
-    """Report values that change between a forward and its backward."""
+    """Report parameters that are changed between a forward and its backward."""
     places: dict[Frame, tuple[set[int], list[Backward]]] = {}
     for event in run.of(Backward):
         for parameter, site in event.stale:
@@ -103,7 +107,7 @@ def _before_backward(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             where,
             f"The values of {run.names(ids)} are changed between a forward and its backward, {count} times.",
-            why="The gradients are neither those of the old values nor those of the new ones.",
+            why="The gradients match neither the old values nor the new values.",
             advice="Write to parameters after optimizer.step(), before the next forward.",
             severity="error",
             count=count,
@@ -125,16 +129,16 @@ def _descent(run: Run, where: Frame, writes: _Writes) -> Finding | None:
         for step in contribution.consumed
         if not _written_between(run, event.parameters, number, step)
     }
-    # Two or three values may point along their gradient by chance.
+    # Two or three values may change along their gradient by chance.
     if len(twice) < 2 or _values(run, along) < max(8, 0.9 * _values(run, writes)):
         return None
     name = run.optimizer(run.stepped(min(twice)).optimizer)
     return RULE.finding(
         where,
-        f"{run.names(_ids(writes))} are moved down their gradient by hand, and by {name} with the same gradient, "
+        f"The script applies the gradient of {run.names(_ids(writes))} by hand, and {name} applies it again, "
         f"in {len(twice)} steps.",
-        why="Each gradient is applied twice, the second time with the optimizer's rate.",
-        advice=f"Remove the manual step: {name}.step() does the whole update.",
+        why="Each gradient is applied twice, the second time with the optimizer's learning rate.",
+        advice=f"Remove the manual step: {name}.step() makes the whole update.",
         severity="error",
         count=len(twice),
         evidence={"steps": len(twice)},
@@ -146,7 +150,7 @@ def _ids(writes: _Writes) -> Ids:
 
 
 def _values(run: Run, writes: _Writes) -> int:
-    """Return how many values are written in all."""
+    """Return the total number of values that are written."""
     ids = [number for event in writes.values() for number in event.parameters]
     return sum(math.prod(run.parameters[number].shape) for number in ids if number in run.parameters)
 
@@ -160,7 +164,7 @@ def _written_between(run: Run, ids: Ids, number: int, step: int) -> bool:
 
 
 def _steps_followed(run: Run, writes: _Writes) -> tuple[int, int]:
-    """Return the number of steps that such a write follows before the next step, and the number of steps."""
+    """Return the number of steps that these writes follow, and the number of all steps."""
     ids = _ids(writes)
     steps = [number for number, event in run.numbered(Stepped) if event.used & ids]  # type: ignore[attr-defined]
     ends = [*steps, len(run.events)][1:]
@@ -175,8 +179,8 @@ def _rounded(run: Run, where: Frame, writes: _Writes) -> Finding | None:
         return None
     return RULE.finding(
         where,
-        f"{run.names(_ids(undoing))} are rounded in place, which reverts most of the last step, {hit} times.",
-        why="Steps smaller than the rounding grid are lost: the weights stay where they are.",
+        f"The script rounds {run.names(_ids(undoing))} in place, which reverts most of the last step, {hit} times.",
+        why="Steps smaller than the rounding grid are lost: the weights don't change.",
         advice="Keep the weights in full precision and round a copy in the forward: "
         "w + (quantize(w) - w).detach().",
         count=hit,
@@ -191,11 +195,12 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     if hit < 3 or 2 * hit < _steps_followed(run, writes)[0]:
         return None
     if least < 0.1 and (not pulling or not _towards_average(where)):
-        return None  # a small pull keeps the weights near a pretrained model
+        return None  # a small change keeps the weights near a pretrained model
     return RULE.finding(
         where,
-        f"{run.names(_ids(pulling))} are moved {least:.0%} of the way to values that never change, {hit} times.",
-        why="Each optimizer step is partly reverted, and the other network learns nothing.",
+        f"The script moves {run.names(_ids(pulling))} {least:.0%} of the way to values that never change, "
+        f"{hit} times.",
+        why="Each optimizer step is partly reverted, and the other network is never updated.",
         advice="Move the average towards the trained values instead: "
         f"average.lerp_(trained, {max(min(least, 1 - least), 0.001):.2g}), under torch.no_grad().",
         count=hit,
@@ -204,7 +209,7 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
 
 
 def _towards_average(where: Frame) -> bool:
-    """Return whether a line moves parameters towards those of a network that is named as an average of them."""
+    """Return whether a line moves parameters towards a network that is named as their average."""
     for loop in loops_around(where)[:1]:
         several = loop.iter if isinstance(loop, ast.For) else None
         pair = loop.target.elts if isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple) else []
@@ -235,9 +240,9 @@ def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | No
         return None
     return RULE.finding(
         where,
-        f"{run.names(_ids(left))} are overwritten for an evaluation and not restored, {hit} times: training goes "
-        "on from there.",
-        why="The trained weights are replaced, and the optimizer's state belongs to the old ones.",
+        f"An evaluation overwrites {run.names(_ids(left))} and doesn't restore the values, {hit} times: "
+        "training continues from them.",
+        why="The trained weights are replaced, but the optimizer's state belongs to the old weights.",
         advice="Copy the weights before the evaluation and restore them after it, or evaluate a copy of the model.",
         count=hit,
         evidence={"writes": hit, "steps": steps},
@@ -245,7 +250,7 @@ def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | No
 
 
 def _remains(run: Run, number: int, event: Written) -> bool:
-    """Return whether the parameters' next step finds them as this write has left them."""
+    """Return whether the parameters' next step finds the values of this write unchanged."""
     if event.restored or not event.whole:
         return False
     for later in run.events[number + 1 :]:
@@ -257,7 +262,7 @@ def _remains(run: Run, number: int, event: Written) -> bool:
 
 
 def _evaluated_next(run: Run, number: int, event: Written) -> bool:
-    """Return whether an evaluation begins after a write, before the next backward; a whole module was written."""
+    """Return whether a whole module is written and an evaluation follows before the next backward."""
     if event.op not in ("copy_", "data", "set_"):
         return False
     for later in run.events[number + 1 :]:

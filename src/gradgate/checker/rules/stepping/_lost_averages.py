@@ -1,4 +1,4 @@
-"""Averages of weights that change nothing: their result gets another name, or none."""
+"""Finds averages of weights that change nothing because their result is lost."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Frame, PartlyCopied, Stepped
+from gradgate.events import Frame, Stepped
 
-_OPS = ("mul", "add", "sub", "div", "lerp", "addcmul", "addcdiv")  # each returns a new tensor
+OPS = ("mul", "add", "sub", "div", "lerp", "addcmul", "addcdiv")  # each returns a new tensor
 _READS = ("items", "keys", "values")
 _SOURCES = ("parameters", "named_parameters", "buffers", "named_buffers", "state_dict")
 
 
 def lost_averages(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report loops over parameters that compute an average of weights and store it nowhere."""
+    """Report loops over parameters that compute an average of weights but don't store it."""
     steps = [event for event in run.of(Stepped) if event.moved]
     files = tuple(sorted({frame.file for event in run.events for frame in event.site})) if steps else ()
     names = {called(node) for node in nodes_of(files) if isinstance(node, ast.Call)}
@@ -39,7 +39,7 @@ def lost_averages(run: Run, rule: Rule) -> Iterator[Finding]:
             yield rule.finding(
                 Frame(scope.file, node.lineno, ""),
                 f"`{what}` changes no weights: {why}.",
-                why=f"The averaged network keeps its values, while {len(steps)} steps train the other one.",
+                why=f"The averaged network keeps its values, while {len(steps)} steps train the other network.",
                 advice="Update in place, under torch.no_grad(): average.lerp_(weights, 1 - decay).",
                 fix=_in_place,
                 count=len(steps),
@@ -47,82 +47,32 @@ def lost_averages(run: Run, rule: Rule) -> Iterator[Finding]:
             )
 
 
-def shortened_averages(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report a loop over ``zip(student.backbone.parameters(), teacher.parameters())``, which ends with the backbone."""
-    events = run.of(PartlyCopied)
-    files = tuple(sorted({frame.file for event in run.events for frame in event.site})) if len(events) > 1 else ()
-    loops = [(file, node) for file in files for node in nodes_of([file]) if isinstance(node, ast.For)]
-    for file, loop in loops:
-        names = _part_and_whole(loop)
-        if names is None or not any(_writes(node) for node in _statements(loop)):
-            continue
-        part, whole = names
-        last = events[-1]
-        ids = frozenset[int]().union(*(event.parameters for event in events))
-        yield rule.finding(
-            Frame(file, loop.lineno, ""),
-            f"This zip ends with the parameters of {part}: it updates {last.moved} of the {last.of} parameters of "
-            f"{whole}, and the copies of {run.names(ids)} never change.",
-            why="zip stops at the end of the shorter sequence without an error.",
-            advice="Pair the whole networks, and let zip compare the lengths: zip(..., strict=True).",
-            fix=(Replace(loop.lineno, f"{part}.parameters()", f"{part.rpartition('.')[0]}.parameters()"),),
-            severity="warning",
-            count=len(run.of(Stepped)),
-            evidence={"moved": last.moved, "parameters": last.of},
-            about=ids,
-        )
-
-
-def _part_and_whole(loop: ast.For) -> tuple[str, str] | None:
-    """Return a part and a whole network whose parameters a loop pairs: "student.backbone" and "teacher"."""
-    call = loop.iter
-    if not isinstance(call, ast.Call) or called(call) != "zip" or len(call.args) != 2 or call.keywords:
-        return None
-    owners = [
-        node.func.value
-        for node in call.args
-        if isinstance(node, ast.Call) and called(node) == "parameters" and isinstance(node.func, ast.Attribute)
-    ]
-    if len(owners) != 2:
-        return None
-    whole, part = sorted(map(ast.unparse, owners), key=lambda text: text.count("."))
-    alike = part.rpartition(".")[2] in whole
-    return (part, whole) if part.count(".") == whole.count(".") + 1 and not alike else None
-
-
-def _writes(node: ast.stmt) -> bool:
-    """Return whether a statement writes in place."""
-    calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
-    if any(called(call) in (*(f"{name}_" for name in _OPS), "copy_") for call in calls):
-        return True
-    return isinstance(node, (ast.Assign, ast.AugAssign)) and ".data" in ast.unparse(node).partition("=")[0]
-
-
 def _lost(scope: Scope, files: tuple[str, ...]) -> Iterator[tuple[ast.stmt, str, str]]:
-    """Yield the statements of a function whose result is lost, what they compute, and where it goes."""
+    """Yield the statements of a function whose result is lost, with their text and the reason."""
     loops = [node for node in own_nodes(scope.node) if isinstance(node, ast.For)]
     for loop in loops:
         targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-        for node in _statements(loop):
+        for node in statements_of(loop):
             by_gradient = "grad" in f"{ast.unparse(loop.iter)} {ast.unparse(node)}".lower()
             if not isinstance(node, (ast.Expr, ast.Assign)) or by_gradient:
                 continue  # _updates_by_hand.py
             text = ast.unparse(node)
             if isinstance(node, ast.Expr):
                 if _is_dropped(node.value, targets) and _is_over_weights(scope, loop):
-                    yield node, text, "the result is a new tensor, which is dropped"
+                    yield node, text, "the result is a new tensor that is not stored"
                 continue
             target = node.targets[0]
-            if isinstance(target, ast.Name) and target.id in targets and _is_over_weights(scope, loop):
-                if _averages(node.value, target, targets) and not _is_read(target.id, node, loop, scope):
-                    yield node, text, f"it gives the loop's name `{target.id}` another tensor"
-            elif isinstance(target, ast.Subscript) and _averages(node.value, target, targets):
-                if _is_fresh(target.value, scope, files):
-                    yield node, text, f"`{ast.unparse(target.value)}` is a dict of its own, which nothing reads"
+            if not _averages(node.value, target, targets):
+                continue
+            if isinstance(target, ast.Name) and target.id in targets:
+                if _is_over_weights(scope, loop) and not _is_read(target.id, node, loop, scope):
+                    yield node, text, f"it assigns a new tensor to the loop variable `{target.id}`"
+            elif isinstance(target, ast.Subscript) and _is_fresh(target.value, scope, files):
+                yield node, text, f"`{ast.unparse(target.value)}` is a new dict that nothing reads"
 
 
-def _statements(loop: ast.For) -> Iterator[ast.stmt]:
-    """Yield the statements of a loop, without those of loops inside it."""
+def statements_of(loop: ast.For) -> Iterator[ast.stmt]:
+    """Yield the statements of a loop, except in loops inside it."""
     todo: list[ast.AST] = list(loop.body)
     while todo:
         node = todo.pop(0)
@@ -137,7 +87,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _is_over_weights(scope: Scope, loop: ast.For) -> bool:
-    """Return whether a loop runs over the weights of a module, directly or by a name assigned before."""
+    """Return whether a loop runs over the weights of a module, directly or through a name."""
     todo, seen = [loop.iter], set[str]()
     while todo:
         value = todo.pop()
@@ -162,24 +112,24 @@ def _is_dropped(value: ast.expr, targets: set[str]) -> bool:
             value = value.func.value
         else:
             value = value.value
-    if not chain or called(chain[-1]) not in _OPS or not _is_of(value, targets):
+    if not chain or called(chain[-1]) not in OPS or not _is_of(value, targets):
         return False
     if any(keyword.arg == "out" for call in chain for keyword in call.keywords):
         return False
-    # A single add() may be that of a set.
-    operations = [called(call).rstrip("_") in _OPS for call in chain]
+    # A single add() may belong to a set.
+    operations = [called(call).rstrip("_") in OPS for call in chain]
     return all(operations) and (len(chain) > 1 or called(chain[0]) == "lerp")
 
 
 def _is_of(value: ast.expr, targets: set[str]) -> bool:
-    """Return whether a value is a loop's name, or an item that a loop's name selects."""
+    """Return whether a value is a loop variable, or an item selected by a loop variable."""
     if isinstance(value, ast.Subscript):
         value = value.slice
     return isinstance(value, ast.Name) and value.id in targets
 
 
 def _averages(value: ast.expr, old: ast.expr, targets: set[str]) -> bool:
-    """Return whether a value combines the old one with something else that the loop gives."""
+    """Return whether a value combines the old value with another value of the loop."""
     if not isinstance(value, (ast.BinOp, ast.Call)):
         return False
     text = ast.unparse(old)
@@ -187,8 +137,13 @@ def _averages(value: ast.expr, old: ast.expr, targets: set[str]) -> bool:
     others = [node for node in loads if _is_of(node, targets) and ast.unparse(node) != text]
     if isinstance(old, ast.Subscript):
         others = [node for node in others if isinstance(node, ast.Subscript) or not _is_index(node, loads)]
-    joins = any(isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) for node in ast.walk(value))
-    joins |= any(isinstance(node, ast.Call) and called(node).rstrip("_") in ("lerp", "add", "sub") for node in ast.walk(value))
+    joins = any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) for node in ast.walk(value)
+    )
+    joins |= any(
+        isinstance(node, ast.Call) and called(node).rstrip("_") in ("lerp", "add", "sub")
+        for node in ast.walk(value)
+    )
     return joins and bool(others) and any(ast.unparse(node) == text for node in loads)
 
 
@@ -197,12 +152,14 @@ def _is_index(name: ast.expr, loads: list[ast.Name | ast.Subscript]) -> bool:
 
 
 def _is_read(name: str, assignment: ast.stmt, loop: ast.For, scope: Scope) -> bool:
-    """Return whether a loop's name is read after an assignment, before the loop gives it another value."""
+    """Return whether a loop variable is read after an assignment in the same iteration."""
     inside = {id(node) for node in ast.walk(loop)}
     rebound = {
         id(inner)
         for other in ast.walk(scope.node)
-        if isinstance(other, (ast.For, ast.comprehension)) and other is not loop and name in _names(other.target)
+        if isinstance(other, (ast.For, ast.comprehension))
+        and other is not loop
+        and name in _names(other.target)
         for inner in ast.walk(other)
     }
     own = {id(node) for node in ast.walk(assignment)}
@@ -218,9 +175,9 @@ def _is_read(name: str, assignment: ast.stmt, loop: ast.For, scope: Scope) -> bo
 
 
 def _is_fresh(value: ast.expr, scope: Scope, files: tuple[str, ...]) -> bool:
-    """Return whether a dict is a new one from ``state_dict()``, whose new items nothing reads."""
+    """Return whether a dict is a new one from ``state_dict()``, and nothing reads its new items."""
     if any("state_dict" in functions_of(file) for file in files):
-        return False  # the user's own may return the dict that it keeps
+        return False  # a user's own state_dict may return a stored dict
     if not isinstance(value, ast.Name):
         return _is_new_dict(value)
     given = definitions(scope).get(value.id, ())
@@ -237,7 +194,9 @@ def _is_new_dict(value: ast.expr) -> bool:
     if called(value) == "state_dict" and isinstance(value.func, ast.Attribute):
         return True
     given = value.args[0] if len(value.args) == 1 else None
-    return called(value) in ("dict", "OrderedDict") and isinstance(given, ast.Call) and called(given) in _SOURCES
+    return (
+        called(value) in ("dict", "OrderedDict") and isinstance(given, ast.Call) and called(given) in _SOURCES
+    )
 
 
 def _uses(name: str, scope: Scope) -> list[ast.Name]:
@@ -246,7 +205,7 @@ def _uses(name: str, scope: Scope) -> list[ast.Name]:
 
 
 def _reads_nothing(use: ast.Name, scope: Scope) -> bool:
-    """Return whether a use of the dict is a store, an in-place write, its keys, or part of such a store."""
+    """Return whether a use of the dict is a store or part of one, an in-place write, or its keys."""
     parents = {child: parent for parent in ast.walk(scope.node) for child in ast.iter_child_nodes(parent)}
     parent = parents.get(use)
     if isinstance(parent, ast.For):
@@ -284,11 +243,13 @@ def _in_place(at: Statement) -> Fix:
     first, old = value, ast.unparse(value)
     while isinstance(first.func, ast.Attribute) and isinstance(first.func.value, ast.Call):
         first = first.func.value
-    if not isinstance(first.func, ast.Attribute) or not (quiet or ast.unparse(first.func.value).endswith(".data")):
+    if not isinstance(first.func, ast.Attribute) or not (
+        quiet or ast.unparse(first.func.value).endswith(".data")
+    ):
         return ()
-    changed = ast.parse(old, mode="eval").body
-    for call in ast.walk(changed):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and called(call) in _OPS:
-            if ast.unparse(call).startswith(ast.unparse(first.func.value)):
-                call.func.attr += "_"
+    changed: ast.expr = ast.parse(old, mode="eval").body
+    call = changed
+    while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        call.func.attr += "_" * (call.func.attr in OPS)
+        call = call.func.value
     return (Replace(at.line, old, ast.unparse(changed)),)

@@ -1,16 +1,13 @@
 """A learning-rate scheduler is advanced too often, too rarely, too early, or never.
 
 ## What it does
-Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and the
-schedule's length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function
-uses). Reports a scheduler that is never advanced, that drives an optimizer which another one has replaced, that
-is advanced before the first step, or that runs through its length several times too fast (a length in epochs
-advanced at each batch, one in steps at each micro-batch) or too slowly (one in steps once an epoch, one in
-micro-batches once a window).
+Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and its length
+(``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function). Reports a scheduler that is
+never advanced, drives a replaced optimizer, is advanced before the first step, or runs several times too fast (a
+length in epochs advanced at each batch) or too slowly (a length in steps advanced once an epoch).
 
 ## Why is this bad?
-The learning rate doesn't follow the schedule: it stays at its warm-up value, or decays to zero in a fraction
-of the run. The loss still falls, only more slowly.
+The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
 
 ## Example
     scheduler = CosineAnnealingLR(optimizer, T_max=epochs)
@@ -18,21 +15,21 @@ of the run. The loss still falls, only more slowly.
         for x, y in loader:
             loss_fn(model(x), y).backward()
             optimizer.step()
-            scheduler.step()             # T_max counts epochs, this counts batches
+            scheduler.step()             # T_max counts epochs, but this line runs for each batch
 
 ## Use instead
     for epoch in range(epochs):
         for x, y in loader:
             ...
             optimizer.step()
-        scheduler.step()                 # or T_max=epochs * len(loader), and advance after each step
+        scheduler.step()                 # or T_max=epochs * len(loader), advanced after each step
 
 ## Known limits
-A schedule that is too slow is found only in a run that ends by itself and has as many steps, or micro-batches, as
-the schedule is long; a run that is stopped early is not reported. Where no DataLoader shows the epochs, a length
-counts epochs if an outer loop has the same one: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise
-only a rate that is close to zero for a large part of the run is reported. Schedules written by hand are not
-followed, nor are a scheduler that is recreated each epoch and a ``LambdaLR`` without a known length.
+A schedule that is too slow is found only if the run ends by itself and has as many steps or micro-batches as the
+schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length counts
+epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise only a
+rate near zero for a large part of the run is reported. The rule doesn't follow schedules written by hand,
+schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -65,7 +62,7 @@ from gradgate.checker.rules.stepping._cadence import (
 from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
 from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
 
-_WHY = "The rate doesn't follow the schedule: for most of the run it is at the wrong point."
+_WHY = "The learning rate doesn't follow the schedule for most of the run."
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
 _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
 
@@ -92,8 +89,8 @@ def _never(run: Run, optimizer: int, cadence: Cadence) -> Iterator[Finding]:
     rate = max(cadence.made.lr, default=0.0)
     yield RULE.finding(
         cadence.made.site,
-        f"{cadence.made.kind} is never advanced: {run.optimizer(optimizer)} makes {len(cadence.steps)} steps, all "
-        f"at its first rate, {rate:g}.",
+        f"{cadence.made.kind} is never advanced: {run.optimizer(optimizer)} makes all {len(cadence.steps)} steps "
+        f"at the first learning rate, {rate:g}.",
         why=_WHY,
         advice=f"Call scheduler.step() {unit(cadence)}.",
         evidence={"steps": len(cadence.steps), "advanced": 0},
@@ -101,7 +98,7 @@ def _never(run: Run, optimizer: int, cadence: Cadence) -> Iterator[Finding]:
 
 
 def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
-    """Return whether a line that didn't run calls ``step`` on something with the scheduler's name."""
+    """Return whether a line that didn't run calls ``step`` on an object with the scheduler's name."""
     statement = statement_at(innermost(made.site))
     names = {last_name(target) for target in getattr(statement, "targets", ())}
     files = {frame.file for event in run.of(SchedulerMade, Stepped) for frame in event.site}
@@ -126,9 +123,9 @@ def _early(run: Run, cadence: Cadence) -> Finding | None:
         return None
     return RULE.finding(
         first.site,
-        f"The schedule is advanced before the first step: its first rate, {before:g}, is never used, and training "
-        f"begins at {after:g}.",
-        why="Each step uses the rate meant for the next step.",
+        f"The schedule is advanced before the first step: the first learning rate, {before:g}, is never used, and "
+        f"training begins at {after:g}.",
+        why="Each step uses the learning rate meant for the next step.",
         advice="Call scheduler.step() after optimizer.step(), or at the end of the epoch.",
         fix=_after_later_steps,
         count=len(cadence.calls),
@@ -145,7 +142,8 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
         if length is None or epochs < 2 or length >= steps / epochs or calls < 0.9 * steps:
             return None
         message = (
-            f"Its patience of {length:g} counts batches: it is advanced {cadence.counts} in {epochs} epochs."
+            f"The patience of {length:g} counts batches: the scheduler is advanced {cadence.counts} in "
+            f"{epochs} epochs."
         )
         return _finding(run, cadence, message, "after each epoch, with the validation loss", _after_epoch)
     found = rates(run, cadence)
@@ -155,20 +153,20 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
         over = has_course and calls >= 1.5 * (length or 0)
         fits = length is None or 2 * length < calls or (kind in _ONE_COURSE and near(length, steps))
         if fits and (over or _is_gone(run, cadence)):
-            known = f", and is over after {(length or 0) / calls:.0%} of them" if over else ""
+            known = f", and ends after {(length or 0) / calls:.0%} of the calls" if over else ""
             message = f"{kind} is advanced {cadence.counts}, at each micro-batch{known}."
-            # Milestones that steps would pass in a fifth of the run are also epochs.
+            # Milestones that the steps pass in the first fifth of the run also count epochs.
             if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
                 return _finding(run, cadence, message, "once an epoch", _after_epoch)
             return _finding(run, cadence, message, "only where optimizer.step() is", _after_step)
     elif has_course and calls >= 1.5 * (length or 0) and is_in_epochs(run, cadence, length or 0):
-        message = f"{kind} is {length:g} epochs long and is advanced at each batch, {cadence.counts}."
+        message = f"{kind} is {length:g} epochs long but is advanced at each batch, {cadence.counts}."
         return _finding(run, cadence, message, f"once an epoch, or make it {calls} long", _after_epoch)
     return _soon_over(run, cadence)
 
 
 def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
-    """Report a rate that is close to zero for a large part of the run, where each step advances the schedule."""
+    """Report a learning rate that is near zero for a large part of the run, if each step advances the schedule."""
     kind, length = cadence.made.kind, cadence.made.horizon
     calls, steps = len(cadence.calls), len(cadence.steps)
     if calls < 0.9 * steps or steps < 8:
@@ -180,18 +178,20 @@ def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
             f"The last milestone, {length:g}, is reached after {length / calls:.0%} of the run: the schedule is "
             f"advanced {cadence.counts}."
         )
-        return _finding(run, cadence, message, "once an epoch, or give the milestones in steps", _after_epoch)
+        return _finding(
+            run, cadence, message, "once an epoch, or count the milestones in steps", _after_epoch
+        )
     if not _is_gone(run, cadence):
         return None
-    share = f"below a thousandth of its highest for {low(run, cadence):.0%} of them"
-    message = f"{kind} is advanced {cadence.counts}, and has brought the rate {share}."
+    share = f"below a thousandth of its highest value for {low(run, cadence):.0%} of the steps"
+    message = f"{kind} is advanced {cadence.counts}, and the learning rate is {share}."
     return _finding(
         run, cadence, message, "once an epoch, or stretch the schedule over all steps", _after_epoch
     )
 
 
 def _is_gone(run: Run, cadence: Cadence) -> bool:
-    """Return whether the rate is near zero for many steps, or after the last step of a per-batch decay."""
+    """Return whether the learning rate is near zero for many steps, or after the last step of a per-batch decay."""
     found = rates(run, cadence)
     if not found or max(found) == 0:
         return False
@@ -200,7 +200,7 @@ def _is_gone(run: Run, cadence: Cadence) -> bool:
 
 
 def _slow(run: Run, cadence: Cadence) -> Finding | None:
-    """Report a schedule that is as long as a finished run has steps, or a single cycle, and is hardly advanced."""
+    """Report a schedule that is as long as a finished run or is a single cycle, but is hardly advanced."""
     made, calls, steps = cadence.made, len(cadence.calls), len(cadence.steps)
     length = made.horizon
     if made.kind not in _ONE_COURSE or not length or run.ended != "finished":
@@ -211,27 +211,27 @@ def _slow(run: Run, cadence: Cadence) -> Finding | None:
         if finding is not None:
             return finding
     if made.kind == "OneCycleLR" and 4 * calls <= length and not near(length, steps):
-        message = f"{made.kind} is {length:g} steps long, and the run ends after {calls / length:.0%} of it."
+        message = f"{made.kind} is {length:g} steps long, but the run ends after {calls / length:.0%} of it."
         return _finding(run, cadence, message, f"{length:g} times, or make it {calls} long", at=made.site)
     if 2 * calls > min(length, steps) or not near(length, steps):
         return None
-    message = f"{made.kind} is {length:g} long, as the run has {steps} steps, and is advanced {calls} times."
+    message = f"{made.kind} is {length:g} steps long, like the run, but is advanced only {calls} times."
     return _finding(run, cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
 
 
 def _in_micro_batches(run: Run, cadence: Cadence, micro: int) -> Finding | None:
-    """Report a schedule that advances per window but is sized in micro-batches, if no division adjusts it."""
+    """Report a schedule whose length counts micro-batches but that is advanced once a window, unless divided."""
     line, divided = length_line(cadence.made.site)
     if divided:
-        return None  # a longer run, of which this is a part
+        return None  # this run is a part of a longer run
     made, calls = cadence.made, len(cadence.calls)
     each = round(micro / len(cadence.steps))
     return RULE.finding(
         line or made.site,
-        f"{made.kind} is {made.horizon:g} long, as many as the run has micro-batches, and is advanced once in "
-        f"{each} of them: the run ends after {calls / micro:.0%} of the schedule.",
+        f"{made.kind} is {made.horizon:g} long, like the run in micro-batches, but is advanced once per {each} "
+        f"micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
         why=_WHY,
-        advice=f"Divide the length by the {each} micro-batches of a window: it is then about {calls}.",
+        advice=f"Divide the length by the {each} micro-batches of a window, which gives about {calls}.",
         count=calls,
         evidence={"advanced": calls, "micro_batches": micro, "length": made.horizon},
     )
@@ -242,7 +242,7 @@ def _finding(
 ) -> Finding:
     site = at or run.events[cadence.calls[-1]].site
     if innermost(site) == innermost(run.events[cadence.steps[-1]].site):
-        site = cadence.made.site  # a library makes the steps and advances the schedule
+        site = cadence.made.site  # a library line makes the steps and advances the schedule
     calls, steps = len(cadence.calls), len(cadence.steps)
     return RULE.finding(
         site,
@@ -270,7 +270,7 @@ def _other_steps(at: Statement) -> list[ast.stmt]:
 
 
 def _after_later_steps(at: Statement) -> Fix:
-    """Move the call after the next statement of its block that steps, or into the ``if`` that does."""
+    """Move the call after the next statement of its block that steps, or into the ``if`` that contains the step."""
     for node in at.block:
         inner = [step for step in _other_steps(at) if any(step is each for each in ast.walk(node))]
         if node.lineno > at.line and inner:
@@ -285,7 +285,7 @@ def _after_step(at: Statement) -> Fix:
 
 
 def _after_epoch(at: Statement) -> Fix:
-    """Move the call after the loop over the batches: the one within the loop over the epochs."""
+    """Move the call after the loop over the batches, inside the loop over the epochs."""
     if method(at.node) != "step" or not at.loops:
         return ()
     if len(at.loops) > 1:

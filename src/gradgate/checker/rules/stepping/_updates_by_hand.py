@@ -1,4 +1,4 @@
-"""Updates by hand that change no parameter: their result gets another name, or none."""
+"""Finds updates by hand that change no parameter because the result is lost or gets another name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
 
 def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report updates whose result goes nowhere, if no parameter ever changes."""
+    """Report updates whose result is lost, if no parameter ever changes."""
     if any(event.moved for event in run.of(Stepped)) or any(
         event.target == "value" for event in run.of(Written)
     ):
@@ -47,22 +47,22 @@ def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report leaves that are rebound under no_grad: a line's first backward call reaches them, and no later one."""
+    """Report leaves that are rebound under no_grad: only a line's first backward call reaches them."""
     calls: dict[Site, list[Backward]] = defaultdict(list)
     for event in run.of(Backward):
         if event.seen:
             calls[event.site].append(event)
     for site, (first, *later) in calls.items():
-        # A leaf that is no nn.Parameter is known from its second call on.
+        # A leaf that isn't an nn.Parameter is recorded from the second call on.
         if len(later) <= _LEAST or max(event.others for event in later[1:]) >= first.others:
             continue
         for file in {frame.file for frame in site}:
             for line, name in _rebinds(tree_of(file)):
                 yield rule.finding(
                     Frame(file, line, ""),
-                    f"`{name}` is rebound to a tensor without requires_grad: the first backward call reached it, "
-                    f"and none of {len(later)} later ones.",
-                    why="It makes one step, and is a constant from then on.",
+                    f"`{name}` is rebound to a tensor without requires_grad: the first backward call reached "
+                    f"it, but none of the {len(later)} later calls did.",
+                    why="The tensor is updated once and is a constant afterwards.",
                     advice=f"Update in place, under torch.no_grad(): {name} -= ..., then {name}.grad = None.",
                     count=len(later),
                     evidence={"backward_calls": len(later)},
@@ -70,7 +70,7 @@ def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _rebinds(tree: ast.Module | None) -> Iterator[tuple[int, str]]:
-    """Yield lines that assign ``w = w - lr * w.grad`` under no_grad, if nothing switches its gradient on again."""
+    """Yield lines that assign ``w = w - lr * w.grad`` under no_grad, if no line sets requires_grad later."""
     text = ast.unparse(tree) if tree is not None else ""
     for scope in ast.walk(tree) if tree is not None else ():
         if not isinstance(scope, (ast.With, ast.FunctionDef)) or without_gradients(scope) is None:
@@ -85,7 +85,7 @@ def _rebinds(tree: ast.Module | None) -> Iterator[tuple[int, str]]:
 
 
 def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
-    """Yield lines that compute an update from a gradient and bind it to a loop's or argument's name, or to none."""
+    """Yield lines that compute an update from a gradient but assign it to nothing or to a local name."""
     assignments = (
         [node for node in ast.walk(tree) if isinstance(node, ast.Assign)] if tree is not None else []
     )
@@ -114,7 +114,7 @@ def _is_lost(node: ast.Assign | ast.Expr, names: set[str], copies: set[str]) -> 
     if isinstance(node, ast.Expr):  # p.sub(lr * p.grad), without the underscore
         return method(node) in _RESULTS
     target = node.targets[0]
-    if isinstance(target, ast.Subscript):  # a state_dict is a new one at each call
+    if isinstance(target, ast.Subscript):  # each call of state_dict returns a new dict
         return ast.unparse(target.value) in copies or ast.unparse(target.value).endswith(".state_dict()")
     if isinstance(target, ast.Name) and isinstance(node.value, ast.ListComp):  # a new list of new tensors
         made = node.value.elt
