@@ -1,14 +1,14 @@
-"""A loss that expects logits is given probabilities.
+"""A loss that expects logits gets probabilities.
 
 ## What it does
-Looks for a softmax whose result goes into ``cross_entropy``, ``log_softmax`` or ``Categorical(logits=...)``, and
-for a sigmoid whose result goes into ``binary_cross_entropy_with_logits``. These apply the softmax or sigmoid
-themselves.
+Looks for a softmax whose result is passed to ``cross_entropy``, ``log_softmax`` or ``Categorical(logits=...)``, and
+for a sigmoid whose result is passed to ``binary_cross_entropy_with_logits``. These functions apply the softmax or
+sigmoid themselves.
 
 ## Why is this bad?
-The second softmax sees values between 0 and 1 only, so the loss can't get close to 0: with 10 classes it stays
-above 1.46. The gradient vanishes where the first softmax is sure, also where it is wrong. Training is slow, and the
-accuracy may still look right.
+The second softmax gets only values between 0 and 1, so the loss can't approach 0: with 10 classes it stays above
+1.46. The gradient vanishes where the first softmax is confident, even if its prediction is wrong. Training is slow,
+although the accuracy may still look right.
 
 ## Example
     def forward(self, x):
@@ -21,9 +21,9 @@ accuracy may still look right.
     loss = F.cross_entropy(model(x), y)
 
 ## Known limits
-Probabilities that are scaled, shifted or clamped in between are not reported, since that may be meant. Nor is a
-``log_softmax`` before ``cross_entropy``, which changes nothing. The edit is made only where the call of the loss
-contains the softmax: elsewhere other code may use the probabilities.
+Probabilities that are scaled, shifted or clamped before the loss are not reported, because this may be intended. A
+``log_softmax`` before ``cross_entropy`` is not reported, because it changes nothing. The edit is made only if the
+call of the loss contains the softmax: elsewhere, other code may use the probabilities.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html: "The input is expected to contain the
@@ -62,11 +62,12 @@ def _judge(run: Run) -> Iterator[Finding]:
         files = files_of([site, event.backward])
         yield RULE.finding(
             _layer_line(site, files) or innermost(site),
-            "The softmax or sigmoid that is computed here goes into a loss that computes another one: the loss "
+            "The softmax or sigmoid that is computed here is passed to a loss that applies another one: the loss "
             "expects logits.",
-            why="The gradient vanishes where the first one is sure, right or wrong, and the loss can't reach 0.",
-            advice="Give the loss the values before the softmax or sigmoid, and apply it only where probabilities "
-            "are used.",
+            why="The gradient vanishes where the first one is confident, even if it is wrong, and the loss "
+            "can't reach 0.",
+            advice="Pass the values before the softmax or sigmoid to the loss. Apply it only where the script "
+            "needs probabilities.",
             fix=_given_logits,
             count=sum(each.site in calls[site] for each in run.of(Backward)),
             evidence={"parameters": len(event.parameters)},
@@ -75,7 +76,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _layer_line(site: Site, files: tuple[str, ...]) -> Frame | None:
-    """Return the only line that makes a softmax or sigmoid layer, if no line on the stack names one."""
+    """Return the only line that constructs a softmax or sigmoid layer, if no line on the stack names one."""
     lines = {frame[:2] for frame in site}
     nodes = [(file, node) for file in files for node in nodes_of([file]) if isinstance(node, ast.expr)]
     names = [(file, node) for file, node in nodes if last_name(node).lower() in _FUNCTIONS]
@@ -90,7 +91,7 @@ def _layer_line(site: Site, files: tuple[str, ...]) -> Frame | None:
 
 
 def _given_logits(at: Statement) -> Fix:
-    """Remove a softmax that is written inside the call of the loss."""
+    """Remove a softmax from the arguments of the loss."""
     losses = [call for call in at.calls() if called(call) in _LOSSES and call.args]
     if len(losses) != 1:
         return ()
