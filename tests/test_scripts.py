@@ -85,7 +85,7 @@ ADVICE_ONLY = {
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
-    "cross-loss-leak": "gan_g_first ssl_online_probe",
+    "cross-loss-leak": "critic_cleared_too_early gan_g_first ssl_online_probe",
     "double-softmax": "policy_logits sequential_sigmoid wine_layer",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
@@ -96,7 +96,8 @@ ADVICE_ONLY = {
     ),
     "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
     "ineffective-step": (
-        "actor_twice bfloat16_adamw bfloat16_sgd forum_84911 frozen_encoder rebound_data_sub "
+        "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
+        "bfloat16_sgd forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
         "reptile_no_copy target_is_online teachers_parameters"
     ),
@@ -109,14 +110,14 @@ ADVICE_ONLY = {
     "missing-zero-grad": ("line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
-        "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
+        "clients_share_a_model decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
         "style_lr_decay train_function"
     ),
     "param-in-multiple-optimizers": (
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "unfrozen_by_a_helper unfrozen_by_schedule "
+        "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
         "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
@@ -126,8 +127,16 @@ ADVICE_ONLY = {
         "recsys_trainer superconvergence warmup_in_steps"
     ),
     "stale-optimizer-params": "folds folds_again growing_vocab new_head pretrained_vectors trainer_copy unit_rows",
-    "train-eval-mode": "eval_stays teacher_dropout",
-    "wasted-gradient": "target_within_a_learner layerwise_lr zero_lr_group zero_rate_group",
+    "train-eval-mode": "clients_copied_in_eval eval_stays teacher_dropout",
+    "unreached-parameter": (
+        "aux_head aux_output_ignored conv_twice dropped_norm encoder_in_both encoder_skipped "
+        "policy_log_std positions queries_of_initial_weights rna_classifier second_layer_norm "
+        "task_weights tcn_forecast tied_output unread_context"
+    ),
+    "wasted-gradient": (
+        "domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
+        "target_within_a_learner zero_lr_group zero_rate_group"
+    ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
         "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
@@ -140,7 +149,6 @@ NEVER_AN_EDIT = {
     "inplace-param-update",
     "term-left-out",
     "unintended-broadcast",
-    "unreached-parameter",
 }
 
 # What is not to move: the fix keeps it as it is.

@@ -187,7 +187,7 @@ def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
 
     A single derivative doesn't count: a constant of an energy has no part in the forces, and is right to get none.
     """
-    events = [
+    events: list[Differentiated] = [
         event
         for event in run.of(Differentiated)
         if event.create and event.old_nodes and ids <= event.reached - event.asked and event.site

@@ -2,8 +2,9 @@
 
 ## What it does
 Follows ``train()`` and ``eval()`` on modules that contain dropout or batch norm. Reports an ``eval()`` for an
-evaluation if later steps train the same parameters without a ``train()`` in between. Also reports ``F.dropout`` in
-a module's method without ``training=self.training``, if the program calls ``eval()``.
+evaluation if later steps train the same parameters, or a ``copy.deepcopy`` made in this mode, without a
+``train()`` in between. Also reports ``F.dropout`` in a module's method without ``training=self.training``, if
+the program calls ``eval()``.
 
 ## Why is this bad?
 After the first validation, dropout is off, and batch norm uses its running statistics instead of updating them.

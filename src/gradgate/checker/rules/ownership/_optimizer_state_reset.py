@@ -1,8 +1,10 @@
 """The optimizer's momentum and running averages are lost in the middle of training.
 
 ## What it does
-Looks for optimizers of one kind that one line constructs repeatedly for the same parameters, while the parameters
-keep their values, and for ``load_state_dict`` calls that leave an optimizer with less state than before.
+Looks for optimizers of one kind that one line constructs repeatedly for the same parameters, while the
+parameters keep their values, and for ``load_state_dict`` calls that leave an optimizer with less state than
+before. Also reports functions that train a model with an optimizer of their own and return its state (clients
+in federated learning), if all calls get the same model.
 
 ## Why is this bad?
 Adam's averages start from zero with a bias correction, so the first steps are as long as the learning rate allows,
