@@ -134,4 +134,4 @@ def _normalized(at: Statement) -> Fix:
     return ()
 
 
-RULE = Rule("GG410", "loss-input", "warning", __doc__ or "", _judge)
+RULE = Rule("GG409", "loss-input", "warning", __doc__ or "", _judge)
