@@ -29,6 +29,7 @@ from gradgate.autograd_graph._losses import (
     without_smoothing,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
+from gradgate.autograd_graph._normalized import normalized_twice
 from gradgate.autograd_graph._targets import TrainedTarget, compares_with_own_copy, trained_target
 from gradgate.autograd_graph._walk import DDP_SINK, LEAF, Graph, roots_of, walk
 
@@ -57,6 +58,7 @@ __all__ = [
     "inputs_of",
     "last_weights",
     "node_shape",
+    "normalized_twice",
     "not_log_probabilities",
     "reduced_shape",
     "reduction_of",

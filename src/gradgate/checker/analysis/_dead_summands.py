@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator
 
-from gradgate.checker.analysis._constant_summands import Lines, summands
+from gradgate.checker.analysis._constant_summands import TrainedLines, summands
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -71,7 +71,7 @@ def dead_summands(
         cuts: file and line of each cut whose value comes from the loss's own graph.
     """
     files = tuple(files)
-    lines = Lines(run, files)
+    lines = TrainedLines(run, files)
 
     def ends(file: str, node: ast.AST) -> Frame | None:
         return _NOWHERE if isinstance(node, ast.Call) and called(node) in _NEW else lines.cut(file, node)
@@ -163,7 +163,7 @@ def _cut_names(cut: Frame, part: ast.expr) -> set[str]:
     return _names([part]) if here else set()
 
 
-def _is_from_the_graph(lines: Lines, files: tuple[str, ...], cut: Frame) -> bool:
+def _is_from_the_graph(lines: TrainedLines, files: tuple[str, ...], cut: Frame) -> bool:
     """Return whether a ``no_grad`` block computes one value from an earlier value with a graph."""
     scope, block = scope_at(cut), statement_at(cut)
     if not isinstance(block, ast.With):
@@ -193,7 +193,7 @@ def _is_from_the_graph(lines: Lines, files: tuple[str, ...], cut: Frame) -> bool
     return len(stored) == 1 and bool(outside)
 
 
-def _is_computed(lines: Lines, files: tuple[str, ...], scope: Scope, name: str) -> bool:
+def _is_computed(lines: TrainedLines, files: tuple[str, ...], scope: Scope, name: str) -> bool:
     """Return whether a variable holds the output of a trained module."""
     values = [each.value for each in definitions(scope).get(name, ())]
     return any(

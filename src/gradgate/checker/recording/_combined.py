@@ -20,12 +20,12 @@ from gradgate.autograd_graph import (
     broadcast_at,
     compares_with_own_copy,
     node_shape,
+    normalized_twice,
     not_log_probabilities,
     trained_target,
     weighed_by_pairs,
 )
 from gradgate.checker.recording._node_lines import line_of
-from gradgate.checker.recording._normalized import normalized_twice
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000

@@ -14,9 +14,8 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
-from gradgate.checker.recording._live_cuts import LiveCuts
 from gradgate.checker.recording._names import variables_of
-from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._node_lines import LiveCuts, line_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import (
@@ -57,7 +56,7 @@ class Cuts:
         self._entries: Counter[Site] = Counter()
         # Samples drawn from distributions whose own parameters have a graph.
         self._samples: list[tuple[Tensor, Site, Ids]] = []
-        self.live = LiveCuts(recorder)
+        self.live = LiveCuts()
         self.missing: set[int] = set()  # parameters without a gradient; empty until the first search
 
     def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:

@@ -115,4 +115,4 @@ def _given_logits(at: Statement) -> Fix:
     return (Replace(at.line, ast.unparse(inner), operand(value)),)
 
 
-RULE = Rule("GG410", "double-softmax", "error", __doc__ or "", _judge)
+RULE = Rule("GG411", "double-softmax", "error", __doc__ or "", _judge)

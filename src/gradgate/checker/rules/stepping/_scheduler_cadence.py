@@ -1,16 +1,13 @@
 """A learning-rate scheduler is advanced too often, too rarely, too early, or never.
 
 ## What it does
-Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and the
-schedule's length. The length is ``T_max``, ``total_steps``, the last milestone, or a number in a ``LambdaLR``'s
-function. Reports a scheduler that is never advanced, drives an optimizer that another one has replaced, is advanced
-before the first step, or runs several times too fast (a length in epochs advanced at each batch, a length in steps
-at each micro-batch) or too slowly (a length in steps advanced once an epoch, a length in micro-batches once a
-window).
+Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and its length
+(``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function). Reports a scheduler that is
+never advanced, drives a replaced optimizer, is advanced before the first step, or runs several times too fast (a
+length in epochs advanced at each batch) or too slowly (a length in steps advanced once an epoch).
 
 ## Why is this bad?
-The learning rate doesn't follow the schedule: it stays at its warm-up value, or decays to zero in a fraction of the
-run. The loss still falls, but more slowly.
+The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
 
 ## Example
     scheduler = CosineAnnealingLR(optimizer, T_max=epochs)
@@ -31,8 +28,8 @@ run. The loss still falls, but more slowly.
 A schedule that is too slow is found only if the run ends by itself and has as many steps or micro-batches as the
 schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length counts
 epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise only a
-learning rate that is close to zero for a large part of the run is reported. The rule doesn't follow
-schedules written by hand, schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length.
+rate near zero for a large part of the run is reported. The rule doesn't follow schedules written by hand,
+schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate

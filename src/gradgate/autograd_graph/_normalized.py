@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.autograd_graph import RESHAPES
+from gradgate.autograd_graph._losses import RESHAPES
 
 
 def normalized_twice(node: Any) -> Any:
