@@ -86,7 +86,6 @@ ADVICE_ONLY = {
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
     "cross-loss-leak": "critic_cleared_too_early gan_g_first ssl_online_probe",
-    "double-softmax": "policy_logits sequential_sigmoid wine_layer",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
@@ -101,7 +100,9 @@ ADVICE_ONLY = {
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
         "reptile_no_copy target_is_online teachers_parameters"
     ),
-    "loss-input": "softmax_before_nll softmax_in_distillation softmax_over_words",
+    "loss-input": (
+        "policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation softmax_over_words wine_layer"
+    ),
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "

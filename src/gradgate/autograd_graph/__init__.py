@@ -12,7 +12,7 @@ from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
 from gradgate.autograd_graph._last_weights import last_weights
-from gradgate.autograd_graph._log_probabilities import not_log_probabilities
+from gradgate.autograd_graph._loss_inputs import normalized_twice, not_log_probabilities
 from gradgate.autograd_graph._losses import (
     LOSSES,
     RESHAPES,
@@ -29,7 +29,6 @@ from gradgate.autograd_graph._losses import (
     without_smoothing,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
-from gradgate.autograd_graph._normalized import normalized_twice
 from gradgate.autograd_graph._targets import TrainedTarget, compares_with_own_copy, trained_target
 from gradgate.autograd_graph._walk import DDP_SINK, LEAF, Graph, roots_of, walk
 

@@ -1,8 +1,8 @@
-"""Which summand of a sum inside a mean is a constant, although it was computed from the loss's own graph.
+"""Finds the summand inside a mean that is a constant although it was computed from the loss's own graph.
 
-A value without a graph may be meant: the log-probabilities of an older policy, a maximum that is subtracted before
-an exponential and added after its logarithm, a teacher's entropy. So a summand counts only if its value comes from
-the graph of this very loss, goes nowhere else, and only through sums and means.
+A value without a graph may be intended: the log-probabilities of an older policy, a maximum that is subtracted
+before an exponential and added after its logarithm, or a teacher's entropy. So a summand counts only if its value
+comes from the graph of the same loss and reaches the loss, and nothing else, only through sums and means.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ _NOWHERE = Frame("", 0, "")
 def dead_summands(
     run: Run, sites: Iterable[Site], files: Iterable[str], cuts: Collection[tuple[str, int]]
 ) -> Iterator[tuple[ast.expr, Site, Frame]]:
-    """Yield each such summand, the line that adds it, and the line that cuts it off.
+    """Yield each of these summands, the line that adds it, and the line that detaches it.
 
     Args:
-        run: the run.
+        run: run of the script.
         sites: the lines that add a constant to a value with a graph.
         files: the files of the run.
-        cuts: file and line of the cuts whose values come from the loss's own graph.
+        cuts: file and line of each cut whose value comes from the loss's own graph.
     """
     files = tuple(files)
     lines = TrainedLines(run, files)
@@ -122,7 +122,7 @@ def _leads_to(cut: Frame, file: str, node: ast.AST, files: tuple[str, ...], ends
 
 
 def _is_read_once(file: str, name: ast.AST) -> bool:
-    """Return whether a function reads a name once, apart from adding to it, printing it and taking its number."""
+    """Return whether a function reads a name once, not counting sums into the name, prints and ``item()``."""
     assert isinstance(name, ast.Name)  # noqa: S101
     scope = scope_at(Frame(file, name.lineno, ""))
     reads = 0
@@ -146,7 +146,7 @@ def _is_read_once(file: str, name: ast.AST) -> bool:
 
 
 def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yield the expressions of a statement, without those of the statements inside it."""
+    """Yield the expressions of a statement, except in statements inside it."""
     todo = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
     for node in todo:
         yield from (inner for inner in ast.walk(node) if not isinstance(inner, ast.stmt))
@@ -158,13 +158,13 @@ def _names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _cut_names(cut: Frame, part: ast.expr) -> set[str]:
-    """Return the names of the values that are cut, if the summand itself contains the cut."""
+    """Return the names of the detached values, if the summand itself contains the cut."""
     here = getattr(part, "lineno", 0) <= cut.line <= (getattr(part, "end_lineno", 0) or 0)
     return _names([part]) if here else set()
 
 
 def _is_from_the_graph(lines: TrainedLines, files: tuple[str, ...], cut: Frame) -> bool:
-    """Return whether a ``no_grad`` block gives one value, from one with a graph that was computed before it."""
+    """Return whether a ``no_grad`` block computes one value from an earlier value with a graph."""
     scope, block = scope_at(cut), statement_at(cut)
     if not isinstance(block, ast.With):
         block = next(
@@ -194,7 +194,7 @@ def _is_from_the_graph(lines: TrainedLines, files: tuple[str, ...], cut: Frame) 
 
 
 def _is_computed(lines: TrainedLines, files: tuple[str, ...], scope: Scope, name: str) -> bool:
-    """Return whether a variable holds the result of a trained module."""
+    """Return whether a variable holds the output of a trained module."""
     values = [each.value for each in definitions(scope).get(name, ())]
     return any(
         isinstance(node, ast.Call) and lines.is_live(file, node)

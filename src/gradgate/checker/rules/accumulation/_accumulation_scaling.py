@@ -5,8 +5,8 @@ Reads from each loss's graph the factor by which a mean is multiplied before ``b
 factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to
 1. Also reports means that are divided by the number of micro-batches and then passed to
 ``gradgate.Accumulator``, which already divides by all counts. Under Accelerate's ``accumulate()``, reports a
-division in addition to that of ``Accelerator.backward()``, and a loss whose own ``backward()`` is called, which
-skips that division.
+second division in addition to the division in ``Accelerator.backward()``, and a call of ``loss.backward()``, which
+doesn't divide.
 
 ## Why is this bad?
 Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.

@@ -21,8 +21,8 @@ def divided_by_hand(run: Run, rule: Rule) -> Iterator[Finding]:
         number = event.micro_batches
         yield rule.finding(
             event.site,
-            f"The loss is divided by {number}, the number of micro-batches, and the update divides by all counts: "
-            f"the gradient is {number} times too small.",
+            f"The loss is divided by {number}, the number of micro-batches, and the update divides again by "
+            f"all counts: the gradient is {number} times too small.",
             why="An accumulator adds sums and counts, and divides once. Pass it each mean without a division.",
             advice="Pass the loss without the division.",
             fix=_undivided,

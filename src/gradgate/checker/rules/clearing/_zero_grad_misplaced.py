@@ -173,8 +173,8 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         return None
     return RULE.finding(
         where or site,
-        f"The gradients of {run.names(gone)} are cleared before the step, which uses the same loss's gradients of "
-        f"other parameters ({times} of {len(numbers)} backward calls).",
+        f"The gradients of {run.names(gone)} are cleared before the step, but the step uses other gradients of the "
+        f"same loss ({times} of {len(numbers)} backward calls).",
         why=_WHY,
         advice=_ADVICE,
         fix=functools.partial(_after_the_step, always=False),

@@ -83,7 +83,7 @@ def _has_other_losses(run: Run, ids: Ids, first: Combined) -> bool:
 
 
 def _is_fixed_beside_a_student(run: Run, ids: Ids, first: Combined) -> bool:
-    """Return whether a network in evaluation mode is in the optimizer of what is compared with it."""
+    """Return whether a network in evaluation mode shares its optimizer with the network it is compared with."""
     calls = [event for event in run.of(Backward) if event.site == first.backward and event.reached & ids]
     others: Ids = frozenset().union(*(event.reached for event in calls)) - ids
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
@@ -107,9 +107,9 @@ _TEXTS = {
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
     ),
     "trained target": (
-        "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher learns "
-        "from the student.",
-        "Both can lower the loss by agreeing on anything.",
+        "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
+        "trained to match the student.",
+        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
     ),
     "labels": (

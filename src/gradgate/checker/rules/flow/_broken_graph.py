@@ -1,21 +1,24 @@
 """A part of the loss is detached from the parameters that it was computed from.
 
 ## What it does
-Looks for trainable parameters that no gradient reaches because their module ran without a graph, because their
-output went to a part that ran without one (``no_grad`` in the middle), or because the value was taken out of
-the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
-of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
-``create_graph=True`` or a derivative in a residual that lacks it, for parameters that only an inner gradient
-without a graph leads to (a learned loss), for inner steps of which the first has no graph and a later one has
-(MAML's), for parameters that only reach parameters that no step moves, such as a generator's adversarial loss of
-``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would keep the graph.
+Looks for trainable parameters that no gradient reaches. Their module ran without a graph, another module ran
+without a graph on their output (``no_grad`` in the middle), or an operation detached the value (``detach``,
+``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for:
+
+- summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
+  or a derivative in a residual without ``create_graph=True``;
+- parameters that only an inner gradient without a graph uses (a learned loss);
+- inner steps, the first of which has no graph although a later one has (MAML);
+- losses that only reach parameters that no step changes, such as a generator's adversarial loss of
+  ``discriminator(fake.detach())``;
+- samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
 
 ## Why is this bad?
-The printed loss includes the term, but its gradient doesn't: the term falls only by chance.
+The printed loss includes the term, but the gradient doesn't. The term becomes smaller only by chance.
 
 ## Example
     loss = recon + beta * kl.item()                      # a constant
-    slope = torch.autograd.grad(score.sum(), x)[0]       # has no graph of its own
+    slope = torch.autograd.grad(score.sum(), x)[0]       # has no graph
     loss = loss + 10 * (slope.norm(2, 1) - 1).square().mean()
 
 ## Use instead
@@ -23,14 +26,15 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
     slope = torch.autograd.grad(score.sum(), x, create_graph=True)[0]
 
 ## Known limits
-If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of the
-loss constant, also inside a mean and through further sums, or leaves it only parameters that no step uses. So a
-``sample()`` whose own ``log_prob`` is in the loss is found in the actor's loss of SAC, whose critics have another
-optimizer, and not where one optimizer steps both: that may be the score function. The parts of a summand are read
-from the source: an entry of a dict that a function returns is missed, and so is a summand that names a trained
-module outside the detached expression. A comparison (a hard threshold) that cuts the graph is not found. If the
-source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets,
-baselines and weights of a loss may be detached.
+If the same parameters get a gradient along another path, a cut is found in two cases: it makes a whole summand of
+the loss constant, also inside a mean and through further sums, or the summand then only reaches parameters that no
+step uses. For example, a ``sample()`` whose ``log_prob`` is in the loss is found in SAC, where actor and critics
+have separate optimizers. It is not found if one optimizer steps both, because it may be the score function.
+
+The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
+summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
+graph is not found. If the source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are
+not checked: targets, baselines and loss weights may be detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".

@@ -1,4 +1,4 @@
-"""Summands inside a mean that were cut off from the loss's own graph, so that they train nothing."""
+"""Finds summands inside a mean that were detached from the loss's own graph, so that they train nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CALLS = 2
 
 
 def dead_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
-    """Report a value that leaves the loss's graph and reaches the loss through sums and means alone."""
+    """Report a value that is detached from the loss's graph and reaches the loss only through sums and means."""
     events = [event for event in run.of(Combined) if event.site]
     cuts = {event.site[0][:2] for event in events if event.how == "cut"}
     sums = Counter(event.site for event in events if event.how == "constant") if cuts else Counter()
@@ -33,9 +33,9 @@ def dead_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
         yield rule.finding(
             cut,
             f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: its graph is cut "
-            "here, though the loss has the graph that it comes from.",
+            "here, although the loss has the graph from which it was computed.",
             why=WHY,
-            advice="Compute the value with its graph: without no_grad, detach or .data.",
+            advice="Compute the value with its graph, without no_grad, detach or .data.",
             fix=partial(without_cut, ops=("detach", "data")),
             count=sum(event.site == backwards[site] for event in run.of(Backward)),
             evidence={"added_at": site[0].line},

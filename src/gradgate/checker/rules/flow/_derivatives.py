@@ -61,14 +61,14 @@ def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> I
 
 
 def derivatives_beside_outputs(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
-    """Report a derivative without a graph that a residual adds to the function it is the derivative of."""
+    """Report a derivative without a graph that a residual adds to its function."""
     drawn = [event for event in run.of(Differentiated) if event.site and event.reached & run.owned]
     if any(event.create for event in drawn):
         return  # see derivatives_without_graph
     sites = {event.site for event in run.of(Backward) if event.reached & run.owned}
     in_losses: set[int] | None = None
     for site in dict.fromkeys(event.site for event in drawn if not event.asked):
-        returned = isinstance(statement_at(site[0]), ast.Return)  # by a function that only differentiates
+        returned = isinstance(statement_at(site[0]), ast.Return)  # from a function that only differentiates
         total = next((each for frame in site[returned : returned + 1] for each in _residuals(frame)), None)
         if total is not None and in_losses is None:
             in_losses = {id(node) for each in sites for _, node in slice_at(each, files).nodes}
@@ -76,7 +76,7 @@ def derivatives_beside_outputs(run: Run, rule: Rule, files: tuple[str, ...]) -> 
             continue
         yield rule.finding(
             site[0],
-            f"The loss combines this derivative with the function it belongs to at line {total.lineno}, but the "
+            f"Line {total.lineno} combines this derivative with its function in the loss, but the "
             "derivative has no graph: it counts as a constant.",
             why="The displayed loss includes the derivative, but training does not minimize it.",
             advice=WITH_GRAPH,
@@ -87,7 +87,7 @@ def derivatives_beside_outputs(run: Run, rule: Rule, files: tuple[str, ...]) -> 
 
 
 def _residuals(frame: Frame) -> Iterator[ast.expr]:
-    """Yield the sums, and the calls of losses, of a derivative that a line takes and of the function's value."""
+    """Yield the sums and loss calls that combine the derivative taken at a line with the function's value."""
     scope, statement = scope_at(frame), statement_at(frame)
     calls = [
         node
@@ -126,7 +126,7 @@ def _residuals(frame: Frame) -> Iterator[ast.expr]:
 
 
 def _is_detached(node: ast.AST, scope: Scope) -> bool:
-    """Return whether the function detaches an expression, or a variable that holds it."""
+    """Return whether the function detaches an expression, or a variable that contains it."""
     holders = {
         name for name, several in definitions(scope).items() for each in several if _holds(each.value, node)
     }

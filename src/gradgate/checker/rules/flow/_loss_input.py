@@ -1,30 +1,38 @@
-"""A loss that expects log-probabilities gets other values.
+"""A loss gets probabilities, log-probabilities or logits where it expects another of the three.
 
 ## What it does
-Reads the input of ``nll_loss``, ``ctc_loss`` and ``kl_div`` from the first graphs of each backward call. Reports
-the output of a softmax, the output of a linear or convolutional layer, and a ``log_softmax`` over a dimension
-other than the classes. Also checks that the exponentials of the log-probabilities add up to 1 over the classes.
+Reads the input of a loss from the first graphs of each backward call.
+
+- ``nll_loss``, ``ctc_loss`` and ``kl_div`` expect log-probabilities. Reports the output of a softmax, the output of
+  a linear or convolutional layer, and a ``log_softmax`` over a dimension other than the classes, if the
+  exponentials of the input don't add up to 1 over the classes.
+- ``cross_entropy``, ``log_softmax`` and ``Categorical(logits=...)`` expect logits, and so does
+  ``binary_cross_entropy_with_logits``. Reports the output of a softmax or sigmoid, which is then applied twice.
 
 ## Why is this bad?
-The loss runs and its value falls, but the gradient is not the gradient of a likelihood. With probabilities, it
-vanishes where the model is most wrong. With scores, the loss has no lower bound.
+The loss runs and its value falls, but the gradient is not the gradient of a likelihood. With probabilities, the
+gradient vanishes where the model is most wrong. A second softmax sees only values between 0 and 1, so the loss
+can't get close to 0: with 10 classes it stays above 1.46. With scores instead of log-probabilities, the loss has no
+lower bound.
 
 ## Example
     probabilities = F.softmax(model(x), dim=1)
-    loss = F.nll_loss(probabilities, y)
+    loss = F.cross_entropy(probabilities, y)
 
 ## Use instead
-    log_probabilities = F.log_softmax(model(x), dim=1)
-    loss = F.nll_loss(log_probabilities, y)
+    loss = F.cross_entropy(model(x), y)
 
-or ``F.cross_entropy(model(x), y)``, which contains the ``log_softmax``.
+or ``F.nll_loss(F.log_softmax(model(x), dim=1), y)``, which is the same loss.
 
 ## Known limits
-Log-likelihoods that a model computes in another way need not be normalized and are not reported. The input of
-``kl_div`` is checked only if its target has no graph and ``log_target`` is off.
+Log-likelihoods that a model computes in another way need not be normalized and are not reported. Neither are
+probabilities that are scaled, shifted or clamped before the loss, or a ``log_softmax`` before ``cross_entropy``,
+which changes nothing. The input of ``kl_div`` is checked only if its target has no graph and ``log_target`` is off.
+A softmax is removed by an edit only if the call of the loss contains it, because other code may use the
+probabilities.
 
 ## Sources
-https://docs.pytorch.org/docs/stable/generated/torch.nn.NLLLoss.html
+docs.pytorch.org/docs/stable/generated/torch.nn.NLLLoss.html, torch.nn.CrossEntropyLoss.html
 """
 
 from __future__ import annotations
@@ -33,10 +41,11 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, key_of
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import called, key_of, last_name
+from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import nodes_of, statement_at
-from gradgate.checker.analysis._statement import CLOSED, Statement
+from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -60,6 +69,11 @@ _ADVICE = {
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _no_log_probabilities(run)
+    yield from _applied_twice(run)
+
+
+def _no_log_probabilities(run: Run) -> Iterator[Finding]:
     found: dict[tuple[Site, str], list[Combined]] = defaultdict(list)
     for event in run.of(Combined):
         if event.how in _IS and event.site and event.parameters & run.owned:
@@ -78,6 +92,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=sum(event.site == events[0].backward for event in run.of(Backward)),
             evidence={"parameters": len(ids)},
             about=ids,
+            severity="warning",
         )
 
 
@@ -134,4 +149,75 @@ def _normalized(at: Statement) -> Fix:
     return ()
 
 
-RULE = Rule("GG409", "loss-input", "warning", __doc__ or "", _judge)
+# A softmax or sigmoid that is applied twice
+
+_OF_LOGITS = ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax")
+_RESHAPES = ("flatten", "view", "reshape", "squeeze", "unsqueeze")
+_FUNCTIONS = ("softmax", "sigmoid")
+
+
+def _applied_twice(run: Run) -> Iterator[Finding]:
+    found: dict[Site, Combined] = {}
+    calls: dict[Site, set[Site]] = defaultdict(set)
+    for event in run.of(Combined):
+        if event.how == "normalized twice" and event.site and event.parameters & run.owned:
+            found.setdefault(event.site, event)
+            calls[event.site].add(event.backward)
+    for site, event in found.items():
+        files = files_of([site, event.backward])
+        yield RULE.finding(
+            _layer_line(site, files) or innermost(site),
+            "The softmax or sigmoid that is computed here is passed to a loss that applies another one: the loss "
+            "expects logits.",
+            why="The gradient vanishes where the first one is confident, even if it is wrong, and the loss "
+            "can't reach 0.",
+            advice="Pass the values before the softmax or sigmoid to the loss. Apply it only where the script "
+            "needs probabilities.",
+            fix=_given_logits,
+            count=sum(each.site in calls[site] for each in run.of(Backward)),
+            evidence={"parameters": len(event.parameters)},
+            about=event.parameters,
+        )
+
+
+def _layer_line(site: Site, files: tuple[str, ...]) -> Frame | None:
+    """Return the only line that constructs a softmax or sigmoid layer, if no line on the stack names one."""
+    lines = {frame[:2] for frame in site}
+    nodes = [(file, node) for file in files for node in nodes_of([file]) if isinstance(node, ast.expr)]
+    names = [(file, node) for file, node in nodes if last_name(node).lower() in _FUNCTIONS]
+    if any((file, node.lineno) in lines for file, node in names):
+        return None
+    made = [
+        Frame(file, node.lineno, "")
+        for file, node in nodes
+        if isinstance(node, ast.Call) and called(node) in ("Softmax", "Sigmoid")
+    ]
+    return made[0] if len(made) == 1 else None
+
+
+def _given_logits(at: Statement) -> Fix:
+    """Remove a softmax from the arguments of the loss."""
+    losses = [call for call in at.calls() if called(call) in _OF_LOGITS and call.args]
+    if len(losses) != 1:
+        return ()
+    inner = losses[0].args[0]
+    while (
+        isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and called(inner) in _RESHAPES
+    ):
+        inner = inner.func.value
+    if (
+        not isinstance(inner, ast.Call)
+        or called(inner) not in _FUNCTIONS
+        or not isinstance(inner.func, ast.Attribute)
+    ):
+        return ()
+    of_torch = ast.unparse(inner.func.value) in ("torch", "F", "nn.functional", "torch.nn.functional")
+    if of_torch and not inner.args:
+        return ()
+    value = inner.args[0] if of_torch else inner.func.value
+    if not of_torch and ast.unparse(value) == "self":
+        return ()  # self.softmax(x), a layer
+    return (Replace(at.line, ast.unparse(inner), operand(value)),)
+
+
+RULE = Rule("GG409", "loss-input", "error", __doc__ or "", _judge)

@@ -20,9 +20,9 @@ or ``network.requires_grad_(False)`` if gradients must pass through it to other 
 
 ## Known limits
 The memory estimate covers only the gradients, not the activations that the graph keeps for them. The finding is
-a note, or a warning if the gradients are never cleared. Whether a network was forgotten or is fixed on purpose
-can't always be told. If nothing shows that it is used unchanged (it isn't a copy, isn't written to, and isn't
-in evaluation mode), the finding is at the optimizer, and its advice names the optimizer first.
+a note, or a warning if the gradients are never cleared. The rule can't always tell whether a network was
+forgotten or is fixed on purpose. If the network isn't a copy, isn't written to and isn't in evaluation mode, the
+finding is at the optimizer, and the advice first offers to add the network.
 
 For another optimizer's network, such as the other network of a GAN, the note says which share of a step's
 floating-point operations (FLOPs) these gradients take. Below 5 % there is no note. The share counts forward and

@@ -3,8 +3,8 @@
 ## What it does
 Looks for optimizers of one kind that one line constructs repeatedly for the same parameters, while the
 parameters keep their values, and for ``load_state_dict`` calls that leave an optimizer with less state than
-before. Also reports functions that train a model with an optimizer of their own and return its state (clients
-in federated learning), if all calls get the same model.
+before. Also reports functions that train a model with a new optimizer and return the model's state (clients in
+federated learning), if all calls get the same model.
 
 ## Why is this bad?
 Adam's averages start from zero with a bias correction, so the first steps are as long as the learning rate allows,

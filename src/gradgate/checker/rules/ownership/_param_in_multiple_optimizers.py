@@ -2,7 +2,7 @@
 
 ## What it does
 Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists
-twice, perhaps instead of a network of the same shapes that is in no optimizer.
+twice, perhaps by mistake for a network with the same shapes that is in no optimizer.
 
 ## Why is this bad?
 The parameter is updated twice with one gradient, at two learning rates. The running averages of each optimizer miss

@@ -1,4 +1,4 @@
-"""Moving averages that are updated from the very parameters that they are kept in: the model was not copied."""
+"""Finds moving averages whose source is the average itself, because the model was not copied."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Written
 
-_WRITES = 3  # for each parameter
-_SHARE = 0.9  # of the values that the line writes
+_WRITES = 3  # number of writes for each parameter
+_SHARE = 0.9  # fraction of the values that the line writes
 
 
 def averaged_with_itself(run: Run, where: Frame, writes: Mapping[int, Written], rule: Rule) -> Finding | None:
@@ -30,10 +30,10 @@ def averaged_with_itself(run: Run, where: Frame, writes: Mapping[int, Written], 
     line = _assigned(run, ids)
     return rule.finding(
         line or where,
-        f"The average that line {where.line} keeps shares its memory with what it averages, {run.names(ids)}: the "
-        "two are one object.",
-        why="It is no average: it follows every step at once, and the update changes the trained values.",
-        advice="Copy the model: copy.deepcopy(model), and turn the gradients of the copy off.",
+        f"The moving average of line {where.line} shares its memory with its source, {run.names(ids)}: both "
+        "are one object.",
+        why="The average follows each step immediately, and the averaging changes the trained values.",
+        advice="Copy the model: copy.deepcopy(model), and turn off the gradients of the copy.",
         severity="error",
         count=len(itself),
         evidence={"writes": len(itself), "line": where.line},
@@ -46,7 +46,7 @@ def _values(run: Run, several: Collection[Written]) -> int:
 
 
 def _assigned(run: Run, ids: Collection[int]) -> Frame | None:
-    """Return the only line that gives the trained model a second name, or None."""
+    """Return the only line that assigns the trained model to a second name, or None."""
     files = dict.fromkeys(frame.file for event in run.of(Backward) for frame in event.site)
     names = {part for number in ids for part in run.name(number).split(".")[:-1]}
     found = [

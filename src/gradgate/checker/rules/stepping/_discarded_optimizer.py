@@ -1,4 +1,4 @@
-"""Schedulers that set the rate of an optimizer that nothing steps, while another one trains its parameters."""
+"""Finds schedulers of an optimizer that never steps while another optimizer trains its parameters."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Ids, Scheduled, SchedulerMade, Stepped
 
-_CALLS = 2  # of the scheduler, after the other optimizer began to step
+_CALLS = 2  # number of scheduler calls after the other optimizer's first step
 _STEPS = 3
 
 
 def of_discarded_optimizers(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report a scheduler whose optimizer never steps, if another one steps its parameters at a constant rate."""
+    """Report a scheduler of an optimizer that never steps, if another one trains at a constant learning rate."""
     scheduled = {event.optimizer for event in run.of(SchedulerMade)}
     for number, made in run.numbered(SchedulerMade):
         assert isinstance(made, SchedulerMade)  # noqa: S101
@@ -39,10 +39,11 @@ def of_discarded_optimizers(run: Run, rule: Rule) -> Iterator[Finding]:
             name, rate = run.optimizer(other), max(next(iter(rates)), default=0.0)
             yield rule.finding(
                 made.site,
-                f"{made.kind} drives an optimizer that never steps: {len(calls)} calls of its step() leave the "
-                f"rate of {name}, which steps the same parameters, at {rate:g} in all of {len(steps)} steps.",
-                why="The rate doesn't follow the schedule at all.",
-                advice=f"Make the scheduler after {name}, and for it.",
+                f"{made.kind} changes an optimizer that never steps: {len(calls)} calls of its step() leave "
+                f"the learning rate of {name}, which steps the same parameters, at {rate:g} in all "
+                f"{len(steps)} steps.",
+                why="The learning rate never follows the schedule.",
+                advice=f"Construct the scheduler after {name}, and pass {name} to it.",
                 severity="error",
                 count=len(calls),
                 evidence={"steps": len(steps), "advanced": len(calls)},

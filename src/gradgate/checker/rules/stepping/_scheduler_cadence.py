@@ -141,10 +141,7 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
     if kind == "ReduceLROnPlateau":
         if length is None or epochs < 2 or length >= steps / epochs or calls < 0.9 * steps:
             return None
-        message = (
-            f"The patience of {length:g} counts batches: the scheduler is advanced {cadence.counts} in "
-            f"{epochs} epochs."
-        )
+        message = f"The patience of {length:g} counts batches, advanced {cadence.counts} in {epochs} epochs."
         return _finding(run, cadence, message, "after each epoch, with the validation loss", _after_epoch)
     found = rates(run, cadence)
     falls = kind == "LinearLR" and bool(found) and found[-1] < found[0]

@@ -1,4 +1,4 @@
-"""Averages that pair a part of a network with the whole copy, and so leave the end of the copy as it was."""
+"""Finds averages that pair a part of a network with the whole copy, so that the end of the copy never changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shortened_averages(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _part_and_whole(loop: ast.For) -> tuple[str, str] | None:
-    """Return a part and a whole network whose parameters a loop pairs: "student.backbone" and "teacher"."""
+    """Return the part and the whole network whose parameters a loop pairs: "student.backbone" and "teacher"."""
     call = loop.iter
     if not isinstance(call, ast.Call) or called(call) != "zip" or len(call.args) != 2 or call.keywords:
         return None

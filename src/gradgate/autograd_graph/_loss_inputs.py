@@ -1,4 +1,4 @@
-"""Checks that a loss that takes log-probabilities was given some."""
+"""Decides whether a loss that takes logits or log-probabilities was given something else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph._losses import RESHAPES, signed
 from gradgate.autograd_graph._walk import LEAF
 
 Given: TypeAlias = Literal["probabilities", "scores", "other axis"]
@@ -66,8 +67,7 @@ def _given_to_divergence(node: Any) -> Given | None:
         return None
     if target.dim() < 2 or not 0 < target.numel() <= _MOST_VALUES:
         return None
-    dim = int(made_by._saved_dim) if kind == "SoftmaxBackward0" else -1
-    dim = dim if dim < target.dim() else dim - (1 << 64)  # saved without its sign
+    dim = signed(int(made_by._saved_dim)) if kind == "SoftmaxBackward0" else -1
     if not -target.dim() <= dim < target.dim() or not _sums_to_one(target.detach().float(), dim):
         return None
     return "probabilities" if kind == "SoftmaxBackward0" else "scores"
@@ -117,3 +117,42 @@ def _pairs_samples(node: Any, given: Tensor) -> bool:
 def _sums_to_one(values: Tensor, dim: int) -> bool:
     sums = values.sum(dim)
     return bool((values >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-2)
+
+
+def normalized_twice(node: Any) -> Any:
+    """Return the node of a softmax or sigmoid whose result a loss normalizes once more; otherwise None.
+
+    That is a ``log_softmax`` of a softmax over the same dimension, also inside ``cross_entropy`` and a categorical
+    distribution of ``logits=``, and ``binary_cross_entropy_with_logits`` of a sigmoid. A ``log_softmax`` of a
+    ``log_softmax`` changes nothing, and a scaled softmax may be meant.
+    """
+    name = node.name()
+    if name == "LogSoftmaxBackward0":
+        inner = _given(node)
+        if inner is not None and inner.name() == "SoftmaxBackward0" and _dim(inner) == _dim(node):
+            return inner
+    elif name == "BinaryCrossEntropyWithLogitsBackward0":
+        inner = _given(node)
+        if inner is not None and inner.name() == "SigmoidBackward0":
+            return inner
+    elif name == "SubBackward0":  # logits - logits.logsumexp(-1, keepdim=True)
+        (inner, _), (total, _) = node.next_functions[:2]
+        if inner is None or total is None or inner.name() != "SoftmaxBackward0":
+            return None
+        if total.name() == "LogsumexpBackward0" and total.next_functions[0][0] is inner:
+            return inner
+    return None
+
+
+def _given(node: Any) -> Any:
+    """Return the node of a function's first argument, behind reshapes."""
+    inner = node.next_functions[0][0]
+    while inner is not None and inner.name() in RESHAPES and len(inner.next_functions) == 1:
+        inner = inner.next_functions[0][0]
+    return inner
+
+
+def _dim(node: Any) -> int:
+    """Return a dimension, counted from the last one where the result's shape is known."""
+    dim = signed(int(node._saved_dim))
+    return dim - node._saved_result.dim() if dim >= 0 else dim

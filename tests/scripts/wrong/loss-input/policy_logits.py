@@ -11,7 +11,7 @@ best = torch.randn(4, 3)
 
 for episode in range(8):
     states = torch.randn(32, 4)
-    probabilities = policy(states).softmax(dim=-1)  # expect: double-softmax
+    probabilities = policy(states).softmax(dim=-1)  # expect: loss-input
     actions = Categorical(logits=probabilities)
     chosen = actions.sample()
     reward = ((states @ best).argmax(-1) == chosen).float()

@@ -16,7 +16,7 @@ for step in range(10):
     optimizer.zero_grad()
     loss = F.kl_div(
         F.log_softmax(torch.softmax(student(x), dim=1), dim=1), soft, reduction="batchmean"
-    )  # expect: double-softmax
+    )  # expect: loss-input
     loss.backward()
     optimizer.step()
 print(loss.item())

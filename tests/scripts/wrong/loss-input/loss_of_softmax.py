@@ -20,9 +20,7 @@ def train(model, tokens, tags, steps=8):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(steps):
         logits = model(tokens)
-        loss = F.cross_entropy(
-            F.softmax(logits, dim=-1).flatten(0, 1), tags.flatten()
-        )  # expect: double-softmax
+        loss = F.cross_entropy(F.softmax(logits, dim=-1).flatten(0, 1), tags.flatten())  # expect: loss-input
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -21,7 +21,7 @@ class Net(nn.Module):
         self.softmax = nn.Softmax(dim=1)
 
     def forward(self, x):
-        return self.softmax(self.out(torch.relu(self.hidden(x))))  # expect: double-softmax
+        return self.softmax(self.out(torch.relu(self.hidden(x))))  # expect: loss-input
 
 
 net = Net()

@@ -12,7 +12,7 @@ def build(width):
         nn.Linear(30, width),
         nn.ReLU(),
         nn.Linear(width, 1),
-        nn.Sigmoid(),  # expect: double-softmax
+        nn.Sigmoid(),  # expect: loss-input
     )
 
 
