@@ -1,4 +1,4 @@
-"""A loss gets probabilities, log-probabilities or logits where it expects another of the three.
+"""The input of a loss is of the wrong kind: probabilities, log-probabilities or logits.
 
 ## What it does
 Reads the input of a loss from the first graphs of each backward call.
@@ -6,8 +6,8 @@ Reads the input of a loss from the first graphs of each backward call.
 - ``nll_loss``, ``ctc_loss`` and ``kl_div`` expect log-probabilities. Reports the output of a softmax, the output of
   a linear or convolutional layer, and a ``log_softmax`` over a dimension other than the classes, if the
   exponentials of the input don't add up to 1 over the classes.
-- ``cross_entropy``, ``log_softmax`` and ``Categorical(logits=...)`` expect logits, and so does
-  ``binary_cross_entropy_with_logits``. Reports the output of a softmax or sigmoid, which is then applied twice.
+- ``cross_entropy``, ``log_softmax``, ``Categorical(logits=...)`` and ``binary_cross_entropy_with_logits`` expect
+  logits. Reports the output of a softmax or sigmoid, which is then applied twice.
 
 ## Why is this bad?
 The loss runs and its value falls, but the gradient is not the gradient of a likelihood. With probabilities, the
@@ -167,7 +167,7 @@ def _applied_twice(run: Run) -> Iterator[Finding]:
         files = files_of([site, event.backward])
         yield RULE.finding(
             _layer_line(site, files) or innermost(site),
-            "The softmax or sigmoid that is computed here is passed to a loss that applies another one: the loss "
+            "The softmax or sigmoid computed here is passed to a loss that applies a second one: the loss "
             "expects logits.",
             why="The gradient vanishes where the first one is confident, even if it is wrong, and the loss "
             "can't reach 0.",
