@@ -122,8 +122,8 @@ def adversarial(story: Story) -> Story:
 def test_a_generators_loss_that_ends_in_the_discriminators_step() -> None:
     for story in (gan("after"), adversarial(gan("after"))):
         assert said(story.judged()) == [
-            "train.py:4: GG203 error: 3 of 4 steps of opt_d also use the gradient of the loss of line 6 "
-            "in d, together with the gradient of line 2."
+            "train.py:4: GG203 error: In 3 of 4 steps of opt_d, the gradients of d include the loss of "
+            "line 6, in addition to the loss of line 2."
         ]
     assert gan("start").judged("GG201", "GG202", "GG203") == []
 

@@ -13,7 +13,7 @@ from gradgate.events import Site
 
 
 def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
-    """Return the edit that adds the line and its import; () unless the file shows exactly one trainer.
+    """Return the edit that makes a trainer exact, with its import; () unless the file shows exactly one trainer.
 
     Args:
         run: run of the script.

@@ -77,9 +77,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         where, before = _line(run, optimizer, ids, source, found[-1][1])
         yield RULE.finding(
             theirs if where == source else where,
-            f"{len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} also use the gradient "
-            f"of the loss of line {theirs.line} in {run.names(ids)}, together with the gradient of line "
-            f"{mine.line}.",
+            f"In {len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)}, the gradients of "
+            f"{run.names(ids)} include the loss of line {theirs.line}, in addition to the loss of line {mine.line}.",
             why=_WHY,
             advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward()"
             + (", or detach the input of the other loss." if before else "."),
