@@ -78,7 +78,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             theirs if where == source else where,
             f"In {len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)}, the gradients of "
-            f"{run.names(ids)} include the loss of line {theirs.line}, in addition to the loss of line {mine.line}.",
+            f"{run.names(ids)} include the loss of line {theirs.line}, in addition to the loss of line "
+            f"{mine.line}.",
             why=_WHY,
             advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward()"
             + (", or detach the input of the other loss." if before else "."),
