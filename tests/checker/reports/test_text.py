@@ -231,4 +231,4 @@ def test_what_is_to_be_written_is_shown_whole_and_only_where_it_is_short(tmp_pat
     shown = [str(Report("", (finding(file, 1, **changes),), SUMMARY)) for file in (long, short)]
     assert ["│ h = " in text for text in shown] == [False, True]
     assert f"  +      │ h = {'f' * 99}(h)\n" in shown[1]
-    assert f"  -    2 │     h = {'f' * 68}…\n" in shown[1]
+    assert f"  -    2 │     h = {'f' * 99}(h)\n" in shown[1]  # a patch shows both lines whole
