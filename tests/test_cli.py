@@ -307,8 +307,8 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
             "gradgate check: '-' has no lines for a report. Save the script to a file.\n",
         ),
         (
-            ["check", "--select", "unheard", __file__],
-            "gradgate check: select: no rule has the code or category 'unheard'. `gradgate rules` lists all rules.\n",
+            ["check", "--select", "none", __file__],
+            "gradgate check: select: no rule has the code or category 'none'. `gradgate rules` lists all rules.\n",
         ),
         (
             ["explain", "GG999"],
