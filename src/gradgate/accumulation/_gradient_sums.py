@@ -172,17 +172,14 @@ class GradientSums:
     def _watch(self) -> None:
         """Record identity and version of every ``.grad``, or, unless ``thorough``, of the first and the last."""
         version = tensor_version.use
-        if self._thorough:
-            self._watched = [
-                (p, g, 0 if g is None else version(g)) for p in self.parameters for g in (p.grad,)
-            ]
-            return
         self._watched = []
-        for order in self.parameters, reversed(self.parameters):
+        for order in (self.parameters,) if self._thorough else (self.parameters, reversed(self.parameters)):
             for parameter in order:  # a generator here would cost 4 % of a tiny model's update
-                if (gradient := parameter.grad) is not None:
-                    self._watched.append((parameter, gradient, version(gradient)))
-                    break
+                gradient = parameter.grad
+                if self._thorough or gradient is not None:
+                    self._watched.append((parameter, gradient, 0 if gradient is None else version(gradient)))
+                    if not self._thorough:
+                        break
 
     def check(self) -> None:
         """Raise if other code may have changed the sum, as far as :meth:`_watch` has recorded.
