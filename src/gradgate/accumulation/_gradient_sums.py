@@ -174,7 +174,7 @@ class GradientSums:
         version = tensor_version.use
         self._watched = []
         for order in (self.parameters,) if self._thorough else (self.parameters, reversed(self.parameters)):
-            for parameter in order:  # a generator here would cost 4 % of a tiny model's update
+            for parameter in order:  # a generator here would cost 2 % of a tiny model's update
                 gradient = parameter.grad
                 if self._thorough or gradient is not None:
                     self._watched.append((parameter, gradient, 0 if gradient is None else version(gradient)))

@@ -15,7 +15,10 @@ Given: TypeAlias = Literal["probabilities", "scores", "other axis"]
 _CLASSES_FIRST = ("NllLossBackward0", "NllLoss2DBackward0")
 _CLASSES_LAST = ("CtcLossBackward0", "CtcLossBackward1", "CudnnCtcLossBackward0", "CudnnCtcLossBackward1")
 _NAMES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T"
-_SAME_VALUES = frozenset(f"{name}Backward{number}" for name in _NAMES.split() for number in "012")
+
+SAME_VALUES = frozenset(f"{name}Backward{number}" for name in _NAMES.split() for number in "012")
+"""Nodes that return all of their values unchanged, in any order."""
+
 _PARTS = frozenset(("SliceBackward0", "SelectBackward0", "IndexBackward0"))
 _LINEAR = ("AddmmBackward0", "MmBackward0", "ConvolutionBackward0", "LinearBackward0", "BmmBackward0")
 _MOST_VALUES = 1 << 22  # larger inputs are not read
@@ -76,7 +79,7 @@ def _given_to_divergence(node: Any) -> Given | None:
 def _maker(node: Any) -> tuple[Any, bool]:
     """Return the node that made the values, and whether they are all of its values, in another shape at most."""
     whole = True
-    while node is not None and node.name() in _SAME_VALUES | _PARTS:
+    while node is not None and node.name() in SAME_VALUES | _PARTS:
         whole = whole and node.name() not in _PARTS
         node = next((child for child, _ in node.next_functions if child is not None), None)
     if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradgate.autograd_graph._broadcasts import ERRORS
+from gradgate.autograd_graph._loss_inputs import SAME_VALUES
 from gradgate.autograd_graph._walk import LEAF, Graph
 
 _CROSS_ENTROPIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
-_NAMES = (
-    "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T "
-    "Sigmoid Clamp ClampMin"
-)
-_SAME_VALUES = frozenset(f"{name}Backward{number}" for name in _NAMES.split() for number in "01")
+_MONOTONE = SAME_VALUES | {
+    "SigmoidBackward0",
+    "ClampBackward0",
+    "ClampBackward1",
+    "ClampMinBackward0",
+    "ClampMinBackward1",
+}
 _COPIES = ("CloneBackward0", "AliasBackward0", "ViewBackward0", "ToCopyBackward0")
 _FILLED = ("IndexPutBackward0", "CopySlices")  # a tensor of data into which values with a graph were written
 
@@ -61,7 +64,7 @@ def _copied(node: Any) -> Any:
 
 def _origin(node: Any) -> Any:
     """Return the node that made the values, before reshapes, sigmoid and clamping."""
-    while node.name() in _SAME_VALUES:
+    while node.name() in _MONOTONE:
         below = [child for child, _ in node.next_functions if child is not None]
         if len(below) != 1:
             break

@@ -28,7 +28,7 @@ _global_hook: RemovableHandle | None = None
 
 
 class Holding:
-    """Lets optimizers refuse what has replaced the chosen parameters of some modules. A copy holds nothing.
+    """Lets optimizers refuse parameters that have replaced the chosen parameters of modules. A copy holds nothing.
 
     ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` acts on the old ones only.
     """
@@ -52,7 +52,7 @@ class Holding:
         return Holding, ((), "", ())
 
     def release(self) -> None:
-        """End this."""
+        """Stop checking these parameters."""
         for of, held in self._held:
             if (module := of()) is not None and held in _held.get(module, ()):
                 _held[module].remove(held)
@@ -74,9 +74,9 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             ):
                 continue
             raise OptionError(
-                f"{call}: the {name} of {type(module).__name__} is another parameter by now, for which the call "
-                "has no effect. Was the model sharded, parametrized, or loaded with assign=True since? Call "
-                f"remove() on the handle, and {call} after that."
+                f"{call}: the {name} of {type(module).__name__} was replaced by a parameter on which the call "
+                "has no effect: the model was sharded, parametrized, or loaded with assign=True. Call remove() on "
+                f"the handle, then call {call} again."
             )
 
 

@@ -34,7 +34,7 @@ def of_discarded_optimizers(run: Run, rule: Rule) -> Iterator[Finding]:
                 if event.scheduler == made.scheduler and not event.inner and each > steps[0]  # type: ignore[attr-defined]
             ]
             rates = {run.stepped(step).lr for step in steps}
-            if len(calls) < _CALLS or len(rates) != 1 or len(set(run.events[calls[0]].lr)) == 0:  # type: ignore[attr-defined]
+            if len(calls) < _CALLS or len(rates) != 1:
                 continue
             name, rate = run.optimizer(other), max(next(iter(rates)), default=0.0)
             yield rule.finding(
