@@ -226,7 +226,6 @@ class Written(Event):
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
     pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None
-    up_gradient: Annotated[bool, "each value moved up its own gradient, or not at all"] = False
     itself: Annotated[
         bool, "an average of the values with themselves: a positive multiple was added, or lerp_"
     ] = False

@@ -35,7 +35,6 @@ class _Write:
 
     before: Tensor  # a sample of its values
     along: bool  # whether the write moves the parameter down its gradient
-    up: bool  # whether the write moves each value up its gradient
     whole: bool  # whether the write covers the whole parameter
     itself: bool  # whether the write averages the parameter with itself
 
@@ -116,9 +115,9 @@ class Writes:
             return None
         alpha = kwargs.get("alpha", 1)
         factor = number_of(alpha) or 1.0
-        along, up = self._along(tensor, name, args, factor)
+        along = self._along(tensor, name, args, factor)
         itself = _averages_itself(tensor, name, args, factor)
-        return _Write(sample(tensor), along, up, size >= tensor.numel(), itself)
+        return _Write(sample(tensor), along, size >= tensor.numel(), itself)
 
     def _record_value(self, number: int, name: str, write: _Write | None) -> None:
         recorder = self._recorder
@@ -134,7 +133,6 @@ class Writes:
             site=site,
             op=name,
             along_gradient=write.along,
-            up_gradient=write.up,
             undoes=write.whole and self._undoes(number, write.before, now),
             whole=write.whole,
             itself=write.itself,
@@ -142,15 +140,15 @@ class Writes:
             pulled=self._pulled((number, name, site), write.before, now) if write.whole else None,
         )
 
-    def _along(self, tensor: Tensor, name: str, args: Any, alpha: float) -> tuple[bool, bool]:
-        """Return whether a write moves a parameter by a negative multiple of its gradient, and each value up it."""
+    def _along(self, tensor: Tensor, name: str, args: Any, alpha: float) -> bool:
+        """Return whether a write moves a parameter by a negative multiple of its gradient."""
         grad = tensor.grad
         if name not in ("add_", "sub_", "__iadd__", "__isub__", "copy_", "data") or grad is None or not args:
-            return False, False
+            return False
         with torch.no_grad():
             moved = args[0]
             if not is_a(moved, Tensor) or moved.shape != grad.shape or grad.is_sparse:
-                return False, False
+                return False
             if name in ("copy_", "data"):
                 moved = moved - tensor
             elif name in ("sub_", "__isub__"):
@@ -158,9 +156,8 @@ class Writes:
             move, slope = moved.detach().double().reshape(-1), grad.detach().double().reshape(-1)
             product, norms = alpha * float(move @ slope), abs(alpha) * float(move.norm() * slope.norm())
             if tensor.numel() < 2:  # two one-element tensors are always parallel
-                return norms > 0 and self._at_same_rate(product / float(slope @ slope)), product > 0
-            up = product > 0 and bool((alpha * move * slope >= 0).all())
-            return norms > 0 and product < -(1 - 1e-6) * norms, up
+                return norms > 0 and self._at_same_rate(product / float(slope @ slope))
+            return norms > 0 and product < -(1 - 1e-6) * norms
 
     def _at_same_rate(self, rate: float) -> bool:
         """Return whether this line moves a one-element tensor by the same multiple of its gradient as last time."""

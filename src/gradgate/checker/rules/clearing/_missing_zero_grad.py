@@ -6,8 +6,7 @@ gradients that the same optimizer has already used. Either nothing was cleared, 
 the wrong parameters. Also reports:
 
 - a model that provides the gradients for another model's parameters and is never cleared;
-- a loop without an optimizer that updates parameters by hand (``p -= lr * p.grad``) and never clears gradients;
-- the gradient that perturbs the weights in sharpness-aware minimization, if the second backward call adds to it.
+- a loop without an optimizer that updates parameters by hand (``p -= lr * p.grad``) and never clears gradients.
 
 ## Why is this bad?
 Each step applies the gradients of all earlier steps again. The gradient grows with the number of steps, although
@@ -25,10 +24,10 @@ the loss may fall for a while.
         optimizer.step()
 
 ## Known limits
-Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended, and so are gradients that are copied loss by loss and combined by hand (PCGrad). A closure that calls
-backward in a loop is reported from its optimizer's third step on. Adversarial training that perturbs an embedding
-is assumed to add up both gradients on purpose.
+These gradients are assumed to be intended: gradients that are scaled or written by hand between two steps (decay,
+momentum by hand), gradients that are copied loss by loss and combined by hand (PCGrad), and gradients at perturbed
+weights that are added to the gradients before the perturbation (sharpness-aware minimization). A closure that
+calls backward in a loop is reported from its optimizer's third step on.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -50,7 +49,6 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.clearing._perturbed_weights import perturbed_weights
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
 _LEAST = 3  # steps whose gradients were assigned from another model
@@ -60,7 +58,6 @@ _WHY = "Every step applies the gradients of all earlier steps again, and the upd
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
-    yield from perturbed_weights(run, RULE)
     yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     with_closures = {window.optimizer for window in run.windows if run.repeats_closure(window)}
