@@ -134,7 +134,7 @@ class OpenWindow:
         self._first = shared.windows < _FIRST
         self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=coordinator.sharded)
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
-            self._undo += [coordinator.discard, partial(shared.batch_norms.close, keep=False)]
+            self._undo += [coordinator.discard, shared.batch_norms.restore]
             with uninterrupted():  # hold and open change modules before they can undo the change
                 coordinator.hold()
                 shared.batch_norms.open()
@@ -180,12 +180,15 @@ class OpenWindow:
         self._counter.check_losses()
         own = int(min(self._counter.micro_batches, self._own))
         noise = shared.noise_scale
+        # Restored here, because combining the ranks' sums may broadcast buffers.
+        pools = shared.batch_norms.restore() if shared.batch_norms.pools else []
         mean = finalize(self._sums, slots, settings, self._coordinator, self._scale, own, noise is not None)
         self._norm = mean.norm
         if not mean.usable:
             if self._scale is not None:
                 self._scale.overflowed()
             return
+        shared.batch_norms.add_ranks(pools, self._coordinator)
         for hook in tuple(shared.gradient_hooks.values()):
             hook(self, mean.values, mean.factor)
         seen = None if noise is None else self._seen(mean)
@@ -201,8 +204,8 @@ class OpenWindow:
                 if noise is not None and seen is not None:
                     noise._add(*seen)
                     self._noise_scale = noise.value
-                if shared.batch_norms.pools:
-                    shared.batch_norms.close(keep=True)
+                for pool in pools:
+                    pool.update()
                 clear_gradients(slots.parameters, settings.clear)
                 if settings.scaler is not None:
                     settings.scaler.update()

@@ -69,7 +69,7 @@ class Update(CoupledWindow):
             if self._state != "open":
                 self._require_open("micro_batches")
             if batch_norms.pools:
-                batch_norms.next_micro_batch()
+                batch_norms.next_micro_batch(repeated=number > self._own)
             if coordinator is not ALONE:
                 coordinator.begin(last=number >= counter.expected)
             counter.begin(number)

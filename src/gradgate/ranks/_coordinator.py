@@ -151,8 +151,8 @@ class RankCoordinator(SingleProcess):
         statuses = () if self._exchange is None else self._exchange.statuses
         return [status.first for status in statuses if status.first is not None]
 
-    def gather_batches(self, batch: Any) -> list[Any]:
-        return self.ranks.gather_batches(batch)
+    def gather_objects(self, mine: Any) -> list[Any]:
+        return self.ranks.gather_objects(mine)
 
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
         return gather_rows(self.ranks, self._exchange_statuses, tensors, tree, device)

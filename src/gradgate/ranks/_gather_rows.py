@@ -45,7 +45,7 @@ def gather_rows(
                 "step was made."
             )
     if len(kinds) < ranks.count:
-        tree = next((each for each in ranks.gather_batches(tree) if each is not None), None)
+        tree = next((each for each in ranks.gather_objects(tree) if each is not None), None)
         tensors = tensors or [leaf.to(device) for leaf in tensors_in(tree)]
     gathered = [
         ranks.gather_rows(each, [0 if rows is None else int(rows[place][0]) for rows in of_ranks])

@@ -95,11 +95,11 @@ class RankGroup:
         whole = [each.view(values.dtype).view_as(padded) for each in received]
         return [rows[:number] for rows, number in zip(whole, numbers, strict=True)]
 
-    def gather_batches(self, batch: Any) -> list[Any]:
-        """Return the batches of all ranks, in rank order. Pickles them, so it suits inputs but not activations."""
-        batches: list[Any] = [None] * self.count
-        self._run(lambda: dist.all_gather_object(batches, batch, group=self._group), torch.empty(0))
-        return batches
+    def gather_objects(self, mine: Any) -> list[Any]:
+        """Return the objects of all ranks, in rank order. Pickles them, so it suits inputs but not activations."""
+        of_ranks: list[Any] = [None] * self.count
+        self._run(lambda: dist.all_gather_object(of_ranks, mine, group=self._group), torch.empty(0))
+        return of_ranks
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
         """Broadcast the tensors of rank 0."""

@@ -50,9 +50,10 @@ class RankSetup:
     Args:
         ranks: the accumulator's option.
         sync: when gradients are all-reduced.
+        batch_norm: the accumulator's option, which must be the same on all ranks.
     """
 
-    def __init__(self, ranks: RanksOption, sync: Sync) -> None:
+    def __init__(self, ranks: RanksOption, sync: Sync, batch_norm: str) -> None:
         if sync not in ("last", "every", "overlap"):
             raise OptionError(f"Accumulator: sync is {sync!r}; it must be 'last', 'every' or 'overlap'.")
         if not (ranks is None or ranks is False or dist.is_available()):
@@ -60,7 +61,7 @@ class RankSetup:
                 "Accumulator: ranks is given, but this torch was built without torch.distributed. "
                 "Leave ranks out, or install a torch that has torch.distributed."
             )
-        self._option, self._sync = ranks, sync
+        self._option, self._sync, self._batch_norm = ranks, sync, batch_norm
         self.alone = ranks is False or not dist.is_available()
         """Whether this process trains alone, even if it is part of a process group."""
         self._ranks: RankGroup | None = None
@@ -104,7 +105,8 @@ class RankSetup:
                 # Keep the unit: it must be the same on all ranks, and another rank may not rebuild its engine now.
                 engine.unit = before.unit
             if not _are(self._agreed, parameters):
-                check_agreement(ranks, {**_facts(parameters, trained), "sync": self._sync})
+                options = {"sync": self._sync, "batch_norm": self._batch_norm}
+                check_agreement(ranks, {**_facts(parameters, trained), **options})
                 self._agreed = _references(parameters)
             self._known = _references((*parameters, *modules, *others))
             self._coordinator = RankCoordinator(engine)

@@ -98,9 +98,9 @@ class SingleProcess:
         first = sums.first()
         return [] if first is None else [first]
 
-    def gather_batches(self, batch: Any) -> list[Any]:
-        """Return the batches of all ranks, in their order."""
-        return [batch]
+    def gather_objects(self, mine: Any) -> list[Any]:
+        """Return the objects of all ranks, in their order."""
+        return [mine]
 
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
         """Return each tensor's rows on the ranks before and after this one, and the tree of the tensors."""

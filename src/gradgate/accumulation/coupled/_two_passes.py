@@ -72,8 +72,8 @@ class TwoPasses:
 
     def _begin(self, number: int) -> None:
         self._at(number)
-        if self._window._shared.batch_norms.pools:
-            self._window._shared.batch_norms.next_micro_batch()
+        repeated = number >= self._coordinator.own_micro_batches
+        self._window._shared.batch_norms.next_micro_batch(repeated=repeated)
 
     # -- the loss ---------------------------------------------------------------------------------
 
@@ -81,6 +81,8 @@ class TwoPasses:
         """Compute the loss, and its gradient at the entries and at the parameters that the loss uses."""
         tree, rows, entries = self._joined(parts)
         self._coordinator.begin(last=True)  # modules that run in the loss have no later backward pass
+        # Every rank computes the loss over all representations, so one rank's statistics suffice.
+        self._window._shared.batch_norms.pause(self._coordinator.rank != 0)
         loss = loss_fn(tree)
         del tree
         check_scalar(loss)
