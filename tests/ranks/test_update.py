@@ -253,15 +253,14 @@ def test_buffers_follow_the_first_rank_and_the_wrapper_is_given_back() -> None:
 def counted(rank: int, updates: int) -> Any:
     net = model()
     accumulator = gg.Accumulator(adam(net), model=net)
-    engine = None
     numbers = []
     for _ in range(updates):
         accumulator.step_window(
             lambda x: net(x).square().mean(), list(torch.ones(6, 4, dtype=torch.float64).split(2))
         )
-        engine = accumulator._state.ranks._coordinator
-        assert engine is not None
-        numbers.append((engine.ranks.collectives, engine.ranks.sent_bytes))
+        ranks = accumulator._state.ranks._ranks
+        assert ranks is not None
+        numbers.append((ranks.collectives, ranks.sent_bytes))
     return numbers, sum(one.nbytes for one in net.parameters())
 
 
@@ -283,7 +282,7 @@ def sending(rank: int) -> Any:
     seen = []
     for micro_batches in (2, 1):
         with accumulator.update() as update:
-            buckets = update._coordinator.engine.buckets  # type: ignore[union-attr]
+            buckets = update._coordinator.buckets  # type: ignore[union-attr]
             hook = net[0].weight.register_hook(lambda _: seen.append(len(buckets._sent)))  # type: ignore[union-attr]  # noqa: B023
             for _ in update.micro_batches(iter(range(micro_batches))):
                 update.backward(net(torch.ones(2, 4, dtype=torch.float64)).square().mean(), count=2)

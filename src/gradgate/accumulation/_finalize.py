@@ -80,7 +80,7 @@ def finalize(
         RankError: another rank has stopped in this window.
     """
     parameters = slots.parameters
-    factor = coordinator.combine(sums)
+    factor = coordinator.combine(sums.status, sums.combine)
     if factor is None:
         if not micro_batches and coordinator.tallies is None:
             raise CountError(

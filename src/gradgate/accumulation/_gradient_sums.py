@@ -15,7 +15,7 @@ from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import RunningSum, headroom_of
 from gradgate.errors import GradientError, GraphError, UpdateError
 from gradgate.ownership import checksum
-from gradgate.ranks import RankStatus, ShardedEngine
+from gradgate.ranks import RankStatus, ShardedCoordinator
 from gradgate.torch_compat import tensor_version
 
 
@@ -29,7 +29,7 @@ class GradientSums:
         parameters: the owned parameters, the only ones that receive gradients.
         scale: the loss scale of the window, if there is one.
         thorough: check every ``.grad`` for writes by other code, rather than the first and the last.
-        sharded: the engine that all-reduces sharded gradients within the backward pass, if any.
+        sharded: the coordinator, if it reduces sharded gradients within the backward pass.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GradientSums:
         scale: LossScale | None = None,
         *,
         thorough: bool = False,
-        sharded: ShardedEngine | None = None,
+        sharded: ShardedCoordinator | None = None,
     ) -> None:
         self.parameters = parameters
         self.by_name: dict[str, RunningSum] = {}
@@ -242,6 +242,7 @@ class GradientSums:
 
     def status(self) -> RankStatus:
         """Return the counts, totals and filled gradients of this rank. Synchronizes if counts are on a device."""
+        self.check()
         tallies = {name: running.tally() for name, running in self.by_name.items()}
         return RankStatus(
             counts={name: tally.count for name, tally in tallies.items()},

@@ -19,7 +19,7 @@ from gradgate.accumulation._settings import Decay, UpdateSettings, is_sharded
 from gradgate.autograd_graph import Graph
 from gradgate.errors import GradientError, OwnerError, UpdateError
 from gradgate.ownership import claims
-from gradgate.ranks import ShardedEngine
+from gradgate.ranks import ShardedCoordinator
 from gradgate.torch_compat import (
     foreach_add_,
     foreach_mul_,
@@ -178,7 +178,7 @@ def backward(loss: Tensor, seed: Tensor, inputs: tuple[Tensor, ...], retain_grap
 
 
 def backward_sharded(
-    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedEngine, also: Sequence[Tensor] = ()
+    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedCoordinator, also: Sequence[Tensor] = ()
 ) -> None:
     """Add ``seed`` times a loss's gradient to owned parameters and to ``also``, under ``fully_shard``."""
     graph = Graph(loss)

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -37,7 +36,7 @@ from gradgate.accumulation._settings import UpdateSettings
 from gradgate.accumulation.batch_size import NoiseScale, SmallBatch
 from gradgate.errors import UpdateError
 from gradgate.ownership import claims
-from gradgate.ranks import ALONE, RankSetup, SingleProcess
+from gradgate.ranks import ALONE, RankSetup, ShardedCoordinator, SingleProcess
 from gradgate.tally import Tally
 
 Self = TypeVar("Self", bound="OpenWindow")
@@ -116,11 +115,8 @@ class OpenWindow:
         parameters = [parameter for group in groups for parameter in group["params"]]
         if shared.noise_scale is not None:
             shared.noise_scale._check(parameters)
-        if not (shared.ranks.alone or not dist.is_initialized()):
-            self._coordinator = shared.ranks.coordinator(parameters, settings)
-        coordinator = self._coordinator
-        if shared.open_update is None:  # otherwise this update is refused below
-            coordinator.start(may_replay=self._may_replay)
+        coordinator = shared.ranks.coordinator(parameters, settings, may_replay=self._may_replay)
+        self._coordinator = coordinator
         self._undo.append(partial(claims.pop, self, None))
         claim(self, parameters, settings)
         self._slots = slots = Slots(parameters, settings, shared.leftovers)
@@ -132,7 +128,8 @@ class OpenWindow:
         self._undo.append(slots.put_back)
         slots.take()
         self._first = shared.windows < _FIRST
-        self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=coordinator.sharded)
+        sharded = coordinator if isinstance(coordinator, ShardedCoordinator) else None
+        self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=sharded)
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
             self._undo += [coordinator.discard, shared.batch_norms.restore]
             with uninterrupted():  # hold and open change modules before they can undo the change
@@ -219,7 +216,7 @@ class OpenWindow:
 
     def _seen(self, mean: Finalized) -> tuple[list[SmallBatch], int, float, float]:
         """Return the window's contribution to the noise scale. Synchronizes with the device."""
-        firsts = [SmallBatch(*first) for first in self._coordinator.firsts(self._sums)]
+        firsts = [SmallBatch(*first) for first in self._coordinator.firsts(self._sums.first)]
         tallies = self._coordinator.tallies
         if tallies is None:
             counts = [running.total_count() for running in self._sums.by_name.values()]

@@ -103,10 +103,10 @@ def run_window(
     """
     settings = state.settings
     parameters = settings.parameters
-    coordinator = state.ranks.coordinator(parameters, settings)
+    coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
     versions = [tensor_version(parameter) for parameter in parameters]
     # Sharded models are not replayed, see can_replay.
-    modules = settings.models if coordinator.sharded is None else ()
+    modules = () if coordinator.sharded else settings.models
     with on_purpose():  # tells the checker to ignore the copies
         forward_state = ForwardState(modules, parameters, state.at_rest)
     unfinished = state.unfinished
@@ -185,9 +185,9 @@ class _Attempt:
 
         All ranks must replay together, so no rank may have stopped for another reason.
         """
-        if self._coordinator.sharded is not None:
+        if self._coordinator.sharded:
             return False  # the other ranks are in the middle of a pass and wait for this rank
-        return not self._finished_adding and is_out_of_memory(error) and self._coordinator.replays(True)
+        return not self._finished_adding and is_out_of_memory(error) and self.update._coordinator.replays()
 
     @contextmanager
     def reporting(self) -> Iterator[None]:

@@ -64,7 +64,7 @@ class Checkpointed:
         """
         rank, ranks = self._state.ranks.position()
         update = self._state.open_update
-        if update is not None and update._coordinator.sharded is not None:
+        if update is not None and update._coordinator.sharded:
             raise StateError(
                 "state_by_rank: under fully_shard the sum of an unfinished window is inside the engine and "
                 "cannot be read. Save between two windows."

@@ -180,7 +180,7 @@ class Update(CoupledWindow):
         if not is_zero(count) and weight != 1:
             return nullcontext()  # added separately, so `.grad` does not hold the sum during the pass
         unit = None if running.unit is None else float(running.unit)
-        return self._coordinator.overlapping(self._sums, name, unit)
+        return self._coordinator.overlapping(name, unit, self._sums.all_reduced)
 
     # -- readings ---------------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ class RankGroup:
         self._group = group
         self.rank = dist.get_rank(group)
         self.count = dist.get_world_size(group)
+        self.unit = 1.0
+        """The unit in which ranks add sharded gradients in the next window."""
         self.broken = False
         """Whether a collective has failed, so that no other can succeed."""
         self.sent_bytes = 0

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from operator import is_
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, RankError
-from gradgate.ranks._coordinator import RankCoordinator
-from gradgate.ranks._ddp import Engine, Sync
-from gradgate.ranks._fsdp import ShardedEngine, is_sharded
+from gradgate.ranks._coordinator import RankCoordinator, Sync
+from gradgate.ranks._fsdp import ShardedCoordinator, fully_sharded, holds_any
+from gradgate.ranks._overlap import Buckets
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import check_agreement
-from gradgate.torch_compat import fsdp_records
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -27,21 +25,6 @@ RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None
 """Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
 
 _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
-
-
-class Trained(Protocol):
-    """The modules and optimizers that the ranks train."""
-
-    @property
-    def models(self) -> Any:
-        """The modules of ``model=``."""
-
-    @property
-    def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizers that step their parameters."""
-
-    def names(self, parameters: Sequence[Tensor]) -> str:
-        """List some parameters by name."""
 
 
 class RankSetup:
@@ -62,12 +45,12 @@ class RankSetup:
                 "Leave ranks out, or install a torch that has torch.distributed."
             )
         self._option, self._sync, self._batch_norm = ranks, sync, batch_norm
-        self.alone = ranks is False or not dist.is_available()
-        """Whether this process trains alone, even if it is part of a process group."""
+        # Whether this process trains alone, even if it is part of a process group.
+        self._alone = ranks is False or not dist.is_available()
         self._ranks: RankGroup | None = None
-        self._coordinator: RankCoordinator | None = None
-        self._known: list[weakref.ref[Any]] = []  # the objects that the coordinator was made for
-        self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks have agreed on
+        self._agreed: Sequence[Tensor] = ()  # the parameters that all ranks have agreed on
+        self._buckets: Buckets | None = None  # of these parameters
+        self._roots: Sequence[nn.Module] = ()  # the modules that contain them
 
     def position(self) -> tuple[int, int]:
         """Return this process's rank, and the number of ranks."""
@@ -75,62 +58,70 @@ class RankSetup:
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
 
     def _process_group(self) -> RankGroup | None:
-        if self.alone or not dist.is_initialized():
+        if self._alone or not dist.is_initialized():
             return None
         self._ranks = self._ranks or RankGroup(_group(self._option))
         return self._ranks
 
-    def coordinator(self, parameters: Sequence[Tensor], trained: Trained) -> SingleProcess:
+    def coordinator(
+        self, parameters: Sequence[Tensor], settings: Any, *, may_replay: bool = False
+    ) -> SingleProcess:
         """Return the coordinator of the next window.
 
-        The first call, and each call after parameters or modules have changed, checks that all ranks agree.
+        The first call, and each call after parameters have changed, checks that all ranks agree.
 
         Args:
             parameters: the owned parameters.
-            trained: the modules, and the settings that must be the same on all ranks.
+            settings: the accumulator's modules, optimizers and options.
+            may_replay: whether the window can run again if memory runs out.
 
         Raises:
-            RankError: ranks differ in parameters or settings, or a parameter is in no module of ``model=``.
+            RankError: ranks differ in parameters or settings, a parameter is in no module of ``model=``, or a
+                wrapper cannot be suspended.
         """
         ranks = self._process_group()
         if ranks is None or (ranks.count == 1 and not any(hasattr(p, "to_local") for p in parameters)):
             return ALONE
-        models = trained.models
-        modules, others = list(models), models.neighbours()
-        if self._coordinator is None or not _are(self._known, (*parameters, *modules, *others)):
-            engine = engine_of(parameters, models.roots, modules, others, ranks, self._sync)
-            _check_covered(parameters, trained, ranks)
-            before = None if self._coordinator is None else self._coordinator.sharded
-            if isinstance(engine, ShardedEngine) and before is not None:
-                # Keep the unit: it must be the same on all ranks, and another rank may not rebuild its engine now.
-                engine.unit = before.unit
-            if not _are(self._agreed, parameters):
-                options = {"sync": self._sync, "batch_norm": self._batch_norm}
-                check_agreement(ranks, {**_facts(parameters, trained), **options})
-                self._agreed = _references(parameters)
-            self._known = _references((*parameters, *modules, *others))
-            self._coordinator = RankCoordinator(engine)
-        return self._coordinator
+        models = settings.models
+        agreed = len(parameters) == len(self._agreed) and all(map(is_, parameters, self._agreed))
+        known = agreed and models.roots is self._roots
+        modules, neighbours = list(models), models.neighbours()
+        coordinator: RankCoordinator
+        if (sharded := fully_sharded(modules)) and holds_any(sharded, set(map(id, parameters))):
+            others, every = fully_sharded(neighbours), self._sync == "every"
+            coordinator = ShardedCoordinator(
+                ranks, parameters, [*sharded, *others], every=every, may_replay=may_replay
+            )
+        elif not known and any(hasattr(parameter, "full_tensor") for parameter in parameters):
+            raise RankError(
+                "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
+                "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or "
+                "parameters without a wrapper."
+            )
+        else:
+            if not agreed and self._sync == "overlap":
+                self._buckets = Buckets(ranks, parameters)
+            coordinator = RankCoordinator(
+                ranks, parameters, models.roots, modules, neighbours, self._buckets, may_replay=may_replay
+            )
+        if not known:
+            for module in sharded:
+                module.reshard()  # after a forward pass, its parameters are gathered copies
+            _check_covered(parameters, settings, ranks)
+        if not agreed:
+            options = {"sync": self._sync, "batch_norm": self._batch_norm}
+            check_agreement(ranks, {**_facts(parameters, settings), **options})
+        self._agreed, self._roots = parameters, models.roots
+        return coordinator
 
 
-def _references(objects: Sequence[Any]) -> list[weakref.ref[Any]]:
-    return [weakref.ref(each) for each in objects]
-
-
-def _are(references: list[weakref.ref[Any]], objects: Sequence[Any]) -> bool:
-    """Return whether these are the same objects. Ids are not enough: Python reuses a freed object's id."""
-    return len(references) == len(objects) and all(
-        reference() is each for reference, each in zip(references, objects, strict=True)
-    )
-
-
-def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGroup) -> None:
+def _check_covered(parameters: Sequence[Tensor], settings: Any, ranks: RankGroup) -> None:
     """Raise RankError if an owned parameter is in no module of ``model=``, so that its wrapper is unknown."""
-    covered = {id(parameter) for parameter in trained.models.parameters()}
+    covered = {id(parameter) for parameter in settings.models.parameters()}
     missing = [parameter for parameter in parameters if id(parameter) not in covered]
     if not missing:
         return
-    if not trained.models.roots:
+    if not settings.models.roots:
         raise RankError(
             f"update: {ranks.count} ranks train together, but model is not given, so the wrapper that synchronizes "
             "gradients is unknown. Pass the module that the loop calls, including its wrapper: "
@@ -138,25 +129,25 @@ def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGr
         )
     raise RankError(
         f"update: {len(missing)} of {len(parameters)} parameters are in no module of model=: "
-        f"{trained.names(missing)}. With several ranks, their wrapper must be known. Pass all modules: "
+        f"{settings.names(missing)}. With several ranks, their wrapper must be known. Pass all modules: "
         "model=[encoder, head]; for a single parameter: model=[encoder, torch.nn.ParameterList([scale])]."
     )
 
 
-def _facts(parameters: Sequence[Tensor], trained: Trained) -> dict[str, str | float]:
+def _facts(parameters: Sequence[Tensor], settings: Any) -> dict[str, str | float]:
     """Return the facts that must be the same on all ranks."""
     whole = [parameter.detach() for parameter in parameters if not hasattr(parameter, "to_local")]
-    groups = [group for optimizer in trained.optimizers for group in optimizer.param_groups]
+    groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
     return {
         "the number of parameters": str(len(parameters)),
         "the shapes of parameters": _brief([tuple(parameter.shape) for parameter in parameters]),
         "the values of parameters (the sum of their absolute values)": sum(
             float(tensor.double().abs().sum()) for tensor in whole
         ),
-        "optimizers": ", ".join(type(optimizer).__name__ for optimizer in trained.optimizers),
+        "optimizers": ", ".join(type(optimizer).__name__ for optimizer in settings.optimizers),
         "learning rates": _brief([group.get("lr") for group in groups]),
-        **{name: str(getattr(trained, name)) for name in _OPTIONS},
-        "a scaler": "given" if getattr(trained, "scaler", None) is not None else "not given",
+        **{name: str(getattr(settings, name)) for name in _OPTIONS},
+        "a scaler": "given" if getattr(settings, "scaler", None) is not None else "not given",
     }
 
 
@@ -174,46 +165,3 @@ def _group(option: RanksOption) -> dist.ProcessGroup | None:
             "that data is split along: ranks=mesh['data']."
         )
     return option.get_group()
-
-
-def engine_of(
-    parameters: Sequence[Tensor],
-    roots: Sequence[nn.Module],
-    modules: Sequence[nn.Module],
-    neighbours: Sequence[nn.Module],
-    ranks: RankGroup,
-    sync: Sync,
-) -> Engine:
-    """Return the engine that controls the parameters' wrapper.
-
-    Args:
-        parameters: the parameters that an accumulator owns.
-        roots: the modules of ``model=``.
-        modules: the roots and all their submodules.
-        neighbours: the modules of other accumulators.
-        ranks: the ranks that train together.
-        sync: when gradients are all-reduced. "every" makes a difference only for sharded parameters, and "overlap"
-            only for others.
-
-    Raises:
-        RankError: a wrapper cannot be suspended.
-    """
-    sharded: list[Any] = [module for module in modules if is_sharded(module)]
-    for module in sharded:
-        module.reshard()  # after a forward pass, its parameters are gathered copies
-    owned = {id(parameter) for parameter in parameters}
-    if any(id(shard.sharded_param) in owned for module in sharded for shard in fsdp_records(module)):
-        everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
-        return ShardedEngine(
-            ranks,
-            parameters,
-            list({id(module): module for module in everywhere}.values()),
-            every=sync == "every",
-        )
-    if any(hasattr(parameter, "full_tensor") for parameter in parameters):
-        raise RankError(
-            "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
-            "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or parameters "
-            "without a wrapper."
-        )
-    return Engine(ranks, parameters, roots, modules, neighbours, sync)

@@ -29,7 +29,7 @@ class RankStatus:
     )
     first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
     rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
-    reached_by_pass: str = ""  # see ShardedEngine
+    reached_by_pass: str = ""  # see ShardedCoordinator
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class TwoPasses:
         encoder = Encoder(
             encode,
             self._models,
-            sharded=coordinator.sharded is not None,
+            sharded=coordinator.sharded,
             budget_bytes=self._budget,
             thorough=window._first,
         )
@@ -174,7 +174,7 @@ class TwoPasses:
         pairs = []
         for leaf, entry in zip(leaves, part.entries, strict=True):
             gradient = entry.grad if counted else None
-            if gradient is None and self._coordinator.sharded is not None:  # every rank must run this pass
+            if gradient is None and self._coordinator.sharded:  # every rank must run this pass
                 gradient = torch.zeros_like(leaf)
             if leaf.requires_grad and gradient is not None:
                 pairs.append((leaf, gradient))
