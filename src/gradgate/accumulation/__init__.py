@@ -15,7 +15,7 @@ from gradgate.accumulation._gradients import dense_values, multiply, total_norm
 from gradgate.accumulation._loss_checks import check_scalar, warn_divided_twice
 from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
-from gradgate.accumulation._settings import Decay, decay, is_sharded
+from gradgate.accumulation._settings import Decay, decay
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Window, Windows, windows
 from gradgate.accumulation.batch_size import NoiseScale, scale_lr, warmup
@@ -37,7 +37,6 @@ __all__ = [
     "dense_values",
     "divided_by",
     "divisor_in_graph",
-    "is_sharded",
     "is_sum",
     "multiply",
     "refuse_divided",

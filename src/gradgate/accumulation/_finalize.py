@@ -33,7 +33,7 @@ from gradgate.accumulation._precision import (
     takes_wide_gradients,
     widen_state,
 )
-from gradgate.accumulation._settings import Clear, Decay, UpdateSettings, is_sharded
+from gradgate.accumulation._settings import Clear, Decay, UpdateSettings
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
 from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import (
@@ -41,6 +41,7 @@ from gradgate.torch_compat import (
     foreach_clamp_min_,
     foreach_zero_,
     get_signal_handler,
+    is_dtensor,
     set_signal_handler,
     tensor_version,
 )
@@ -119,8 +120,7 @@ def _measure(
 
     Synchronizes with the device unless ``nonfinite="step"``.
     """
-    unusual = set(map(type, parameters)) - {Tensor, torch.nn.Parameter}
-    sharded = bool(unusual) and any(map(is_sharded, parameters))
+    sharded = {*map(type, parameters)} - {Tensor, torch.nn.Parameter} and any(map(is_dtensor, parameters))
     norm = norm_of_shards(parameters) if sharded else total_norm(values)
     if settings.nonfinite == "step" and isinstance(norm, Tensor):
         return norm * factor, True

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._precision import Wide, narrow, widen
-from gradgate.accumulation._settings import Decay, UpdateSettings, is_sharded
+from gradgate.accumulation._settings import Decay, UpdateSettings
 from gradgate.autograd_graph import Graph
 from gradgate.errors import GradientError, OwnerError, UpdateError
 from gradgate.ownership import claims
@@ -24,6 +24,7 @@ from gradgate.torch_compat import (
     foreach_add_,
     foreach_mul_,
     foreach_norm,
+    is_dtensor,
     reuses_gradients,
     run_backward,
     tensor_version,
@@ -223,7 +224,7 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _local(tensor: Any) -> Tensor:
-    shard: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+    shard: Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
     return shard
 
 
@@ -292,6 +293,6 @@ def exact_norm(values: list[Tensor]) -> float:
 def norm_of_shards(parameters: Sequence[Tensor]) -> float:
     """Return the 2-norm of all gradients if some are sharded over ranks. Communicates with those ranks."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    sharded: Any = torch.nn.utils.get_total_norm([each for each in gradients if is_sharded(each)])
-    rest = [each for each in gradients if not is_sharded(each)]
+    sharded: Any = torch.nn.utils.get_total_norm([each for each in gradients if is_dtensor(each)])
+    rest = [each for each in gradients if not is_dtensor(each)]
     return math.hypot(float(sharded.full_tensor()), float(total_norm(rest)) if rest else 0.0)

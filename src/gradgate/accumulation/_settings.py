@@ -125,11 +125,6 @@ def parameter_name(parameter: Tensor, optimizers: Iterable[Optimizer], models: M
     return f"a tensor of shape {list(parameter.shape)}"
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Return whether a tensor is sharded over ranks (a DTensor)."""
-    return hasattr(tensor, "to_local")
-
-
 @dataclass(frozen=True)
 class Decay:
     """Carry ``factor`` times the last gradient into the next update. Made by :func:`decay`."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gradgate.errors import GradientError, RankError, UpdateError
 from gradgate.ranks._coordinator import RankCoordinator
@@ -270,14 +270,6 @@ class _Repeated(Sequence[T]):
         if not 0 <= place < self._length:
             raise IndexError(place)
         return self._items[min(place, len(self._items) - 1)]
-
-
-def fully_sharded(modules: Sequence[nn.Module]) -> list[Any]:
-    """Return the modules that ``fully_shard`` has wrapped. Importing its class would take half a second."""
-    kinds = {
-        kind for kind in set(map(type, modules)) if "FSDPModule" in {base.__name__ for base in kind.__mro__}
-    }
-    return [module for module in modules if type(module) in kinds]
 
 
 def holds_any(modules: Sequence[Any], owned: set[int]) -> bool:

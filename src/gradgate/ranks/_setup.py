@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError, RankError
 from gradgate.ranks._coordinator import RankCoordinator, Sync
-from gradgate.ranks._fsdp import ShardedCoordinator, fully_sharded, holds_any
+from gradgate.ranks._fsdp import ShardedCoordinator, holds_any
 from gradgate.ranks._overlap import Buckets
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import check_agreement
+from gradgate.torch_compat import fully_sharded, is_dtensor
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -80,7 +81,7 @@ class RankSetup:
                 wrapper cannot be suspended.
         """
         ranks = self._process_group()
-        if ranks is None or (ranks.count == 1 and not any(hasattr(p, "to_local") for p in parameters)):
+        if ranks is None or (ranks.count == 1 and not any(map(is_dtensor, parameters))):
             return ALONE
         models = settings.models
         agreed = len(parameters) == len(self._agreed) and all(map(is_, parameters, self._agreed))
@@ -92,7 +93,7 @@ class RankSetup:
             coordinator = ShardedCoordinator(
                 ranks, parameters, [*sharded, *others], every=every, may_replay=may_replay
             )
-        elif not known and any(hasattr(parameter, "full_tensor") for parameter in parameters):
+        elif not known and any(map(is_dtensor, parameters)):
             raise RankError(
                 "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
                 "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or "
@@ -136,7 +137,7 @@ def _check_covered(parameters: Sequence[Tensor], settings: Any, ranks: RankGroup
 
 def _facts(parameters: Sequence[Tensor], settings: Any) -> dict[str, str | float]:
     """Return the facts that must be the same on all ranks."""
-    whole = [parameter.detach() for parameter in parameters if not hasattr(parameter, "to_local")]
+    whole = [parameter.detach() for parameter in parameters if not is_dtensor(parameter)]
     groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
     return {
         "the number of parameters": str(len(parameters)),

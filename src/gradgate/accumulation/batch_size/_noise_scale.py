@@ -13,8 +13,8 @@ from torch import Tensor
 from gradgate.accumulation._counts import Count, as_number
 from gradgate.accumulation._gradients import dense_values, total_norm
 from gradgate.accumulation._precision import LossScale
-from gradgate.accumulation._settings import is_sharded
 from gradgate.errors import OptionError
+from gradgate.torch_compat import is_dtensor
 
 
 class SmallBatch(NamedTuple):
@@ -194,7 +194,7 @@ class NoiseScale:
 
     @staticmethod
     def _check(parameters: Sequence[Tensor]) -> None:
-        if any(map(is_sharded, parameters)):
+        if any(map(is_dtensor, parameters)):
             raise OptionError(
                 "Accumulator: noise_scale does not work with parameters that are sharded over ranks: their "
                 "gradients are summed only at the window's last micro-batch. Leave noise_scale out, or measure "
