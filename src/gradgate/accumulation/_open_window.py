@@ -33,7 +33,7 @@ from gradgate.accumulation._loss_checks import LossChecks
 from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import MicroBatchCounter
 from gradgate.accumulation._settings import UpdateSettings
-from gradgate.accumulation.batch_size import NoiseScale, SmallBatch
+from gradgate.accumulation.batch_size import NoiseScale, SmallBatch, add_window, refuse_sharded
 from gradgate.errors import UpdateError
 from gradgate.ownership import claims
 from gradgate.ranks import ALONE, RankSetup, ShardedCoordinator, SingleProcess
@@ -114,7 +114,7 @@ class OpenWindow:
         groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
         parameters = [parameter for group in groups for parameter in group["params"]]
         if shared.noise_scale is not None:
-            shared.noise_scale._check(parameters)
+            refuse_sharded(parameters)
         coordinator = shared.ranks.coordinator(parameters, settings, may_replay=self._may_replay)
         self._coordinator = coordinator
         self._undo.append(partial(claims.pop, self, None))
@@ -199,7 +199,7 @@ class OpenWindow:
             try:
                 self._stepped = True
                 if noise is not None and seen is not None:
-                    noise._add(*seen)
+                    add_window(noise, *seen)
                     self._noise_scale = noise.value
                 for pool in pools:
                     pool.update()
