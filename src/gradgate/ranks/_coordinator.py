@@ -17,7 +17,7 @@ from gradgate.ranks._ddp import hold_wrapper, own_wrappers, release_wrapper, wra
 from gradgate.ranks._overlap import Buckets
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import Combine, Gathered, SingleProcess
-from gradgate.ranks._status_exchange import RankStatus, StatusExchange
+from gradgate.ranks._status_exchange import RankStatus, Status, StatusExchange
 from gradgate.torch_compat import compiled_in_place, reset_reducer, running_wrapper, sparse_tensor
 
 Sync: TypeAlias = Literal["last", "every", "overlap"]
@@ -135,16 +135,15 @@ class RankCoordinator(SingleProcess):
         if self._exchange is not None or self.ranks.broken or not isinstance(error, Exception):
             return  # an interrupt must not wait for the others
         with suppress(RankError):
-            self._exchange = self._report(error, out_of_memory=out_of_memory)
+            self._exchange = self._report(error, "out of memory" if out_of_memory else "failed")
 
     def report_outside(self, error: BaseException) -> None:
         if not self.ranks.broken:
-            self._report(error, out_of_memory=False)
+            self._report(error, "failed")
 
-    def _report(self, error: BaseException, *, out_of_memory: bool) -> StatusExchange:
+    def _report(self, error: BaseException, status: Status) -> StatusExchange:
         text = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200]
-        status = RankStatus(status="out of memory" if out_of_memory else "failed", error=text)
-        return StatusExchange.run(self.ranks, status)
+        return StatusExchange.run(self.ranks, RankStatus(status=status, error=text))
 
     # -- sums -------------------------------------------------------------------------------------
 

@@ -54,7 +54,9 @@ class ShardedCoordinator(RankCoordinator):
         modules = list({id(module): module for module in modules}.values())
         self._owned = set(map(id, parameters))
         self._mine = [module for module in modules if holds_any((module,), self._owned)]
-        self._shards = [shard for module in modules for shard in fsdp_records(module)]
+        shards = [shard for module in modules for shard in fsdp_records(module)]
+        self._shards = [shard for shard in shards if id(shard.sharded_param) in self._owned]
+        self._others = [shard for shard in shards if id(shard.sharded_param) not in self._owned]
         self._every = every
         # One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ.
         self._reached_by_pass = ""
@@ -75,8 +77,7 @@ class ShardedCoordinator(RankCoordinator):
                 "Adding to them would mix two updates. Finish that accumulation first, with "
                 "set_requires_gradient_sync(True) at its last backward pass."
             )
-        owned = [shard.sharded_param for shard in self._shards if id(shard.sharded_param) in self._owned]
-        self._without = [parameter for parameter in owned if parameter.grad is None]
+        self._without = [shard.sharded_param for shard in self._shards if shard.sharded_param.grad is None]
         self._reduce_unused(True)
         for module in self._mine:
             module.set_gradient_divide_factor(1.0)
@@ -163,11 +164,7 @@ class ShardedCoordinator(RankCoordinator):
 
     def _unreduced(self) -> list[Any]:
         """Return the owned parameters with gradients that are not reduce-scattered yet."""
-        return [
-            shard
-            for shard in self._shards
-            if id(shard.sharded_param) in self._owned and any(g is not None for g in _local(shard))
-        ]
+        return [shard for shard in self._shards if any(each is not None for each in _local(shard))]
 
     def discard(self) -> None:
         """Drop the gradients of a rolled-back window, and reset modules whose pass raised."""
@@ -191,29 +188,27 @@ class ShardedCoordinator(RankCoordinator):
         Args:
             leaves: the leaves of the graph.
         """
-        ours = self._owned | {
-            id(gathered_parameter(s)) for s in self._shards if id(s.sharded_param) in self._owned
-        }
+        ours = self._owned.union(id(gathered_parameter(shard)) for shard in self._shards)
         others = [leaf for leaf in leaves if id(leaf) not in ours]
-        gathered = {id(leaf) for leaf in leaves}
-        found = [id(gathered_parameter(shard)) in gathered for shard in self._shards]
-        self.reached |= {
-            id(shard.sharded_param) for shard, yes in zip(self._shards, found, strict=True) if yes
-        }
+        others += [shard.sharded_param for shard in self._others]
+        in_graph = set(map(id, leaves))
+        found = [shard for shard in self._shards if id(gathered_parameter(shard)) in in_graph]
+        self.reached.update(id(shard.sharded_param) for shard in found)
         if self._every and not self.can_reduce_unused():  # ranks communicate in each pass, this one included
-            self._reached_by_pass += "".join(str(int(yes)) for yes in found)
-        theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
-        others += [shard.sharded_param for shard in theirs]
+            everything = (*self._shards, *self._others)
+            self._reached_by_pass += "".join(
+                str(int(id(gathered_parameter(shard)) in in_graph)) for shard in everything
+            )
         before = [tensor.grad for tensor in others]
-        held = [_local(shard) for shard in theirs]
+        held = [_local(shard) for shard in self._others]
         for tensor in others:
             tensor.grad = None  # autograd would add to it in place
-        for shard in theirs:
+        for shard in self._others:
             _set_local(shard, None, None)
         try:
             yield
         finally:
-            for shard, gradients in zip(theirs, held, strict=True):
+            for shard, gradients in zip(self._others, held, strict=True):
                 _set_local(shard, *gradients)
             for tensor, gradient in zip(others, before, strict=True):
                 tensor.grad = gradient
@@ -223,8 +218,8 @@ class ShardedCoordinator(RankCoordinator):
         group = getattr(node, "param_group", None)
         if group is None or not node.name().startswith("RegisterPostBackward"):
             return
-        known = {id(shard) for shard in self._shards}
-        if not all(id(shard) in known for shard in group.fsdp_params):
+        known = {id(shard) for shard in (*self._shards, *self._others)}
+        if not known.issuperset(map(id, group.fsdp_params)):
             raise RankError(
                 "backward: the loss runs through a module under fully_shard that is in no accumulator's model=, so "
                 "it would receive gradients too. Pass that module as well: Accumulator(..., model=[mine, "

@@ -33,7 +33,7 @@ class Buckets:
 
     def start(self, factor: float) -> None:
         """Send each group, multiplied by ``factor``, as soon as a backward pass completes it."""
-        self._factor = factor
+        self._factor, self._sent, self._ready = factor, [], set()
         parameters = [parameter for group in self._groups for parameter in group if parameter.requires_grad]
         self._hooks = [each.register_post_accumulate_grad_hook(self._filled) for each in parameters]
 
@@ -86,7 +86,7 @@ class Buckets:
                     parameter.grad = torch.zeros_like(parameter, dtype=part.dtype, requires_grad=False)
                 if parameter.grad is not None:
                     parameter.grad.copy_(part.view_as(parameter))
-        self._sent, self._ready = [], set()
+        self._sent = []
         if others_failed and not failed:
             raise RankError(
                 "update: another rank stopped in the last backward pass of this window. No rank made a step. See "

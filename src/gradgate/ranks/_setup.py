@@ -148,7 +148,7 @@ def _facts(parameters: Sequence[Tensor], settings: Any) -> dict[str, str | float
         "optimizers": ", ".join(type(optimizer).__name__ for optimizer in settings.optimizers),
         "learning rates": _brief([group.get("lr") for group in groups]),
         **{name: str(getattr(settings, name)) for name in _OPTIONS},
-        "a scaler": "given" if getattr(settings, "scaler", None) is not None else "not given",
+        "a scaler": "not given" if settings.scaler is None else "given",
     }
 
 

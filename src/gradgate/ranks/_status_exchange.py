@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from gradgate.errors import RankError
@@ -45,7 +45,7 @@ class StatusExchange:
         Raises:
             RankError: a rank died, or did not join.
         """
-        return cls(tuple(RankStatus(**received) for received in ranks.exchange(asdict(status))))
+        return cls(tuple(RankStatus(**received) for received in ranks.exchange(vars(status))))
 
     def stopped(self, rank: int) -> str | None:
         """Return which other rank stopped and why; None if no other rank stopped."""
