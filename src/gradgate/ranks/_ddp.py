@@ -37,6 +37,8 @@ def release_wrapper(wrapper: DistributedDataParallel) -> None:
 def wrappers_in(modules: Sequence[nn.Module]) -> list[DistributedDataParallel]:
     """Return each wrapper among some modules once."""
     kinds = {kind for kind in set(map(type, modules)) if issubclass(kind, DistributedDataParallel)}
+    if not kinds:  # usual, and called for each window
+        return []
     return list(dict.fromkeys(cast(Any, module) for module in modules if type(module) in kinds))
 
 

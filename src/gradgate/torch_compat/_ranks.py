@@ -37,9 +37,9 @@ def is_dtensor(value: Any) -> bool:
 def fully_sharded(modules: Sequence[Any]) -> list[Any]:
     """Return the modules that ``fully_shard`` has wrapped. Importing their class would take half a second."""
     kinds = {
-        kind for kind in set(map(type, modules)) if "FSDPModule" in {base.__name__ for base in kind.__mro__}
+        kind for kind in set(map(type, modules)) if any(b.__name__ == "FSDPModule" for b in kind.__mro__)
     }
-    return [module for module in modules if type(module) in kinds]
+    return [module for module in modules if type(module) in kinds] if kinds else []
 
 
 def _records(module: Any) -> list[Any]:
