@@ -226,6 +226,3 @@ class Written(Event):
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
     pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None
-    itself: Annotated[
-        bool, "an average of the values with themselves: a positive multiple was added, or lerp_"
-    ] = False
