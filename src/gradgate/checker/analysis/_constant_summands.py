@@ -41,7 +41,7 @@ def constant_summands(
 ) -> Iterator[tuple[ast.expr, Site, Frame]]:
     """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cut."""
     files = tuple(files)
-    lines = TrainedLines(run, files)
+    lines = _TrainedLines(run, files)
     for site in sites:
         scope = scope_at(site[0])
         if scope is None:
@@ -112,7 +112,7 @@ def is_count(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and called(node) in _COUNTS
 
 
-class TrainedLines:
+class _TrainedLines:
     """The lines that cut gradients of trained parameters, and the lines that use trained parameters in a graph."""
 
     def __init__(self, run: Run, files: tuple[str, ...]) -> None:
