@@ -158,6 +158,17 @@ class NeverClears(Loop):
         super().run(epochs)
 
 
+class TwoModelsInTurn(Loop):
+    def run(self, epochs: int = 1) -> None:
+        head = torch.nn.Linear(9, 1)
+        for x, y in self.loader:
+            for model in (self.model, head):
+                with self.accelerator.accumulate(model):
+                    self.back(x, y)
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+
+
 class StepsPastTheWrapper(Loop):
     def between(self) -> None:
         self.inner.step()
@@ -171,6 +182,7 @@ class StepsPastTheWrapper(Loop):
         (ClipsTheRunningSum, GradientError, "if accelerator.sync_gradients:"),
         (ClearsTheRunningSum, GradientError, "changed between two backward calls"),
         (NeverClears, GradientError, "were not cleared"),
+        (TwoModelsInTurn, UpdateError, "name different models"),
         (StepsPastTheWrapper, UpdateError, "steps in the middle of a window, after 1 micro-batch"),
     ],
 )
