@@ -218,11 +218,12 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
                 gradient = parameter.grad = gradient.coalesce()
             gradient = gradient.values()
         # The local shard shares the DTensor's memory.
-        values.append(gradient if type(gradient) is Tensor else _local(gradient))
+        values.append(gradient if type(gradient) is Tensor else local_part(gradient))
     return values
 
 
-def _local(tensor: Any) -> Tensor:
+def local_part(tensor: Any) -> Tensor:
+    """Return this rank's shard of a sharded tensor, which shares its memory; otherwise the tensor itself."""
     shard: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
     return shard
 
@@ -257,8 +258,8 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
             first, second = parameter.grad, other * factor
             parameter.grad = second + first if first.is_sparse else first + second
         else:
-            targets.append(parameter.grad)
-            terms.append(other)
+            targets.append(local_part(parameter.grad))
+            terms.append(local_part(other))
     if targets:
         foreach_add_(targets, terms, alpha=factor)
 

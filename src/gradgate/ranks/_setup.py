@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, RankError
@@ -199,19 +200,28 @@ def engine_of(
     sharded: list[Any] = [module for module in modules if is_sharded(module)]
     for module in sharded:
         module.reshard()  # after a forward pass, its parameters are gathered copies
-    owned = {id(parameter) for parameter in parameters}
-    if any(id(shard.sharded_param) in owned for module in sharded for shard in fsdp_records(module)):
+    shards = {id(shard.sharded_param) for module in sharded for shard in fsdp_records(module)}
+    others = [parameter for parameter in parameters if id(parameter) not in shards]
+    if any(hasattr(parameter, "full_tensor") for parameter in others):
+        raise RankError(
+            "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
+            "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or parameters "
+            "without a wrapper."
+        )
+    if len(others) < len(parameters):
+        owned = {id(parameter) for parameter in others}
+        wrappers = [module for module in modules if isinstance(module, DistributedDataParallel)]
+        if any(id(parameter) in owned for wrapper in wrappers for parameter in wrapper.parameters()):
+            raise RankError(
+                "update: some modules are under fully_shard and others under DistributedDataParallel, which would "
+                "average in each backward pass. Leave those others without a wrapper: the update adds their "
+                "gradients over ranks."
+            )
         everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
         return ShardedEngine(
             ranks,
             parameters,
             list({id(module): module for module in everywhere}.values()),
             every=sync == "every",
-        )
-    if any(hasattr(parameter, "full_tensor") for parameter in parameters):
-        raise RankError(
-            "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
-            "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or parameters "
-            "without a wrapper."
         )
     return Engine(ranks, parameters, roots, modules, neighbours, sync)
