@@ -192,6 +192,22 @@ def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exce
         loop.run()
 
 
+def test_a_prepared_optimizer_that_would_skip_the_step_of_an_accumulator_is_an_error() -> None:
+    loop = Loop(exactly=False, rate=1.0)
+    accumulator = gg.Accumulator(loop.optimizer, model=loop.model)
+
+    def step() -> gg.Update:
+        return accumulator.step_window(lambda batch: tokens(loop.model, *batch), [(TEXTS, LABELS)])
+
+    assert step().stepped
+    before = loop.net[0].weight.detach().clone()
+    with loop.accelerator.accumulate(loop.model):  # the first of four micro-batches
+        pass
+    with pytest.raises(OptionError, match=r"gg.Accumulator\(optimizer.optimizer\)"):
+        step()
+    assert torch.equal(loop.net[0].weight.detach(), before)
+
+
 def divides_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     backward, calls = Accelerator.backward, iter(range(1, 100))
     monkeypatch.setattr(Accelerator, "backward", lambda self, loss: backward(self, loss / next(calls)))
