@@ -194,6 +194,7 @@ def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exce
 
 def test_a_prepared_optimizer_that_would_skip_the_step_of_an_accumulator_is_an_error() -> None:
     loop = Loop(exactly=False, rate=1.0)
+    loop.accelerator.gradient_state._set_sync_gradients(True)  # one state for all accelerators of a process
     accumulator = gg.Accumulator(loop.optimizer, model=loop.model)
 
     def step() -> gg.Update:
