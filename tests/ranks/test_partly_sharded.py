@@ -74,6 +74,48 @@ def test_gradients_of_parameters_that_are_not_sharded_are_added_over_ranks(how: 
             assert_same(values, [parameter.detach() for parameter in net.parameters()])
 
 
+def alone(rank: int) -> list[str]:
+    from torch.distributed.fsdp import fully_shard
+
+    own = [torch.distributed.new_group([each]) for each in range(2)][rank]
+    said = []
+    for ranks, wrap in (
+        (False, DistributedDataParallel),
+        (own, DistributedDataParallel),
+        (False, fully_shard),
+    ):
+        net: Any = wrap(model())
+        accumulator = gg.Accumulator(momentum(net), model=net, ranks=ranks)
+        with pytest.raises(RankError) as raised, accumulator.update():
+            pass
+        said.append(str(raised.value))
+    net, (x, y) = DistributedDataParallel(model(), process_group=own), data()
+    accumulator = gg.Accumulator(momentum(net), model=net, ranks=False)
+    assert accumulator.step_window(lambda rows: F.cross_entropy(net(x[rows]), y[rows]), [[0, 1], [2]]).stepped
+    return said
+
+
+def test_a_wrapper_over_ranks_is_refused_by_an_accumulator_of_one_rank() -> None:
+    for said in together(alone, 2):
+        assert len(said) == 3
+        assert all("averages gradients over several ranks" in each for each in said)
+
+
+def complex_parameters(rank: int) -> Tensor:
+    net = nn.ParameterList([nn.Parameter(torch.ones(2, dtype=torch.complex128))])
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    accumulator = gg.Accumulator(optimizer, model=net, sync="overlap")
+    with accumulator.update() as update:
+        for value in update.micro_batches([1.0, 2.0] if rank else [6.0]):
+            update.backward((net[0] * value).real.sum(), count=1)
+    return net[0].detach()
+
+
+def test_complex_gradients_are_sent_in_the_last_backward_pass() -> None:
+    for found in together(complex_parameters, 2):
+        assert_same([found], [torch.full((2,), -2.0, dtype=torch.complex128)])
+
+
 def wrapped_twice(rank: int) -> str:
     net = partly("not wrapped")
     net[2] = DistributedDataParallel(net[2])

@@ -116,7 +116,9 @@ class OpenWindow:
         parameters = [parameter for group in groups for parameter in group["params"]]
         if shared.noise_scale is not None:
             shared.noise_scale._check(parameters)
-        if not (shared.ranks.alone or not dist.is_initialized()):
+        if shared.ranks.alone:
+            shared.ranks.check_alone(settings)
+        elif dist.is_initialized():
             self._coordinator = shared.ranks.coordinator(parameters, settings)
         coordinator = self._coordinator
         if shared.open_update is None:  # otherwise this update is refused below

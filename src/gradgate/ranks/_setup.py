@@ -66,6 +66,7 @@ class RankSetup:
         """Whether this process trains alone, even if it is part of a process group."""
         self._ranks: RankGroup | None = None
         self._coordinator: RankCoordinator | None = None
+        self._checked: Any = None  # the models that have no wrapper of several ranks
         self._known: list[weakref.ref[Any]] = []  # the objects that the coordinator was made for
         self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks have agreed on
 
@@ -73,6 +74,35 @@ class RankSetup:
         """Return this process's rank, and the number of ranks."""
         ranks = self._process_group()
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
+
+    def check_alone(self, trained: Trained) -> None:
+        """Raise RankError if this process trains alone, but a wrapper averages gradients over ranks.
+
+        Checks once, and again after the models were replaced.
+        """
+        if self._checked is trained.models.roots or not (dist.is_available() and dist.is_initialized()):
+            return
+        owned = {
+            id(p)
+            for optimizer in trained.optimizers
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
+        for module in trained.models:
+            if isinstance(module, DistributedDataParallel):
+                over_ranks = dist.get_world_size(module.process_group) > 1
+                inside = list(module.parameters()) if over_ranks else []
+            else:
+                shards = fsdp_records(module) if is_sharded(module) else ()
+                inside = [s.sharded_param for s in shards if s.sharded_param.device_mesh.size() > 1]
+            if any(id(parameter) in owned for parameter in inside):
+                name = trained.models.name(module)
+                raise RankError(
+                    f"update: this accumulator trains on one rank alone, but {name} averages gradients over several "
+                    "ranks in each backward pass. Leave ranks= out, so that all ranks train together, or do not wrap "
+                    "the model."
+                )
+        self._checked = trained.models.roots
 
     def _process_group(self) -> RankGroup | None:
         if self.alone or not dist.is_initialized():
@@ -94,6 +124,7 @@ class RankSetup:
         """
         ranks = self._process_group()
         if ranks is None or (ranks.count == 1 and not any(hasattr(p, "to_local") for p in parameters)):
+            self.check_alone(trained)
             return ALONE
         models = trained.models
         modules, others = list(models), models.neighbours()
