@@ -98,9 +98,9 @@ class RankSetup:
             if any(id(parameter) in owned for parameter in inside):
                 name = trained.models.name(module)
                 raise RankError(
-                    f"update: this accumulator trains on one rank alone, but {name} averages gradients over several "
-                    "ranks in each backward pass. Leave ranks= out, so that all ranks train together, or do not wrap "
-                    "the model."
+                    f"update: this accumulator trains on one rank alone, but {name} averages gradients over "
+                    "several ranks in each backward pass. Leave ranks= out, so that all ranks train together, or "
+                    "do not wrap the model."
                 )
         self._checked = trained.models.roots
 
