@@ -74,6 +74,28 @@ def test_gradients_of_parameters_that_are_not_sharded_are_added_over_ranks(how: 
             assert_same(values, [parameter.detach() for parameter in net.parameters()])
 
 
+def reached_in_part(rank: int, sparse: bool) -> Tensor:
+    """Train a model of which only the part that is not sharded is used."""
+    from torch.distributed.fsdp import fully_shard
+
+    net = nn.ModuleList([nn.Embedding(3, 2, sparse=sparse), nn.Linear(2, 2)]).double()
+    fully_shard(net[1])
+    table: Any = net[0]
+    nn.init.zeros_(table.weight)
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
+    with accumulator.update() as update:
+        for rows in update.micro_batches([torch.tensor([0])] if rank else [torch.tensor([0, 1, 1])]):
+            update.backward(table(rows).sum(1).mean(), count=len(rows))
+    assert update.grad_norm == pytest.approx(1.0)
+    return table.weight.detach()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_only_the_part_that_is_not_sharded_may_be_reached(sparse: bool) -> None:
+    for found in together(reached_in_part, 2, sparse):
+        assert_same([found], [torch.tensor([[-0.5] * 2, [-0.5] * 2, [0.0] * 2], dtype=torch.float64)])
+
+
 def alone(rank: int) -> list[str]:
     from torch.distributed.fsdp import fully_shard
 

@@ -292,7 +292,7 @@ def exact_norm(values: list[Tensor]) -> float:
 
 def norm_of_shards(parameters: Sequence[Tensor]) -> float:
     """Return the 2-norm of all gradients if some are sharded over ranks. Communicates with those ranks."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    sharded: Any = torch.nn.utils.get_total_norm([each for each in gradients if is_sharded(each)])
-    rest = [each for each in gradients if not is_sharded(each)]
-    return math.hypot(float(sharded.full_tensor()), float(total_norm(rest)) if rest else 0.0)
+    sharded = [p.grad for p in parameters if p.grad is not None and is_sharded(p.grad)]
+    rest = dense_values([p for p in parameters if not is_sharded(p)])
+    norm: Any = torch.nn.utils.get_total_norm(sharded)
+    return math.hypot(float(norm.full_tensor()) if sharded else 0.0, float(total_norm(rest)) if rest else 0.0)

@@ -62,8 +62,8 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
         )
     extended: Any = extend(trainer, _exact_trainer)
     advice = (
-        "Pass the count: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum()). Models that predict "
-        "the next token skip the first label of each row: inputs['labels'][:, 1:]."
+        "Pass the count: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum()). Models that "
+        "predict the next token skip the first label of each row: inputs['labels'][:, 1:]."
     )
     extended._gradgate_mean = WindowMean("transformers", advice, trainer.accelerator.num_processes)
     extended._gradgate_count = count
