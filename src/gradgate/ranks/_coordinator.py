@@ -196,13 +196,12 @@ class RankCoordinator(SingleProcess):
     def _add_ranks(self, exchange: StatusExchange) -> None:
         """Add the gradients of all ranks in ``.grad``, and broadcast buffers as DDP does."""
         if not self.all_reduced:
-            self._all_reduce(exchange.filled)
+            self._all_reduce(self._parameters, exchange.filled)
         for wrapper in self._wrappers:
             if wrapper.broadcast_buffers:
                 self.ranks.broadcast(list(wrapper.modules_buffers))
 
-    def _all_reduce(self, filled: Sequence[int]) -> None:
-        parameters = self._parameters
+    def _all_reduce(self, parameters: Sequence[Tensor], filled: Sequence[int]) -> None:
         for parameter, kind in zip(parameters, filled, strict=True):
             if kind and parameter.grad is None:
                 parameter.grad = _empty(parameter, sparse=kind == 2)

@@ -36,6 +36,8 @@ class ShardedCoordinator(RankCoordinator):
         may_replay: whether the window can run again if memory runs out.
 
     Attributes:
+        unsharded: the owned parameters that are replicated, such as ``ignored_params``; no pass reduces their
+            gradients.
         reached: the ids of the owned parameters that this rank has reached in the window.
     """
 
@@ -52,12 +54,15 @@ class ShardedCoordinator(RankCoordinator):
     ) -> None:
         super().__init__(ranks, parameters, may_replay=may_replay)
         modules = list({id(module): module for module in modules}.values())
-        self._owned = set(map(id, parameters))
-        self._mine = [module for module in modules if holds_any((module,), self._owned)]
+        self._owned = owned = set(map(id, parameters))
+        self._mine = [m for m in modules if any(id(s.sharded_param) in owned for s in fsdp_records(m))]
         shards = [shard for module in modules for shard in fsdp_records(module)]
-        self._shards = [shard for shard in shards if id(shard.sharded_param) in self._owned]
-        self._others = [shard for shard in shards if id(shard.sharded_param) not in self._owned]
+        self._shards = [shard for shard in shards if id(shard.sharded_param) in owned]
+        self._others = [shard for shard in shards if id(shard.sharded_param) not in owned]
+        sharded = {id(shard.sharded_param) for shard in self._shards}
+        self.unsharded = [parameter for parameter in parameters if id(parameter) not in sharded]
         self._every = every
+        self._last = self._passed_last = False
         # One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ.
         self._reached_by_pass = ""
         self.reached: set[int] = set()
@@ -114,7 +119,7 @@ class ShardedCoordinator(RankCoordinator):
         return super().combine(checked, combine)
 
     def _add_ranks(self, exchange: StatusExchange) -> None:
-        """Remove the zeros of parameters that no rank has reached; the backward passes have added the ranks.
+        """Remove the zeros of parameters that no rank has reached, and add the ranks of unsharded parameters.
 
         Raises:
             RankError: only some ranks have reached a parameter, and this torch cannot send zeros from the others.
@@ -135,11 +140,14 @@ class ShardedCoordinator(RankCoordinator):
         for parameter in self._without:
             if id(parameter) in unreached:
                 parameter.grad = None
+        kinds = dict(zip(map(id, self._parameters), exchange.filled, strict=True))
+        self._all_reduce(self.unsharded, [kinds[id(parameter)] for parameter in self.unsharded])
         (total,) = (tally.count for tally in exchange.tallies.values())
         # Close to a rank's count in a window, so that sums are about as large as means.
         self.ranks.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
 
     def begin(self, *, last: bool) -> None:
+        self._last = last
         for module in self._mine:
             module.set_requires_gradient_sync(last or self._every, recurse=False)
 
@@ -207,6 +215,7 @@ class ShardedCoordinator(RankCoordinator):
             _set_local(shard, None, None)
         try:
             yield
+            self._passed_last = self._last  # then all passes are over
         finally:
             for shard, gradients in zip(self._others, held, strict=True):
                 _set_local(shard, *gradients)
@@ -246,7 +255,9 @@ class ShardedCoordinator(RankCoordinator):
         return _Repeated(own, max(lengths))
 
     def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        """Report nothing: the other ranks may be in the middle of a pass."""
+        """Report an error after the last pass; before, the other ranks may be in the middle of a pass."""
+        if self._passed_last:
+            super().report(error, out_of_memory=out_of_memory)
 
     def explained(self, error: BaseException) -> BaseException:
         return lost(self.ranks, error) if is_lost(error) else error
@@ -265,11 +276,6 @@ class _Repeated(Sequence[T]):
         if not 0 <= place < self._length:
             raise IndexError(place)
         return self._items[min(place, len(self._items) - 1)]
-
-
-def holds_any(modules: Sequence[Any], owned: set[int]) -> bool:
-    """Return whether some modules under ``fully_shard`` hold a parameter, given by its id."""
-    return any(id(shard.sharded_param) in owned for module in modules for shard in fsdp_records(module))
 
 
 def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError, RankError
 from gradgate.ranks._coordinator import RankCoordinator, Sync
-from gradgate.ranks._fsdp import ShardedCoordinator, holds_any
+from gradgate.ranks._ddp import wrappers_in
+from gradgate.ranks._fsdp import ShardedCoordinator
 from gradgate.ranks._overlap import Buckets
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import check_agreement
-from gradgate.torch_compat import fully_sharded, is_dtensor
+from gradgate.torch_compat import fsdp_records, fully_sharded, is_dtensor
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -58,6 +59,32 @@ class RankSetup:
         ranks = self._process_group()
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
 
+    def _check_alone(self, settings: Any) -> None:
+        """Raise RankError if this process trains alone, but a wrapper averages gradients over ranks.
+
+        Checks once, and again after the models were replaced.
+        """
+        models = settings.models
+        if self._roots is models.roots or not (dist.is_available() and dist.is_initialized()):
+            return
+        modules, owned = list(models), set(map(id, settings.parameters))
+        inside: list[tuple[nn.Module, list[Tensor]]] = [
+            (wrapper, list(wrapper.parameters()))
+            for wrapper in wrappers_in(modules)
+            if dist.get_world_size(wrapper.process_group) > 1
+        ]
+        for module in fully_sharded(modules):
+            shards = [shard.sharded_param for shard in fsdp_records(module)]
+            inside.append((module, [shard for shard in shards if shard.device_mesh.size() > 1]))
+        for module, parameters in inside:
+            if not owned.isdisjoint(map(id, parameters)):
+                raise RankError(
+                    f"update: this accumulator trains on one rank alone, but {models.name(module)} averages "
+                    "gradients over several ranks in each backward pass. Leave ranks= out, so that all ranks train "
+                    "together, or do not wrap the model."
+                )
+        self._roots = models.roots
+
     def _process_group(self) -> RankGroup | None:
         if self._alone or not dist.is_initialized():
             return None
@@ -82,22 +109,37 @@ class RankSetup:
         """
         ranks = self._process_group()
         if ranks is None or (ranks.count == 1 and not any(map(is_dtensor, parameters))):
+            self._check_alone(settings)
             return ALONE
         models = settings.models
         agreed = len(parameters) == len(self._agreed) and all(map(is_, parameters, self._agreed))
         known = agreed and models.roots is self._roots
         modules, neighbours = list(models), models.neighbours()
         coordinator: RankCoordinator
-        if (sharded := fully_sharded(modules)) and holds_any(sharded, set(map(id, parameters))):
-            others, every = fully_sharded(neighbours), self._sync == "every"
-            coordinator = ShardedCoordinator(
-                ranks, parameters, [*sharded, *others], every=every, may_replay=may_replay
-            )
-        elif not known and any(map(is_dtensor, parameters)):
+        sharded = fully_sharded(modules)
+        shards = {id(shard.sharded_param) for module in sharded for shard in fsdp_records(module)}
+        others = (
+            [parameter for parameter in parameters if id(parameter) not in shards] if shards else parameters
+        )
+        if not known and any(map(is_dtensor, others)):
             raise RankError(
                 "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
                 "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or "
                 "parameters without a wrapper."
+            )
+        if len(others) < len(parameters):
+            wrapped = {
+                id(parameter) for wrapper in wrappers_in(modules) for parameter in wrapper.parameters()
+            }
+            if not wrapped.isdisjoint(map(id, others)):
+                raise RankError(
+                    "update: some modules are under fully_shard and others under DistributedDataParallel, which "
+                    "would average in each backward pass. Leave those others without a wrapper: the update adds "
+                    "their gradients over ranks."
+                )
+            everywhere, every = [*sharded, *fully_sharded(neighbours)], self._sync == "every"
+            coordinator = ShardedCoordinator(
+                ranks, parameters, everywhere, every=every, may_replay=may_replay
             )
         else:
             if not agreed and self._sync == "overlap":
