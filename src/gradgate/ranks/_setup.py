@@ -65,7 +65,7 @@ class RankSetup:
         Checks once, and again after the models were replaced.
         """
         models = settings.models
-        if self._roots is models.roots or not (dist.is_available() and dist.is_initialized()):
+        if self._roots is models.roots:
             return
         modules, owned = list(models), set(map(id, settings.parameters))
         inside: list[tuple[nn.Module, list[Tensor]]] = [
@@ -107,6 +107,8 @@ class RankSetup:
             RankError: ranks differ in parameters or settings, a parameter is in no module of ``model=``, or a
                 wrapper cannot be suspended.
         """
+        if not dist.is_available() or not dist.is_initialized():
+            return ALONE
         ranks = self._process_group()
         if ranks is None or (ranks.count == 1 and not any(map(is_dtensor, parameters))):
             self._check_alone(settings)
