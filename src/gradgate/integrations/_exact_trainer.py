@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
+from gradgate.accumulation import owned_parameters
 from gradgate.errors import OptionError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of, sharding_of
+from gradgate.integrations._window_mean import WindowMean, parameters_of, sharding_of
 
 AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
 
@@ -105,7 +106,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                 # Trainer adds up the losses it logs, so the whole window's loss is returned at its end.
                 return torch.zeros_like(loss)
             scaler = trainer.accelerator.scaler
-            parameters = parameters_of(trainer.model.parameters(), of_optimizers([trainer.optimizer]))
+            parameters = parameters_of(trainer.model.parameters(), owned_parameters([trainer.optimizer]))
             window = mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
             return torch.full_like(loss, window.mean)
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
+from gradgate.accumulation import owned_parameters
 from gradgate.errors import OptionError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend, restore
 from gradgate.integrations._watched import WatchingCallback
-from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of
+from gradgate.integrations._window_mean import WindowMean, parameters_of
 
 # `pip install lightning` installs both, and each accepts callbacks of the other. Importing both takes seconds.
 if "lightning.pytorch" in sys.modules or "pytorch_lightning" not in sys.modules:
@@ -177,7 +178,9 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
                 result = closure()
                 strategy: Any = self
                 scaler = getattr(strategy.precision_plugin, "scaler", None)
-                parameters = parameters_of(strategy.lightning_module.parameters(), of_optimizers([optimizer]))
+                parameters = parameters_of(
+                    strategy.lightning_module.parameters(), owned_parameters([optimizer])
+                )
                 if self.gradgate_mean.open or not self.gradgate_skipped:
                     self.gradgate_mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
                 return result

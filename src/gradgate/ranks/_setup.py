@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gradgate.errors import OptionError, RankError
+from gradgate.errors import OptionError, RankError, check_choice
 from gradgate.ranks._coordinator import RankCoordinator
 from gradgate.ranks._ddp import Engine, Sync
 from gradgate.ranks._fsdp import ShardedEngine, is_sharded
@@ -53,8 +53,7 @@ class RankSetup:
     """
 
     def __init__(self, ranks: RanksOption, sync: Sync) -> None:
-        if sync not in ("last", "every", "overlap"):
-            raise OptionError(f"Accumulator: sync is {sync!r}; it must be 'last', 'every' or 'overlap'.")
+        check_choice("Accumulator", "sync", sync, ("last", "every", "overlap"))
         if not (ranks is None or ranks is False or dist.is_available()):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed. "

@@ -174,7 +174,7 @@ def compare_update(
             state.restore()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-    names = [_name(index, parameter, models) for index, parameter in enumerate(parameters)]
+    names = [models.name(parameter, [optimizer]) for parameter in parameters]
     verdict = Verdict(
         found.error, found.factor, found.residual, tolerance, record.steps, "", names[found.worst]
     )
@@ -219,8 +219,3 @@ def _whole_batch(returned: Any, parameters: list[Tensor]) -> list[Tensor]:
         )
     pairs = zip(parameters, gradients, strict=True)
     return [torch.zeros_like(p) if gradient is None else gradient for p, gradient in pairs]
-
-
-def _name(index: int, parameter: Tensor, models: Models) -> str:
-    path = models.parameter_name(parameter)
-    return f"'{path}'" if path else f"parameter {index} of the optimizer (shape {list(parameter.shape)})"
