@@ -202,8 +202,6 @@ class _Reader:
         while todo:
             node, joint = todo.pop()
             inputs = _inputs(node)
-            if len(inputs) == 1 and node.name() in SUMS and math.prod(node_shape(node, 0)) > 1:
-                yield self._event("constant", node, frozenset())
             scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
             if inputs and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
                 todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]
