@@ -21,6 +21,7 @@ from gradgate.accumulation._gradients import (
     add,
     dense_values,
     exact_norm,
+    local_part,
     multiply,
     norm_of_shards,
     total_norm,
@@ -133,8 +134,7 @@ def _measure(
 def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
     """Divide the sums and clip the means, in a single pass over the gradients.
 
-    Norms are clipped as in ``torch.nn.utils.clip_grad_norm_``: gradients are multiplied by
-    ``min(1, clip_norm / (norm + 1e-6))``.
+    As in ``clip_grad_norm_``, gradients are multiplied by ``min(1, clip_norm / (norm + 1e-6))``.
     """
     clip: float | Tensor = 1.0 if settings.clip_norm is None else settings.clip_norm / (mean.norm + 1e-6)
     clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
@@ -180,7 +180,7 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
         for parameter in parameters:
             parameter.grad = None
         return
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
     if isinstance(clear, Decay):
         multiply(gradients, clear.factor)
     elif gradients:

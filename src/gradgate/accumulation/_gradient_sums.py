@@ -255,7 +255,8 @@ class GradientSums:
     def _filled(self, index: int) -> str:
         """Return whether any loss has a gradient for a parameter: "0" no, "1" yes, "2" a sparse gradient."""
         parameter = self.parameters[index]
-        if self._sharded is not None:  # `.grad` is zero, not None, where this rank reached no parameter
+        if self._sharded is not None and all(parameter is not each for each in self._sharded.unsharded):
+            # `.grad` is zero, not None, where this rank reached no parameter
             return str(int(id(parameter) in self._sharded.reached))
         asides = [running.aside[index] for running in self.by_name.values() if running.aside is not None]
         held = [gradient for gradient in (parameter.grad, *asides) if gradient is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +35,7 @@ from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import MicroBatchCounter
 from gradgate.accumulation._settings import UpdateSettings
 from gradgate.accumulation.batch_size import NoiseScale, SmallBatch
-from gradgate.errors import UpdateError
+from gradgate.errors import OptionError, UpdateError
 from gradgate.ownership import claims
 from gradgate.ranks import ALONE, RankSetup, SingleProcess
 from gradgate.tally import Tally
@@ -115,7 +115,9 @@ class OpenWindow:
         parameters = settings.parameters
         if shared.noise_scale is not None:
             shared.noise_scale._check(parameters)
-        if not (shared.ranks.alone or not dist.is_initialized()):
+        if shared.ranks.alone:
+            shared.ranks.check_alone(settings)
+        elif dist.is_initialized():
             self._coordinator = shared.ranks.coordinator(parameters, settings)
         coordinator = self._coordinator
         if shared.open_update is None:  # otherwise this update is refused below
@@ -177,6 +179,7 @@ class OpenWindow:
     def _finish(self) -> None:
         shared, settings, slots = self._shared, self._settings, self._slots
         self._counter.check_losses()
+        _check_prepared(settings.optimizers)
         own = int(min(self._counter.micro_batches, self._own))
         noise = shared.noise_scale
         mean = finalize(self._sums, slots, settings, self._coordinator, self._scale, own, noise is not None)
@@ -256,6 +259,18 @@ class OpenWindow:
                 f"{verb}: this update is {self._state}, not open. Use it inside `with accumulator.update() as "
                 "update:`."
             )
+
+
+def _check_prepared(optimizers: Iterable[Optimizer]) -> None:
+    """Raise OptionError for an optimizer of Accelerate whose step would not be one step on these gradients."""
+    for optimizer in optimizers:
+        state = getattr(optimizer, "gradient_state", None)
+        if state is None or (state.sync_gradients and getattr(optimizer, "scaler", None) is None):
+            continue
+        raise OptionError(
+            "update: the optimizer was prepared by Accelerate, whose own accumulation or loss scale would skip or "
+            "shrink this step. No step was made. Pass torch's own optimizer: gg.Accumulator(optimizer.optimizer)."
+        )
 
 
 def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> RemovableHandle:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,10 +34,9 @@ from gradgate.accumulation import (
 )
 from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
 from gradgate.errors import CountError, UpdateError
+from gradgate.integrations._held_gradient import HeldGradient
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
-
-T = TypeVar("T")
 
 
 class WindowMean:
@@ -62,6 +61,7 @@ class WindowMean:
         self._library, self._advice, self.ranks = library, advice, ranks
         self._unit: Count | None = None
         self._guards: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
+        self.held = HeldGradient()
         self.divides_in_closure = False  # True during a step whose closure ends and divides the window
         self.divided = True  # False from the start of a micro-batch until its window is divided
         self.start()
@@ -115,7 +115,14 @@ class WindowMean:
 
         loss.register_hook(weighted)
 
-    def finish(self, parameters: Iterable[Tensor], scale: float = 1.0) -> Tally:
+    def check_sum(self) -> None:
+        """Raise if other code has changed the gradients since the last backward pass of this window."""
+        if self._arrived:
+            self.held.check(self._library)
+
+    def finish(
+        self, parameters: Iterable[Tensor], scale: float = 1.0, divisors: Collection[float] = ()
+    ) -> Tally:
         """Divide the gradients of a window by its count over all ranks, and begin the next one.
 
         Synchronizes with the device, and with the other ranks.
@@ -123,6 +130,8 @@ class WindowMean:
         Args:
             parameters: the parameters whose ``.grad`` holds the window's sum, averaged over ranks.
             scale: the loss scale, which stays in the gradients.
+            divisors: the numbers by which the trainer may divide each loss. Empty if the script passes the loss
+                itself.
 
         Returns:
             the window's loss and count, over all ranks.
@@ -137,6 +146,12 @@ class WindowMean:
             raise self._changed(
                 f"{self._expected} micro-batches were added, and their losses received the gradients "
                 f"{arrived}. Each loss should have received the same gradient"
+            )
+        known = not divisors or not arrived or not math.isfinite(arrived[0] * scale)
+        if not known and not any(math.isclose(arrived[0] * each, scale, rel_tol=0.01) for each in divisors):
+            raise self._changed(
+                f"each loss was multiplied by {arrived[0] / scale:.4g} after it was returned, which the division "
+                "by the count would undo"
             )
         for divisor, passed in self._passed:
             if float(passed) and float(divisor) != float(passed):
@@ -189,7 +204,11 @@ class WindowMean:
         if self.divides_in_closure:
             return
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first argument is the optimizer
-        if self.open or closure is not None:
+        if closure is not None:
+            raise self._changed(
+                f"{type(optimizer).__name__} steps with a closure, which would make backward passes within the step"
+            )
+        if self.open:
             raise self._changed(
                 f"an optimizer steps in the middle of a window, after {self._expected} micro-batches, before their "
                 "gradients were divided"
@@ -248,21 +267,6 @@ class WindowMean:
         largest = torch.tensor(float(as_number(count)), dtype=torch.float64, device=RankGroup().device)
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return _power_of_two(float(largest))
-
-
-def sharding_of(accelerator: Any) -> str:
-    """Return how an ``Accelerator`` divides a model or samples among processes; empty for one device and DDP."""
-    how: str = accelerator.distributed_type.name
-    if how != "NO" and not how.startswith("MULTI_"):
-        return how
-    parallel = getattr(accelerator, "parallelism_config", None)
-    sizes = (f"{kind}_size={getattr(parallel, f'{kind}_size', 1)}" for kind in ("dp_shard", "tp", "cp", "sp"))
-    return ", ".join(size for size in sizes if not size.endswith("=1"))
-
-
-def parameters_of(*groups: Iterable[T]) -> list[T]:
-    """Return each parameter once."""
-    return list({id(parameter): parameter for group in groups for parameter in group}.values())
 
 
 def _divisor(loss: Tensor) -> Any:

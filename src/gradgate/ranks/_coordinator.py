@@ -126,6 +126,9 @@ class RankCoordinator(SingleProcess):
         factor: float | None = sums.combine(totals, exchange.units)
         if self.sharded is not None:
             self.sharded.keep_reached(exchange.statuses, sums.parameters)
+            filled = dict(zip(map(id, sums.parameters), exchange.filled, strict=True))
+            unsharded = self.sharded.unsharded
+            self._all_reduce(unsharded, [filled[id(parameter)] for parameter in unsharded])
             (total,) = totals.values()
             # Close to a rank's count in a window, so that sums are about as large as means.
             self.sharded.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
@@ -164,7 +167,8 @@ class RankCoordinator(SingleProcess):
         """Report an error once in a window, and only where the other ranks exchange statuses."""
         if self._exchange is not None or self.ranks.broken:
             return
-        if self.sharded is not None or not isinstance(error, Exception):
+        in_pass = self.sharded is not None and not self.sharded.passed_last
+        if in_pass or not isinstance(error, Exception):
             return  # the others may be in the middle of a pass, and an interrupt must not wait for them
         with suppress(RankError):
             self._exchange = self._report(error, out_of_memory=out_of_memory)

@@ -42,7 +42,12 @@ class ShardedEngine(Engine):
         ]
         self._shards = [shard for module in modules for shard in fsdp_records(module)]
         self._owned = owned
+        self.unsharded = [p for p in parameters if id(p) not in {id(s.sharded_param) for s in self._shards}]
+        """Owned parameters that are replicated, such as ``ignored_params``; nothing reduces their gradients."""
         self._every = every
+        self._last = False
+        self.passed_last = False
+        """Whether this rank has run the window's last backward pass, so that all passes are over."""
         self.reached_by_pass = ""
         """One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ."""
         self.reached: set[int] = set()
@@ -64,6 +69,7 @@ class ShardedEngine(Engine):
         self._without = [parameter for parameter in owned if parameter.grad is None]
         self.reached.clear()
         self.reached_by_pass = ""
+        self._last = self.passed_last = False
         self._reduce_unused(True)
         for module in self._mine:
             module.set_gradient_divide_factor(1.0)
@@ -120,6 +126,7 @@ class ShardedEngine(Engine):
 
     def begin(self, *, last: bool) -> None:
         """Begin a micro-batch. The last one synchronizes."""
+        self._last = last
         for module in self._mine:
             module.set_requires_gradient_sync(last or self._every, recurse=False)
 
@@ -193,6 +200,7 @@ class ShardedEngine(Engine):
             _set_local(shard, None, None)
         try:
             yield
+            self.passed_last = self._last
         finally:
             for shard, gradients in zip(theirs, held, strict=True):
                 _set_local(shard, *gradients)

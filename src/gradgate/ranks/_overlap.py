@@ -79,7 +79,7 @@ class Buckets:
         for (flat, work), group in zip(self._sent, self._groups, strict=True):
             self._ranks.wait_for(work)
             *parts, flags = flat.split([*(parameter.numel() for parameter in group), len(group) + 1])
-            *filled, failures = flags.tolist()
+            *filled, failures = flags.abs().tolist()  # of complex parameters, too
             others_failed |= failures > 0
             for parameter, part, ranks in zip(group, parts, filled, strict=True):
                 if ranks and parameter.grad is None:

@@ -43,13 +43,21 @@ class RankGroup:
         Uses one small all-gather, and a second one only if a message is too long.
 
         Raises:
-            RankError: a rank died, or did not join within the group's time-out.
+            RankError: a rank died, did not join within the group's time-out, or is at another place of its loop.
         """
         text = json.dumps(message).encode()
         lengths, texts = self._gather(text, _TEXT_BYTES)
         if max(lengths) > _TEXT_BYTES:
             lengths, texts = self._gather(text, max(lengths))
-        return [json.loads(received[:length]) for received, length in zip(texts, lengths, strict=True)]
+        received = [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
+        elsewhere = [rank for rank, each in enumerate(received) if each.keys() != message.keys()]
+        if elsewhere:
+            raise RankError(
+                f"update: ranks {self.rank} and {elsewhere[0]} are at different places of their loops, because "
+                "one of them left a window early, by an error or an interrupt, and began another one. No step was "
+                "made here. Fix the first error of that rank, and start all ranks again."
+            )
+        return received
 
     def _gather(self, text: bytes, size: int) -> tuple[list[int], list[bytes]]:
         header = len(text).to_bytes(8, "big")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, RankError, check_choice
@@ -64,6 +65,7 @@ class RankSetup:
         """Whether this process trains alone, even if it is part of a process group."""
         self._ranks: RankGroup | None = None
         self._coordinator: RankCoordinator | None = None
+        self._checked: Any = None  # the models that have no wrapper of several ranks
         self._known: list[weakref.ref[Any]] = []  # the objects that the coordinator was made for
         self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks have agreed on
 
@@ -71,6 +73,35 @@ class RankSetup:
         """Return this process's rank, and the number of ranks."""
         ranks = self._process_group()
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
+
+    def check_alone(self, trained: Trained) -> None:
+        """Raise RankError if this process trains alone, but a wrapper averages gradients over ranks.
+
+        Checks once, and again after the models were replaced.
+        """
+        if self._checked is trained.models.roots or not (dist.is_available() and dist.is_initialized()):
+            return
+        owned = {
+            id(p)
+            for optimizer in trained.optimizers
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
+        for module in trained.models:
+            if isinstance(module, DistributedDataParallel):
+                over_ranks = dist.get_world_size(module.process_group) > 1
+                inside = list(module.parameters()) if over_ranks else []
+            else:
+                shards = fsdp_records(module) if is_sharded(module) else ()
+                inside = [s.sharded_param for s in shards if s.sharded_param.device_mesh.size() > 1]
+            if any(id(parameter) in owned for parameter in inside):
+                name = trained.models.name(module)
+                raise RankError(
+                    f"update: this accumulator trains on one rank alone, but {name} averages gradients over "
+                    "several ranks in each backward pass. Leave ranks= out, so that all ranks train together, or "
+                    "do not wrap the model."
+                )
+        self._checked = trained.models.roots
 
     def _process_group(self) -> RankGroup | None:
         if self.alone or not dist.is_initialized():
@@ -92,6 +123,7 @@ class RankSetup:
         """
         ranks = self._process_group()
         if ranks is None or (ranks.count == 1 and not any(hasattr(p, "to_local") for p in parameters)):
+            self.check_alone(trained)
             return ALONE
         models = trained.models
         modules, others = list(models), models.neighbours()
@@ -198,19 +230,28 @@ def engine_of(
     sharded: list[Any] = [module for module in modules if is_sharded(module)]
     for module in sharded:
         module.reshard()  # after a forward pass, its parameters are gathered copies
-    owned = {id(parameter) for parameter in parameters}
-    if any(id(shard.sharded_param) in owned for module in sharded for shard in fsdp_records(module)):
+    shards = {id(shard.sharded_param) for module in sharded for shard in fsdp_records(module)}
+    others = [parameter for parameter in parameters if id(parameter) not in shards]
+    if any(hasattr(parameter, "full_tensor") for parameter in others):
+        raise RankError(
+            "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
+            "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or parameters "
+            "without a wrapper."
+        )
+    if len(others) < len(parameters):
+        owned = {id(parameter) for parameter in others}
+        wrappers = [module for module in modules if isinstance(module, DistributedDataParallel)]
+        if any(id(parameter) in owned for wrapper in wrappers for parameter in wrapper.parameters()):
+            raise RankError(
+                "update: some modules are under fully_shard and others under DistributedDataParallel, which would "
+                "average in each backward pass. Leave those others without a wrapper: the update adds their "
+                "gradients over ranks."
+            )
         everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
         return ShardedEngine(
             ranks,
             parameters,
             list({id(module): module for module in everywhere}.values()),
             every=sync == "every",
-        )
-    if any(hasattr(parameter, "full_tensor") for parameter in parameters):
-        raise RankError(
-            "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
-            "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or parameters "
-            "without a wrapper."
         )
     return Engine(ranks, parameters, roots, modules, neighbours, sync)
