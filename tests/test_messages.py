@@ -114,7 +114,8 @@ def raised_in(package: str) -> Iterator[tuple[str, int, int, str]]:
             if not isinstance(call, ast.Call) or not call.args:
                 continue
             kinds = {ast.unparse(part) for part in (call.func, *call.args[1:2])}
-            if any(issubclass(getattr(errors, kind, str), Exception) for kind in kinds):
+            found = (getattr(errors, kind, None) for kind in kinds)
+            if any(isinstance(each, type) and issubclass(each, Exception) for each in found):
                 yield (
                     file.relative_to(SOURCE).as_posix(),
                     node.lineno,

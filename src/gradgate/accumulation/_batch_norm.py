@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import walk
-from gradgate.errors import BatchNormWarning, OptionError
+from gradgate.errors import BatchNormWarning, OptionError, check_choice
 from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import batch_norm_classes
 
@@ -44,11 +44,7 @@ class BatchNorms:
     """
 
     def __init__(self, statistics: Statistics, models: Models) -> None:
-        if statistics not in ("micro_batch", "window"):
-            raise OptionError(
-                f"Accumulator: batch_norm is {statistics!r}; it is 'micro_batch' (running statistics are "
-                "updated for each micro-batch, as in torch) or 'window' (they are updated once per window)."
-            )
+        check_choice("Accumulator", "batch_norm", statistics, ("micro_batch", "window"))
         if statistics == "window" and not models:
             raise OptionError(
                 "Accumulator: batch_norm='window' pools the statistics of the model's batch norms, so it "

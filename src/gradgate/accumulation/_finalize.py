@@ -152,7 +152,7 @@ def step(
     Raises:
         TornStepError: an optimizer raised after it had changed something, and ``undo_step`` is off.
     """
-    snapshot = Snapshot(parameters, settings.optimizers) if settings.undo_step else None
+    snapshot = Snapshot.before_step(parameters, settings.optimizers) if settings.undo_step else None
     before = versions(parameters, settings.optimizers) if snapshot is None else {}
     if wide and not all(map(takes_wide_gradients, settings.optimizers)):
         round_gradients(wide)

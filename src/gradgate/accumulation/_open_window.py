@@ -111,8 +111,7 @@ class OpenWindow:
         """Open the window. Every action registers its rollback first, in case a signal interrupts it."""
         shared, settings = self._shared, self._settings
         # Read again for each window, so that groups added later belong to the next window.
-        groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
-        parameters = [parameter for group in groups for parameter in group["params"]]
+        parameters = settings.parameters
         if shared.noise_scale is not None:
             refuse_sharded(parameters)
         coordinator = shared.ranks.coordinator(parameters, settings, may_replay=self._may_replay)
@@ -140,7 +139,7 @@ class OpenWindow:
             if self._scale is not None:
                 self._scale.resume(shared.unfinished["scale"])
             self._sums.resume(shared.unfinished["sums"])
-            if (first := shared.unfinished.get("first")) is not None:
+            if (first := shared.unfinished["first"]) is not None:
                 self._sums.first = partial(SmallBatch, *first)
 
     def __exit__(

@@ -28,7 +28,7 @@ from gradgate.accumulation._windows import (
 )
 from gradgate.accumulation.coupled import Encode
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
-from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.errors import BudgetError, CountError, OptionError, check_choice
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
 
@@ -51,8 +51,7 @@ def run_batch(
     """Check the arguments of :meth:`Accumulator.step`, and run the window of one batch."""
     plain = collate is None and isinstance(batch_dim, NotGiven)
     if plan is not None:
-        if deal not in (None, "whole", "parts"):
-            raise OptionError(f"step: deal is {deal!r}; it must be 'whole', 'parts' or None.")
+        check_choice("step", "deal", deal, ("whole", "parts", None))
         if not plain:
             raise OptionError(
                 "step: with a plan, pass batch_dim and collate to the plan: gradgate.plan(..., batch_dim=...)."

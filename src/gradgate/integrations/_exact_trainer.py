@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
+from gradgate.accumulation import owned_parameters
 from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._trained import of_optimizers, parameters_of, sharding_of
+from gradgate.integrations._trained import parameters_of, sharding_of
 from gradgate.integrations._window_mean import WindowMean
 
 AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
@@ -113,7 +114,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                 # Trainer adds up the losses it logs, so the whole window's loss is returned at its end.
                 return torch.zeros_like(loss)
             scaler = trainer.accelerator.scaler
-            parameters = parameters_of(trainer.model.parameters(), of_optimizers([trainer.optimizer]))
+            parameters = parameters_of(trainer.model.parameters(), owned_parameters([trainer.optimizer]))
             divisors = {
                 1,
                 trainer.args.gradient_accumulation_steps,

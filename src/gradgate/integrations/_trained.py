@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from torch import Tensor
-
 T = TypeVar("T")
 
 
@@ -23,8 +21,3 @@ def sharding_of(accelerator: Any) -> str:
 def parameters_of(*groups: Iterable[T]) -> list[T]:
     """Return each parameter once."""
     return list({id(parameter): parameter for group in groups for parameter in group}.values())
-
-
-def of_optimizers(optimizers: Iterable[Any]) -> list[Tensor]:
-    """Return the parameters that optimizers own."""
-    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]

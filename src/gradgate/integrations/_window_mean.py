@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 import weakref
 from collections.abc import Collection, Iterable
 from importlib.metadata import version
@@ -17,22 +16,25 @@ from torch.optim import Optimizer
 from gradgate.accumulation import (
     Count,
     RunningSum,
+    are_proportional,
     as_number,
     check_scalar,
     checked_count,
+    count_and_items,
     count_in_graph,
     dense_values,
     divided_by,
     divisor_in_graph,
     is_sum,
     multiply,
+    owned_parameters,
     refuse_divided,
     warn_divided_twice,
+    warn_not_proportional,
 )
-from gradgate.autograd_graph import WEIGHT_ROUNDING, NotUnderstoodError, SamplesMixedError, inputs_of
-from gradgate.errors import CountError, CountWarning, UpdateError
+from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
+from gradgate.errors import CountError, UpdateError
 from gradgate.integrations._held_gradient import HeldGradient
-from gradgate.integrations._trained import of_optimizers
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
 
@@ -211,7 +213,7 @@ class WindowMean:
                 f"an optimizer steps in the middle of a window, after {self._expected} micro-batches, before their "
                 "gradients were divided"
             )
-        if not self.divided and any(p.grad is not None for p in of_optimizers([optimizer])):
+        if not self.divided and any(p.grad is not None for p in owned_parameters([optimizer])):
             raise self._changed("an optimizer steps on gradients of a window to which no loss was added")
 
     def _changed(self, what: str) -> UpdateError:
@@ -250,21 +252,13 @@ class WindowMean:
 
     def _warn_if_counted_otherwise(self, loss: Tensor, count: Count) -> None:
         """Warn if a window's counts are not proportional to those that the losses' graphs show."""
-        if isinstance(count, Tensor) or not loss.is_cpu:
-            return  # comparing would synchronize
-        known = divisor_in_graph(loss)
-        if known is None or not count or not float(known):
+        found = count_and_items(loss, count)
+        if found is None:
             return
-        first_count, first_known = self._counted = self._counted or (float(count), float(known))
-        if not math.isclose(count * first_known, first_count * float(known), rel_tol=WEIGHT_ROUNDING):
-            warnings.warn(
-                f"{self._library}: count is {count:.10g} for a mean over {float(known):.10g} items (read from the "
-                f"graph), but an earlier loss in this window had count {first_count:.10g} for {first_known:.10g} "
-                "items. These counts are not proportional, so the micro-batches get the wrong weights. Leave count "
-                "out, or count the items that take part in the loss.",
-                CountWarning,
-                stacklevel=2,
-            )
+        first = self._counted = self._counted or found
+        if not are_proportional(found, first):
+            advice = "Leave count out, or count the items that take part in the loss."
+            warn_not_proportional(self._library, found, first, advice, stacklevel=3)
 
     def _first_unit(self, count: Count) -> Count:
         """Return the unit of the first window, the same on all ranks. Synchronizes only with several ranks."""

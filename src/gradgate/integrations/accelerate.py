@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from accelerate import Accelerator
 from torch import Tensor
 
+from gradgate.accumulation import owned_parameters
 from gradgate.errors import GradientError, OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._trained import of_optimizers, parameters_of, sharding_of
+from gradgate.integrations._trained import parameters_of, sharding_of
 from gradgate.integrations._window_mean import WindowMean
 from gradgate.torch_compat import tensor_version
 
@@ -115,7 +116,7 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-            owned: list[Any] = of_optimizers(accelerator._optimizers)
+            owned: list[Any] = owned_parameters(accelerator._optimizers)
             of_models = (parameter for model in models for parameter in model.parameters())
             if accelerator.sync_gradients:
                 scaler = accelerator.scaler

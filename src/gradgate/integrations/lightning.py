@@ -12,10 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
+from gradgate.accumulation import owned_parameters
 from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend, restore
-from gradgate.integrations._trained import of_optimizers, parameters_of
+from gradgate.integrations._trained import parameters_of
 from gradgate.integrations._watched import WatchingCallback
 from gradgate.integrations._window_mean import WindowMean
 
@@ -191,7 +192,9 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
                 result = closure()
                 strategy: Any = self
                 scaler = getattr(strategy.precision_plugin, "scaler", None)
-                parameters = parameters_of(strategy.lightning_module.parameters(), of_optimizers([optimizer]))
+                parameters = parameters_of(
+                    strategy.lightning_module.parameters(), owned_parameters([optimizer])
+                )
                 if self.gradgate_mean.open or not self.gradgate_skipped:
                     scale = 1.0 if scaler is None else scaler.get_scale()
                     self.gradgate_mean.finish(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gradgate.errors import OptionError, RankError
+from gradgate.errors import OptionError, RankError, check_choice
 from gradgate.ranks._coordinator import RankCoordinator, Sync
 from gradgate.ranks._ddp import wrappers_in
 from gradgate.ranks._fsdp import ShardedCoordinator
@@ -39,8 +39,7 @@ class RankSetup:
     """
 
     def __init__(self, ranks: RanksOption, sync: Sync, batch_norm: str) -> None:
-        if sync not in ("last", "every", "overlap"):
-            raise OptionError(f"Accumulator: sync is {sync!r}; it must be 'last', 'every' or 'overlap'.")
+        check_choice("Accumulator", "sync", sync, ("last", "every", "overlap"))
         if not (ranks is None or ranks is False or dist.is_available()):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed. "

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradgate.accumulation._arguments import Into, receivers, refuse_unreached
 from gradgate.accumulation._loss_checks import check_scalar, refuse_hidden_parameters
 from gradgate.accumulation._open_window import OpenWindow
-from gradgate.accumulation.coupled._representations import Encode, Encoded, Encoder, form_of, without_autocast
+from gradgate.accumulation.coupled._representations import Encode, Encoded, Encoder, form_of
 from gradgate.autograd_graph import Graph
 from gradgate.errors import CountError, GraphError, ShapeError
 from gradgate.pytree import children, mapped_tensors
@@ -94,7 +94,7 @@ class TwoPasses:
         refuse_hidden_parameters(loss)
         if self._window._scale is not None:
             self._window._scale.look_at(loss)
-        with without_autocast([loss]):
+        with torch.autocast(loss.device.type, enabled=False):
             # Every rank computes the same loss, so each adds only its share to the parameters that the loss
             # itself uses.
             share = self._items / self._coordinator.count
@@ -192,7 +192,7 @@ class TwoPasses:
         if self._receiving is not None and window._first:
             graph = Graph(surrogate)
             self._reached |= any(parameter in graph for parameter in self._receiving)
-        with without_autocast([surrogate]):
+        with torch.autocast(surrogate.device.type, enabled=False):
             self._sums.add(self._name, surrogate, 0, "mean", False, self._receiving, items=self._items)
         return True
 
