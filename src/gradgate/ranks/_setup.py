@@ -116,28 +116,17 @@ class RankSetup:
         agreed = len(parameters) == len(self._agreed) and all(map(is_, parameters, self._agreed))
         known = agreed and models.roots is self._roots
         modules, neighbours = list(models), models.neighbours()
-        coordinator: RankCoordinator
         sharded = fully_sharded(modules)
-        shards = {id(shard.sharded_param) for module in sharded for shard in fsdp_records(module)}
-        others = (
-            [parameter for parameter in parameters if id(parameter) not in shards] if shards else parameters
-        )
+        others = _unsharded(parameters, sharded)
         if not known and any(map(is_dtensor, others)):
             raise RankError(
                 "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
                 "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or "
                 "parameters without a wrapper."
             )
+        coordinator: RankCoordinator
         if len(others) < len(parameters):
-            wrapped = {
-                id(parameter) for wrapper in wrappers_in(modules) for parameter in wrapper.parameters()
-            }
-            if not wrapped.isdisjoint(map(id, others)):
-                raise RankError(
-                    "update: some modules are under fully_shard and others under DistributedDataParallel, which "
-                    "would average in each backward pass. Leave those others without a wrapper: the update adds "
-                    "their gradients over ranks."
-                )
+            _check_not_wrapped(others, modules)
             everywhere, every = [*sharded, *fully_sharded(neighbours)], self._sync == "every"
             coordinator = ShardedCoordinator(
                 ranks, parameters, everywhere, every=every, may_replay=may_replay
@@ -157,6 +146,25 @@ class RankSetup:
             check_agreement(ranks, {**_facts(parameters, settings), **options})
         self._agreed, self._roots = parameters, models.roots
         return coordinator
+
+
+def _unsharded(parameters: Sequence[Tensor], sharded: Sequence[nn.Module]) -> Sequence[Tensor]:
+    """Return the owned parameters that no ``fully_shard`` has sharded."""
+    if not sharded:
+        return parameters
+    shards = {id(shard.sharded_param) for module in sharded for shard in fsdp_records(module)}
+    return [parameter for parameter in parameters if id(parameter) not in shards]
+
+
+def _check_not_wrapped(others: Sequence[Tensor], modules: Sequence[nn.Module]) -> None:
+    """Raise RankError if a wrapper averages the parameters that are not sharded."""
+    wrapped = {id(parameter) for wrapper in wrappers_in(modules) for parameter in wrapper.parameters()}
+    if not wrapped.isdisjoint(map(id, others)):
+        raise RankError(
+            "update: some modules are under fully_shard and others under DistributedDataParallel, which would "
+            "average in each backward pass. Leave those others without a wrapper: the update adds their gradients "
+            "over ranks."
+        )
 
 
 def _check_covered(parameters: Sequence[Tensor], settings: Any, ranks: RankGroup) -> None:
