@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -241,10 +241,11 @@ def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
 
 def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> None:
     """Raise OptionError for state that fits neither the whole parameter nor these entries."""
-    for key, value in state.items():
-        shape = value.shape if isinstance(value, Tensor) else ()
-        if not shape or shape in (parameter.shape, entries.shape):
-            continue
+    shapes = {key: value.shape for key, value in state.items() if isinstance(value, Tensor) and value.dim()}
+    others = {key: shape for key, shape in shapes.items() if shape not in (parameter.shape, entries.shape)}
+    if not others or _broadcast(others.values()) == entries.shape:  # Adafactor keeps a row and a column
+        return
+    for key, shape in others.items():
         of_other_rows = shape[1:] == parameter.shape[1:]
         of_all_rows = shape[0] == parameter.shape[0] != entries.shape[0]
         if of_other_rows or of_all_rows:
@@ -253,6 +254,13 @@ def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> No
                 f"have {list(entries.shape)} of {list(parameter.shape)}. Choose the entries with which the state "
                 "was saved, or choose before the first step, or drop the state: del optimizer.state[parameter]."
             )
+
+
+def _broadcast(shapes: Iterable[torch.Size]) -> torch.Size | None:
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        return None
 
 
 def _has_shape_of(value: Any, tensor: Tensor) -> bool:
