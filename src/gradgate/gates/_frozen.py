@@ -36,6 +36,9 @@ class Frozen:
             self.unfreeze()
             raise
 
+    def __copy__(self) -> Frozen:
+        return self  # another handle on the same modules would freeze them again
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (tuple(self._frozen),)
 
