@@ -89,7 +89,7 @@ class Frozen:
 
 def _restored(modules: tuple[nn.Module, ...]) -> Frozen:
     """Return a copied handle on copied modules, or an empty handle if the modules are not copied completely yet."""
-    return Frozen(modules if all("_modules" in vars(module) for module in modules) else ())
+    return Frozen(modules if all(vars(module) for module in modules) else ())
 
 
 def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:

@@ -23,7 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradgate.errors import OptionError
 from gradgate.ownership import chosen_entries
-from gradgate.torch_compat import sparse_tensor, uncompiled
+from gradgate.torch_compat import move_hook, sparse_tensor, uncompiled
 
 
 class Entries:
@@ -186,9 +186,8 @@ def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str,
         _hooks[optimizer] = optimizer.register_step_pre_hook(_replace)
         after = optimizer.register_step_post_hook(_finish)
         # Moved to the front, so that other hooks see the result of the step.
-        after.hooks_dict_ref().move_to_end(after.id, last=False)  # type: ignore[union-attr]
-    before = _hooks[optimizer]
-    before.hooks_dict_ref().move_to_end(before.id)  # type: ignore[union-attr]
+        move_hook(after, last=False)
+    move_hook(_hooks[optimizer], last=True)
 
 
 def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
@@ -258,9 +257,10 @@ def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> No
 
 def _broadcast(shapes: Iterable[torch.Size]) -> torch.Size | None:
     try:
-        return torch.broadcast_shapes(*shapes)
+        found: torch.Size = torch.broadcast_shapes(*shapes)
     except RuntimeError:
         return None
+    return found
 
 
 def _has_shape_of(value: Any, tensor: Tensor) -> bool:

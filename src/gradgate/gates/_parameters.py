@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.errors import OptionError
+from gradgate.torch_compat import parameters_of
 
 
 class _Held(NamedTuple):
@@ -64,7 +65,7 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if torch.compiler.is_compiling():
         return
     for module, held in list(_held.items()):
-        parameters = module._parameters
+        parameters = parameters_of.use(module)
         for call, name, old in held:
             if name in parameters and id(parameters[name]) == old:
                 continue

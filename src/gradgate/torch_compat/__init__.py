@@ -50,13 +50,19 @@ from gradgate.torch_compat._modes import (
     uncompiled,
 )
 from gradgate.torch_compat._modules import (
+    OWN_BUFFERS,
+    OWN_MODULES,
+    OWN_PARAMETERS,
     batch_norm_classes,
     buffers_of,
     compiled_in_place,
     has_forward_hooks,
     inner_milestones,
     inner_schedulers,
+    move_hook,
+    parameters_of,
     unsaved_buffers,
+    without_hooks,
 )
 from gradgate.torch_compat._private import Private, unseen
 from gradgate.torch_compat._python import (
@@ -80,6 +86,9 @@ from gradgate.torch_compat._ranks import (
 )
 
 __all__ = [
+    "OWN_BUFFERS",
+    "OWN_MODULES",
+    "OWN_PARAMETERS",
     "Private",
     "anything_compiled",
     "as_torch_itself",
@@ -107,11 +116,13 @@ __all__ = [
     "has_forward_hooks",
     "inner_milestones",
     "inner_schedulers",
+    "move_hook",
     "next_node_number",
     "node_number",
     "node_shape",
     "op_packet",
     "op_schema",
+    "parameters_of",
     "process_arguments",
     "process_target",
     "reads_losses",
@@ -135,4 +146,5 @@ __all__ = [
     "unseen",
     "view_base",
     "without_dispatch_modes",
+    "without_hooks",
 ]
