@@ -108,6 +108,11 @@ class PassTrace:
         return max(itertools.accumulate(self.sizes), default=0)
 
     @property
+    def start_flops(self) -> float:
+        """The floating-point operations that take as long as starting an operation."""
+        return 4e5 if self.resident.device.type == "cpu" else 1e8
+
+    @property
     def work(self) -> float:
         """The cost of the pass in floating-point operations, including the cost of writing and reading memory."""
         return sum(self.flops) + self.FLOPS_PER_BYTE * sum(size for size in self.sizes if size > 0)
@@ -128,7 +133,10 @@ class PassTracer(peak_memory):
         self._existing: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and its fake
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and a copy from before
         self._existing_storages: set[int] = set()
-        self._creators: dict[int, str] = {}  # by storage: the module that created it
+        # By storage: the module that created it, and its device.
+        self._creators: dict[int, tuple[str, torch.device]] = {}
+        self._events: list[tuple[int, str, torch.device]] = []  # bytes created or freed, module, device
+        self._created_on = torch.device("cpu")  # the device of the last new tensor
         self._least_items = 0  # the current operation's result has memory for at least this many entries
         self._module_stack: list[str] = []
         self._module_names: dict[int, str] = {}
@@ -189,6 +197,7 @@ class PassTracer(peak_memory):
         super().note_existing(self._existing[id(tensor)][1])
 
     def note_created(self, tensor: Tensor) -> None:
+        self._created_on = tensor.device
         if self._fakes is None or tensor.layout != torch.strided:
             super().note_created(tensor)
             return
@@ -208,11 +217,10 @@ class PassTracer(peak_memory):
 
     def changed(self, size: int, key: int) -> None:
         super().changed(size, key)
-        module = self._module_stack[-1] if self._module_stack else ""
-        self.trace.sizes.append(size)
-        self.trace.modules.append(
-            self._creators.setdefault(key, module) if size > 0 else self._creators.pop(key, "")
-        )
+        if size > 0:
+            self._creators[key] = self._module_stack[-1] if self._module_stack else "", self._created_on
+        module, device = self._creators[key] if size > 0 else self._creators.pop(key)
+        self._events.append((size, module, device))
 
     def _copy_before_write(self, written: Iterable[Any]) -> None:
         """Copy tensors that an operation is about to overwrite, if they existed before the pass.
@@ -260,8 +268,16 @@ class PassTracer(peak_memory):
                 handle.remove()
 
     def finish(self, parameters: list[Tensor]) -> PassTrace:
-        """Return the trace, given the parameters that gradients reached."""
+        """Return the trace, given the parameters that gradients reached.
+
+        If the pass runs on an accelerator, the budget is its memory, and what the CPU holds does not count.
+        """
+        devices = [*(parameter.device for parameter in parameters), *(device for *_, device in self._events)]
+        device = next((each for each in devices if each.type not in ("cpu", "meta")), devices[0])
+        events = [event for event in self._events if event[2].type == device.type]
+        self.trace.sizes = [size for size, _, _ in events]
+        self.trace.modules = [module for _, module, _ in events]
         not_resident = {id(tensor) for tensor in parameters} | self.inputs
         others = [tensor for tensor, _ in self._existing.values() if id(tensor) not in not_resident]
-        self.trace.resident = resident_memory(parameters, others)
+        self.trace.resident = resident_memory(parameters, others, device)
         return self.trace

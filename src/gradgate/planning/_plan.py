@@ -31,6 +31,7 @@ class Plan:
         parts: the split of the given batch: indices, length, count and estimated peak of each micro-batch.
         estimated: True if peaks were estimated with fake tensors, False if small real passes were measured.
         reason: why real passes were measured; "" if they were not.
+        unchecked: why no real pass confirms the estimate; "" if one does.
         warnings: operations that mix the samples of a micro-batch, so that a split changes their result.
     """
 
@@ -41,11 +42,14 @@ class Plan:
         samples: Samples,
         resident: ResidentMemory,
         options: BatchOptions,
+        *,
+        reason: str,
+        unchecked: str,
     ) -> None:
         self.estimate = estimate
         self.budget_bytes = budget_bytes
         self.resident = resident
-        self.estimated, self.reason = not estimate.reason, estimate.reason
+        self.estimated, self.reason, self.unchecked = not reason, reason, unchecked
         self.warnings = tuple(sorted(estimate.mixes))
         self._options = options
         # The limit per micro-batch, lowered if memory runs out despite the estimate.
@@ -196,7 +200,14 @@ class Plan:
         return available
 
     def _rows(self) -> Iterator[SummaryRow]:
-        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes)
+        return summary_rows(
+            self.parts,
+            self.estimate,
+            self.resident,
+            self.budget_bytes,
+            measured=self.reason,
+            unchecked=self.unchecked,
+        )
 
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)
