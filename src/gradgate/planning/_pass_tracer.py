@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 from gradgate.planning._memory import ResidentMemory, resident_memory
 from gradgate.planning._peak_memory import peak_memory, tensors_of
 from gradgate.planning._reachable_state import ReachableState
-from gradgate.torch_compat import fake_tensors, op_packet, op_schema, without_dispatch_modes
+from gradgate.torch_compat import as_torch_itself, fake_tensors, op_schema
 
 # The mean or sum that these return keeps the memory of the unreduced values. Its fake does not.
 _REDUCED_IN_PLACE = ("mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss")
@@ -40,6 +40,7 @@ class FakeTensors:
     """
 
     def __init__(self) -> None:
+        as_torch_itself.require()  # its replacement would compute on fake tensors
         self.kind, mode = fake_tensors()
         self.mode = mode(allow_non_fake_inputs=True)
         self.created: list[weakref.ref[Tensor]] = []
@@ -176,7 +177,7 @@ class PassTracer(peak_memory):
             math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) if keeps_unreduced else 0
         )
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        flops = flop_registry.get(op_packet(func))
+        flops = flop_registry.get(func.overloadpacket)
         if flops is not None:
             self.trace.flops.append(flops(*args, **(kwargs or {}), out_val=result))
         return result
@@ -232,7 +233,7 @@ class PassTracer(peak_memory):
                 continue
             self.note_existing(tensor)
             if self._key(tensor.untyped_storage()) in self._existing_storages:
-                with without_dispatch_modes():
+                with as_torch_itself():
                     self._overwritten[id(tensor)] = tensor, tensor.detach().clone()
 
     def restore(self) -> None:
@@ -248,7 +249,7 @@ class PassTracer(peak_memory):
 
         def enter(module: nn.Module, _: Any) -> None:
             if id(module) not in self._module_names:
-                with without_dispatch_modes():  # otherwise the module's tensors would look fake
+                with as_torch_itself():  # otherwise the module's tensors would look fake
                     self._state.note(module)
                 if self._fakes is not None and any(map(is_lazy, module.parameters())):
                     raise FakePassError("a lazy module gets its shapes from its first real batch")

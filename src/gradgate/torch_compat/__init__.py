@@ -7,7 +7,8 @@ can no longer make. Every report shows them, together with the rules that need t
 
 Some names begin with an underscore but are documented, so they are not private: the values that a node saves
 (``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,
-``sys._current_frames``, ``os._exit``, and the methods of named tuples.
+``torch.utils._python_dispatch.TorchDispatchMode`` (https://docs.pytorch.org/docs/stable/notes/extending.html),
+``sys._getframe``, ``sys._current_frames``, ``os._exit``, and the methods of named tuples.
 """
 
 from gradgate.torch_compat._backward import (
@@ -33,12 +34,9 @@ from gradgate.torch_compat._graphs import (
     view_base,
 )
 from gradgate.torch_compat._memory import (
-    dispatch_mode,
     fake_tensors,
-    op_packet,
     op_schema,
     storage_key,
-    without_dispatch_modes,
 )
 from gradgate.torch_compat._modes import (
     anything_compiled,
@@ -98,7 +96,6 @@ __all__ = [
     "compiled_in_place",
     "compiler_is_loaded",
     "default_store",
-    "dispatch_mode",
     "dispatch_modes",
     "end_threads",
     "fake_tensors",
@@ -120,7 +117,6 @@ __all__ = [
     "next_node_number",
     "node_number",
     "node_shape",
-    "op_packet",
     "op_schema",
     "parameters_of",
     "process_arguments",
@@ -145,6 +141,5 @@ __all__ = [
     "unsaved_buffers",
     "unseen",
     "view_base",
-    "without_dispatch_modes",
     "without_hooks",
 ]
