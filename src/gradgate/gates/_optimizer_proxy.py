@@ -10,6 +10,7 @@ entries.
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
 import zlib
 from collections.abc import Callable, Iterable
@@ -77,17 +78,19 @@ class Entries:
 
 
 _entries: Any = WeakTensorKeyDictionary()  # by parameter: the entries that optimizers may move
-_global_hook: RemovableHandle | None = None
 # The hook that swaps in the proxy, for each optimizer that has stepped with one.
 _hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()
 
 
 def restrict(parameter: Tensor, entries: Entries) -> None:
     """Let optimizers see only these entries of a parameter from now on."""
-    global _global_hook  # noqa: PLW0603
     _entries[parameter], chosen_entries[parameter] = entries, entries.checksum()
-    if _global_hook is None:
-        _global_hook = register_optimizer_step_pre_hook(_before_hooks)
+    _order_hooks()
+
+
+@functools.cache
+def _order_hooks() -> RemovableHandle:
+    return register_optimizer_step_pre_hook(_before_hooks)
 
 
 def has_entries(parameter: Tensor) -> bool:
