@@ -114,8 +114,8 @@ def mask_gradient(x: T, mask: Tensor) -> T:
     def check(tensor: Tensor) -> None:
         check_broadcasts(mask, tensor, "mask_gradient: the mask")
 
-    gated = _gated(x, _Scaled, mask, check=check, verb="mask_gradient") if mask.is_floating_point() else x
-    return _gated(gated, _Masked, mask != 0, check=check, verb="mask_gradient")
+    fractions = mask if mask.is_floating_point() else None
+    return _gated(x, _Masked, mask != 0, fractions, check=check, verb="mask_gradient")
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
@@ -226,12 +226,13 @@ class _Scaled(_Gate):
 class _Masked(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (mask,) = ctx.saved_tensors
-        return torch.where(mask, gradient, 0), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        mask, fractions = ctx.saved_tensors
+        kept = torch.where(mask, gradient, 0)
+        return kept if fractions is None else _times(kept, fractions), None, None
 
 
 class _Clipped(_Gate):
