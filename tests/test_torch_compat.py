@@ -23,7 +23,9 @@ PACKAGE = Path(gg.__file__).parent
 ENTRIES = {name: one for name, one in vars(torch_compat).items() if isinstance(one, Private)}
 
 # Documented, underscore or not: where, says the docstring of torch_compat.
-DOCUMENTED = re.compile(r"_saved_\w+|_getframe|_current_frames|_exit|_thread|_python_dispatch|_fields|_replace")
+DOCUMENTED = re.compile(
+    r"_saved_\w+|_getframe|_current_frames|_exit|_thread|_python_dispatch|_fields|_replace"
+)
 # Of torch: where one of our own attributes has the same name, only ours, of `self`, may be spelled.
 _WEIGHT = torch.ones(1, requires_grad=True)
 _OPTIMIZER = torch.optim.SGD([_WEIGHT], lr=1.0)

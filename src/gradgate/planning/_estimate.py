@@ -47,7 +47,7 @@ class Estimate:
         self._traces = [*grid, *([] if probe is None else [probe])]
         self._most_samples: dict[tuple[float, int], int] = {}
         self.resident, self.start = first.resident, first.operations * first.start_flops
-        self.mixes = frozenset(kind for trace in self._traces for kind in trace.mixes)
+        self.has_batch_norm = any(trace.has_batch_norm for trace in self._traces)
         # A pass of few samples may run other operations than the largest pass. Such a pass is ignored if enough
         # others remain.
         run = [(trace.samples, (len(trace.sizes), len(trace.flops))) for trace in self._traces]

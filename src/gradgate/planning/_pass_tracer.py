@@ -86,7 +86,7 @@ class PassTrace:
         length: their length; 0 if they have none.
         sizes: bytes of each storage that was created (positive) or freed (negative), in order.
         modules: the module that created each storage; "" outside of modules.
-        mixes: operations that mix the samples of a micro-batch.
+        has_batch_norm: whether a batch norm mixes the samples of a micro-batch.
         operations: the number of operations.
         flops: floating-point operations of each matrix product and convolution.
         resident: the memory that stays allocated between passes.
@@ -98,7 +98,7 @@ class PassTrace:
     length: int = 0
     sizes: list[int] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
-    mixes: set[str] = field(default_factory=set)
+    has_batch_norm: bool = False
     operations: int = 0
     flops: list[int] = field(default_factory=list)
     resident: ResidentMemory = field(default_factory=ResidentMemory)
@@ -157,9 +157,8 @@ class PassTracer(peak_memory):
         if self._fakes is not None and name.startswith(_UNKNOWN):
             raise FakePassError(f"fake tensors do not show what {name} saves for the backward pass")
         is_batch_norm = "batch_norm" in name and "backward" not in name
-        if is_batch_norm and any(argument is True for argument in args):
-            self.trace.mixes.add("batch norm")
         if is_batch_norm:  # its schema does not say that it writes its statistics
+            self.trace.has_batch_norm |= any(argument is True for argument in args)
             self._copy_before_write(args[3:5])
         elif schema.is_mutable:
             given = dict(zip((each.name for each in schema.arguments), args, strict=False))

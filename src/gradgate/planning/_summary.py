@@ -63,9 +63,9 @@ def summary_rows(
         )
     if unchecked:
         yield SummaryRow("unchecked", unchecked)
-    for kind in sorted(estimate.mixes):
+    if estimate.has_batch_norm:
         yield SummaryRow(
-            "not exact", f"{kind} mixes the samples of a micro-batch: a split changes its statistics"
+            "not exact", "batch norm mixes the samples of a micro-batch: a split changes its statistics"
         )
 
 
