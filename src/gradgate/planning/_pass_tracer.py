@@ -137,6 +137,7 @@ class PassTracer(peak_memory):
         # By storage: the module that created it, and its device.
         self._creators: dict[int, tuple[str, torch.device]] = {}
         self._events: list[tuple[int, str, torch.device]] = []  # bytes created or freed, module, device
+        self._ended = 0  # the number of events when the pass ended
         self._created_on = torch.device("cpu")  # the device of the last new tensor
         self._least_items = 0  # the current operation's result has memory for at least this many entries
         self._module_stack: list[str] = []
@@ -180,6 +181,10 @@ class PassTracer(peak_memory):
         if flops is not None:
             self.trace.flops.append(flops(*args, **(kwargs or {}), out_val=result))
         return result
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._ended = len(self._events)  # what is freed later depends on when the garbage collector runs
 
     def _is_fake(self, value: Any) -> bool:
         return self._fakes is not None and type(value) is self._fakes.kind
@@ -274,7 +279,7 @@ class PassTracer(peak_memory):
         """
         devices = [*(parameter.device for parameter in parameters), *(device for *_, device in self._events)]
         device = next((each for each in devices if each.type not in ("cpu", "meta")), devices[0])
-        events = [event for event in self._events if event[2].type == device.type]
+        events = [event for event in self._events[: self._ended] if event[2].type == device.type]
         self.trace.sizes = [size for size, _, _ in events]
         self.trace.modules = [module for _, module, _ in events]
         not_resident = {id(tensor) for tensor in parameters} | self.inputs
