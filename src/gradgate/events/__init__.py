@@ -15,7 +15,6 @@ from gradgate.events._forward import (
     GraphsKept,
     ModeSet,
     NoGradEntered,
-    PartlyCopied,
     Ran,
     StatisticsMoved,
 )
@@ -84,7 +83,6 @@ __all__ = [
     "Opposed",
     "OptimizerMade",
     "Parameter",
-    "PartlyCopied",
     "Planned",
     "Ran",
     "Reduced",

@@ -67,15 +67,6 @@ class StatisticsMoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class PartlyCopied(Event):
-    """Of a network with the shapes of a trained one, only the first parameters changed since the last look."""
-
-    parameters: Annotated[Ids, "the trained network's parameters that moved though their copies did not"]
-    moved: Annotated[int, "the number of the copy's parameters that changed, the first ones"]
-    of: Annotated[int, "the number of all its parameters"]
-
-
-@dataclass(frozen=True, slots=True)
 class FrozenHead(Event):
     """A loss goes through a last layer that is frozen as it was initialized, beside others that were loaded."""
 

@@ -108,8 +108,6 @@ class Combined(Event):
             "other axis",
             "own copy",
             "normalized twice",
-            "cut",
-            "constant",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
@@ -117,8 +115,7 @@ class Combined(Event):
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
         "over another dimension, given to a loss that takes log-probabilities; parameters and their copies that "
-        "keep a graph; probabilities given to a loss that takes logits; a value of the loss's own graph that "
-        "leaves it here; an elementwise sum with a constant",
+        "keep a graph; probabilities given to a loss that takes logits",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
@@ -226,6 +223,3 @@ class Written(Event):
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
     pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None
-    itself: Annotated[
-        bool, "an average of the values with themselves: a positive multiple was added, or lerp_"
-    ] = False

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 from accelerate import Accelerator
 from torch import Tensor
 
+from gradgate.accumulation import owned_parameters
 from gradgate.errors import GradientError, OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of, sharding_of
+from gradgate.integrations._trained import parameters_of, sharding_of
+from gradgate.integrations._window_mean import WindowMean
 from gradgate.torch_compat import tensor_version
 
 __all__ = ["exact"]
@@ -73,6 +75,8 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
         _gradgate_mean: WindowMean
         # The models of the open `accumulate` block, until it calls backward.
         _gradgate_models: tuple[Any, ...] | None = None
+        # The models of the last `accumulate` block.
+        _gradgate_window: tuple[Any, ...] = ()
         # A parameter, its gradient after the last backward call, and the version counter of that gradient.
         _gradgate_left: tuple[Any, Tensor, int] | None = None
 
@@ -84,6 +88,13 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             mean.divided = False
             with super().accumulate(*models):
                 self._gradgate_models = models
+                if mean.open and {*map(id, models)} != {*map(id, self._gradgate_window)}:
+                    raise UpdateError(
+                        "exact: two accumulate blocks of one window name different models, so their losses would "
+                        "share one divisor, and Accelerate would count each block as a micro-batch. Use one "
+                        "gg.Accumulator for each optimizer (docs/accelerate.md)."
+                    )
+                self._gradgate_window = models
                 try:
                     yield
                 finally:
@@ -106,7 +117,7 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
                 super().backward(loss, **kwargs)
 
             def parameters() -> Iterator[Any]:
-                yield from of_optimizers(accelerator._optimizers)
+                yield from owned_parameters(accelerator._optimizers)
                 for model in models:
                     yield from model.parameters()
 

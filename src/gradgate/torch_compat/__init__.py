@@ -78,7 +78,9 @@ from gradgate.torch_compat._python import (
 from gradgate.torch_compat._ranks import (
     default_store,
     fsdp_records,
+    fully_sharded,
     gathered_parameter,
+    is_dtensor,
     reset_reducer,
     running_wrapper,
 )
@@ -108,11 +110,13 @@ __all__ = [
     "foreach_norm",
     "foreach_zero_",
     "fsdp_records",
+    "fully_sharded",
     "gathered_parameter",
     "get_signal_handler",
     "has_forward_hooks",
     "inner_milestones",
     "inner_schedulers",
+    "is_dtensor",
     "move_hook",
     "next_node_number",
     "node_number",

@@ -200,13 +200,6 @@ FOLLOWED = {
         "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
         [("{k: p - 0.1 * g for", "{k: (p - 0.1 * g).detach().requires_grad_() for")],
     ),
-    "inplace-param-update/init_in_loop": (
-        "Initialize the model once, before the loop",
-        [
-            ("    model.apply(init_weights)  # expect: inplace-param-update\n", ""),
-            ("    for epoch in range(4):", "    model.apply(init_weights)\n    for epoch in range(4):"),
-        ],
-    ),
     "compared-with-itself/own_predictions": (
         "Give the predictions another name, and compare with the labels",
         [("    y = out.argmax(1)", "    predicted = out.argmax(1)")],

@@ -41,14 +41,14 @@ def constant_summands(
 ) -> Iterator[tuple[ast.expr, Site, Frame]]:
     """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cut."""
     files = tuple(files)
-    lines = TrainedLines(run, files)
+    lines = _TrainedLines(run, files)
     for site in sites:
         scope = scope_at(site[0])
         if scope is None:
             continue
         for statement in statements_at(site[0]):
             added = isinstance(statement, ast.AugAssign)
-            for part in summands(scope, getattr(statement, "value", None), added):
+            for part in _summands(scope, getattr(statement, "value", None), added):
                 value = Slice([(scope, part)], files, lines.cut)
                 on_cut = {
                     id(node.func)
@@ -60,12 +60,12 @@ def constant_summands(
                     yield part, site, value.ended[0]
 
 
-def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
+def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
     """Yield the summands of the sums in an expression. ``added``: the expression itself is a summand."""
     inner: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         for side in (node.left, node.right):
-            yield from summands(scope, side, added=True)
+            yield from _summands(scope, side, added=True)
         return
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
         # The sum in ``(a + b) * c`` may be the weight of ``c``.
@@ -79,11 +79,11 @@ def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterato
         given = node.args[0] if node.args else getattr(node.func, "value", None)
         elements = list(_elements(scope, given)) if called(node) in _JOINS else []
         for element in elements:
-            yield from summands(scope, element, added=True)
+            yield from _summands(scope, element, added=True)
         if elements:
             return
         inner = [given] if isinstance(given, ast.expr) else []
-    parts = [part for each in inner for part in summands(scope, each)]
+    parts = [part for each in inner for part in _summands(scope, each)]
     yield from parts
     if added and not parts and isinstance(node, ast.expr):
         yield node
@@ -112,7 +112,7 @@ def is_count(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and called(node) in _COUNTS
 
 
-class TrainedLines:
+class _TrainedLines:
     """The lines that cut gradients of trained parameters, and the lines that use trained parameters in a graph."""
 
     def __init__(self, run: Run, files: tuple[str, ...]) -> None:

@@ -54,9 +54,6 @@ class Slice:
         self.files = tuple(files)
         self.nodes: list[tuple[str, ast.AST]] = []
         self.ended: list[Frame] = []
-        self.resolved: set[int] = (
-            set()
-        )  # with ``ends``: calls of the user's functions, whose results were followed
         self._ends = ends
         self._seen: set[tuple[int, int | None]] = set()
         self._todo: list[tuple[Scope, ast.AST, int | None]] = [(scope, root, None) for scope, root in roots]
@@ -88,9 +85,7 @@ class Slice:
                 self._define(each, f".{node.attr}")
         elif isinstance(node, ast.Call):
             resolved = self._call(scope, node, place)
-        if resolved and self._ends is not None:
-            self.resolved.add(id(node))
-        else:
+        if not resolved or self._ends is None:
             self._todo += [
                 (scope, inner, None)
                 for inner in ast.iter_child_nodes(node)

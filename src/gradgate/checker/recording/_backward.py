@@ -195,9 +195,8 @@ class Backwards:
             self._cuts.find_samples(graph)
             for each in self.frozen_heads(graph):
                 recorder.add(each)
-        cuts = self._cuts.live.within(graph, site)
         if first and readable:
-            for each in (*cuts, *combined(graph, site, number_of)):
+            for each in combined(graph, site, number_of):
                 recorder.add(each)
         self.kept.follow(graph.nodes, site)
         self.evaluations.used(graph.nodes)

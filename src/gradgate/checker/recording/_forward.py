@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
 from gradgate.checker.recording._names import variables_of
-from gradgate.checker.recording._node_lines import LiveCuts, line_of
+from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import (
@@ -56,7 +56,6 @@ class Cuts:
         self._entries: Counter[Site] = Counter()
         # Samples drawn from distributions whose own parameters have a graph.
         self._samples: list[tuple[Tensor, Site, Ids]] = []
-        self.live = LiveCuts()
         self.missing: set[int] = set()  # parameters without a gradient; empty until the first search
 
     def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:
@@ -83,8 +82,6 @@ class Cuts:
         self._cuts[site] += 1
         if not site or self._cuts[site] > _EVENTS_PER_LINE:
             return
-        if name in ("detach", "data"):
-            self.live.note(tensor, site, behind=True)
         ids = self._behind(tensor)
         if ids and (name != "no_grad" or ids & self.missing):
             self._recorder.add(Cut(site, name, ids, tensor.numel() == 1))
@@ -153,9 +150,6 @@ class Cuts:
         if kind_of(frame.f_code.co_filename) == "user":
             site = self._recorder.site()
             self._recorder.add(NoGradEntered(site, self._held_at(frame, site)))
-            if self._recorder.looking:
-                for _, value in variables_of(frame):
-                    self.live.note(value, site)
 
     def _held_at(self, frame: FrameType, site: Site) -> tuple[tuple[str, Ids], ...]:
         """Return the local tensors whose graph leads to parameters without a gradient."""

@@ -8,23 +8,15 @@ function that takes 2 us, and turns anomaly mode on only during a close look. Th
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from gradgate.autograd_graph import LEAF, Graph
 from gradgate.call_sites import here, kind_of
 from gradgate.checker.recording._patches import Patches, tracing
-from gradgate.checker.recording._user_objects import is_a
-from gradgate.events import Combined, Ids, Site
-from gradgate.torch_compat import node_number, stack_formatter, stored_stack
-
-_MOST_CUTS = 512  # values that wait for a backward call
-_PER_LINE = 64
-_NEAREST = 12  # nodes behind a value
+from gradgate.events import Site
+from gradgate.torch_compat import stack_formatter, stored_stack
 
 
 class Stack(list[str]):
@@ -121,45 +113,3 @@ def line_of(node: Any) -> Site:
     """Return the line that made a node, if the node has stored the line."""
     stack = stored_stack(node)
     return stack.site if isinstance(stack, Stack) else ()
-
-
-class LiveCuts:
-    """Remembers the nodes of values that lines detach, or take into a ``no_grad`` block, until a backward call."""
-
-    def __init__(self) -> None:
-        self._lines: dict[int, Site] = {}  # node number -> where its value was cut
-        self._counts: Counter[Site] = Counter()
-
-    def note(self, value: Any, site: Site, *, behind: bool = False) -> None:
-        """Remember a value that leaves its graph, or may do so in the block that begins here.
-
-        With ``behind``, what the value was computed from counts, too: a loss may use a part of it.
-        """
-        if (
-            len(self._lines) >= _MOST_CUTS
-            or not site
-            or self._counts[site] >= _PER_LINE
-            or not is_a(value, Tensor)
-        ):
-            return
-        if value.grad_fn is not None:
-            self._counts[site] += 1
-            for node in _nearest(value.grad_fn) if behind else [value.grad_fn]:
-                self._lines.setdefault(node_number.use(node), site)
-
-    def within(self, graph: Graph, backward: Site) -> Iterator[Combined]:
-        """Yield the lines that cut a value out of a loss's graph. Forget all values."""
-        lines, self._lines = self._lines, {}
-        inner = (node for node in graph.nodes if node.name() != LEAF) if lines else ()
-        sites = {lines[number] for node in inner if (number := node_number.use(node)) in lines}
-        for site in sites:
-            yield Combined(site, "cut", Ids(), backward)
-
-
-def _nearest(node: Any) -> list[Any]:
-    """Return a node and the first ones behind it, without leaves."""
-    found = [node]
-    for each in found:
-        inputs = [child for child, _ in each.next_functions if child is not None and child.name() != LEAF]
-        found += [child for child in inputs if child not in found][: max(0, _NEAREST - len(found))]
-    return found

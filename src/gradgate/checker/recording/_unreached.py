@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.checker.recording._forward import Cuts
-from gradgate.checker.recording._measures import sample, statistics_drift, sum_of
+from gradgate.checker.recording._measures import sample, statistics_drift
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
@@ -20,16 +20,13 @@ from gradgate.checker.recording._user_objects import (
     fields_of,
     is_a,
     items_of,
-    named_parameters,
     own_buffers,
     own_parameters,
 )
-from gradgate.events import PartlyCopied, Ran, StatisticsMoved
+from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
 _RUNS = 4  # forward passes recorded per suspect
-_COPY_STEPS = (2, 4, 8, 16, 32)  # steps that are followed by a comparison of copied networks
-_MOST_MODULES = 4_000  # with more modules, copies are not compared
 _MOST_UNOWNED = 512  # parameters outside optimizers whose values are compared
 _NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms
 _RESTING = 6  # after this many steps without a change of its parameters, a batch norm counts as not trained
@@ -59,7 +56,6 @@ class UnreachedParameters:
         # norm -> versions of its parameters, number of steps since they changed
         self._resting: dict[int, tuple[tuple[int, ...], int]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
-        self._copies = _Copies(recorder)
 
     def look(self) -> None:
         """After a step, find the parameters that have had no gradient, and the batch norms that changed."""
@@ -72,8 +68,6 @@ class UnreachedParameters:
         }
         self._norm_statistics()
         self.who_moves()
-        if recorder.steps in _COPY_STEPS:
-            self._copies.look()
         if not missing or len(records) == self._looked_at or recorder.steps > 3 * _RUNS:
             return
         self._looked_at = len(records)
@@ -174,75 +168,6 @@ class UnreachedParameters:
             now = sample(tensor)
             before = self._values.setdefault(number, now)
             parameters.records[number].still = before.shape == now.shape and torch.equal(before, now)
-
-
-class _Copies:
-    """Finds networks with the parameter shapes of a trained one, of which something moves a first part only."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._networks: Numbers[nn.Module] = Numbers()
-        self._values: dict[
-            int, list[float]
-        ] = {}  # network -> sums of its parameters' values at the last look
-
-    def look(self) -> None:
-        """Compare each copy, and the network that it is a copy of, with the last look."""
-        modules = self._recorder.modules.alive()
-        if len(modules) > _MOST_MODULES:
-            return
-        trained: dict[Any, nn.Module] = {}
-        idle: dict[int, tuple[Any, nn.Module]] = {}
-        for module in modules:
-            several = _parameters_of(module)
-            key = type(module), tuple(tuple(each.shape) for each in several)
-            if len(several) < 2 or any(map(is_sharded, several)):
-                continue
-            if any(self._is_trained(each) for each in several):
-                trained[key] = module
-            else:
-                idle[id(module)] = key, module
-        inner = {id(child) for _, module in idle.values() for _, child in children_of(module)}
-        pairs = [
-            (trained[key], module)
-            for key, module in idle.values()
-            if id(module) not in inner and key in trained
-        ]
-        moves = {id(module): self._moved(module) for pair in pairs for module in pair}
-        for source, copy in pairs:
-            theirs, ours = moves[id(source)], moves[id(copy)]
-            first = ours.index(False) if False in ours else 0
-            if not first or any(ours[first:]):
-                continue
-            left = [
-                each
-                for each, moved in zip(_parameters_of(source)[first:], theirs[first:], strict=True)
-                if moved
-            ]
-            if left:
-                ids = self._recorder.parameters.ids(left)
-                self._recorder.add(PartlyCopied(self._recorder.site(), ids, first, len(ours)))
-
-    def _is_trained(self, tensor: Tensor) -> bool:
-        number = self._recorder.parameters.numbers.known(tensor)
-        return number is not None and number in self._recorder.parameters.owners
-
-    def _moved(self, module: nn.Module) -> list[bool]:
-        """Return for each parameter of a network whether it has moved since the last look."""
-        number = self._networks.number(module)
-        now = [sum_of(sample(each)) for each in _parameters_of(module)]
-        before = self._values.get(number, now)
-        self._values[number] = now
-        return (
-            [a != b for a, b in zip(before, now, strict=True)]
-            if len(before) == len(now)
-            else [False] * len(now)
-        )
-
-
-def _parameters_of(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of a module in the order of ``parameters()``."""
-    return list({id(each): each for _, each in named_parameters(module)}.values())
 
 
 def _wrapped(original: types.FunctionType, before: Any) -> Any:

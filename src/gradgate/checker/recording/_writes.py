@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,6 @@ from gradgate.checker.recording._user_objects import is_a, number_of
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
-_ROUNDING = 1e-6  # of float32, in a product of two numbers
 WRITES = (
     *("add_", "sub_", "mul_", "div_", "copy_", "clamp_", "clamp_min_", "clamp_max_", "zero_", "fill_"),
     *("lerp_", "addcmul_", "addcdiv_", "normal_", "uniform_", "masked_fill_", "sign_", "round_", "renorm_"),
@@ -36,7 +34,6 @@ class _Write:
     before: Tensor  # a sample of its values
     along: bool  # whether the write moves the parameter down its gradient
     whole: bool  # whether the write covers the whole parameter
-    itself: bool  # whether the write averages the parameter with itself
 
 
 class Writes:
@@ -113,11 +110,8 @@ class Writes:
         tensor = self._recorder.parameters.numbers.get(number)
         if tensor is None:
             return None
-        alpha = kwargs.get("alpha", 1)
-        factor = number_of(alpha) or 1.0
-        along = self._along(tensor, name, args, factor)
-        itself = _averages_itself(tensor, name, args, factor)
-        return _Write(sample(tensor), along, size >= tensor.numel(), itself)
+        alpha = number_of(kwargs.get("alpha", 1)) or 1.0
+        return _Write(sample(tensor), self._along(tensor, name, args, alpha), size >= tensor.numel())
 
     def _record_value(self, number: int, name: str, write: _Write | None) -> None:
         recorder = self._recorder
@@ -135,7 +129,6 @@ class Writes:
             along_gradient=write.along,
             undoes=write.whole and self._undoes(number, write.before, now),
             whole=write.whole,
-            itself=write.itself,
             restored=write.whole and self._steps.was_left(number, now),
             pulled=self._pulled((number, name, site), write.before, now) if write.whole else None,
         )
@@ -200,22 +193,6 @@ class Writes:
         point = (now - kept * before).double()
         same_point = off < 1e-2 * float(left.norm()) and float(point.norm()) > 1e-3 * float(now.norm())
         return round(1 - kept, 2) if same_point and 1e-3 < kept < 0.999 else None
-
-
-def _averages_itself(tensor: Tensor, name: str, args: Any, alpha: float) -> bool:
-    """Return whether a write adds a positive multiple of a parameter to it, or moves it towards itself."""
-    other: Any = args[0] if args else None
-    if name not in ("add_", "__iadd__", "lerp_") or not is_a(other, Tensor) or alpha <= 0:
-        return False
-    if other.shape != tensor.shape or not tensor.dtype.is_floating_point or tensor.numel() < 2:
-        return False
-    with torch.no_grad():
-        mine, given = sample(tensor).double().reshape(-1), sample(other).double().reshape(-1)
-        product, norm = float(mine @ given), float(mine @ mine)
-        if name == "lerp_":
-            return _address(tensor) == _address(other)
-        off = float((given - product / norm * mine).norm()) if norm else math.inf
-        return product > 0 and off < _ROUNDING * float(given.norm())
 
 
 def _address(tensor: Tensor) -> int | None:

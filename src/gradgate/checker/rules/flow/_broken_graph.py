@@ -27,9 +27,9 @@ The printed loss includes the term, but the gradient doesn't. The term becomes s
 
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found in two cases: it makes a whole summand of
-the loss constant, also inside a mean and through further sums, or the summand then only reaches parameters that no
-step uses. For example, a ``sample()`` whose ``log_prob`` is in the loss is found in SAC, where actor and critics
-have separate optimizers. It is not found if one optimizer steps both, because it may be the score function.
+the loss constant, or the summand then only reaches parameters that no step uses. For example, a ``sample()`` whose
+``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers. It is not found if
+one optimizer steps both, because it may be the score function. A constant summand inside a mean is not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
@@ -64,7 +64,6 @@ from gradgate.checker.rules.flow._cut_terms import (
     cut_samples,
     idle_terms,
 )
-from gradgate.checker.rules.flow._dead_terms import dead_terms
 from gradgate.checker.rules.flow._derivatives import (
     derivatives_beside_outputs,
     derivatives_without_graph,
@@ -73,7 +72,7 @@ from gradgate.checker.rules.flow._derivatives import (
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
 
-_INSIDE = (derivatives_without_graph, derivatives_beside_outputs, dead_terms)
+_DERIVATIVES = (derivatives_without_graph, derivatives_beside_outputs)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -105,7 +104,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
     yield from constants
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
-    for each in (each for judge in _INSIDE for each in judge(run, RULE, _files(run))):
+    for each in (each for judge in _DERIVATIVES for each in judge(run, RULE, _files(run))):
         if (each.file, each.line) not in lines:
             yield each
     yield from idle_terms(run, RULE, _files(run))

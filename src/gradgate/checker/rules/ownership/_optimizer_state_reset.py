@@ -47,7 +47,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Ids, OptimizerMade, Site, StateLoaded, Stepped, Written
 
-STAGES = re.compile(
+_STAGES = re.compile(
     r"stage|phase|task|fold|split|cycle|trial|run|seed|client|domain|session|experience|round|restart|config|setting"
     r"|lr|rate|width|size|member|model|name",
     re.IGNORECASE,
@@ -59,7 +59,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _loaded(run)
     made: dict[tuple[Frame, str, Ids], list[tuple[int, int]]] = defaultdict(list)  # (event, optimizer)
     for number, event in run.numbered(OptimizerMade):
-        if isinstance(event, OptimizerMade) and not event.added and keeps_state(event):
+        if isinstance(event, OptimizerMade) and not event.added and _keeps_state(event):
             held: Ids = frozenset().union(*(group.parameters for group in event.groups))
             made[innermost(event.site), event.kind, held].append((number, event.optimizer))
     for (_, kind, ids), several in made.items():
@@ -147,7 +147,7 @@ def _model_of_clients(made: Site) -> tuple[Frame, str] | None:
     return None
 
 
-def keeps_state(event: OptimizerMade) -> bool:
+def _keeps_state(event: OptimizerMade) -> bool:
     """Return whether an optimizer keeps state for its parameters: momentum, or squares of gradients."""
     return event.kind not in ("SGD", "LBFGS") or any(group.momentum for group in event.groups)
 
@@ -182,7 +182,7 @@ def _in_stages(site: Site) -> bool:
     """Return whether the loop around a line iterates over stages, tasks or folds, each a separate training run."""
     for loop in (loop for frame in site for loop in loops_around(frame)):
         listed = isinstance(loop, ast.For) and isinstance(loop.iter, (ast.List, ast.Tuple, ast.Dict))
-        return listed or (isinstance(loop, ast.For) and bool(STAGES.search(ast.unparse(loop.target))))
+        return listed or (isinstance(loop, ast.For) and bool(_STAGES.search(ast.unparse(loop.target))))
     return True
 
 

@@ -6,9 +6,7 @@ Compares parameters before and after steps. Reports:
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
 - an optimizer that always steps before there is a gradient, or that holds other parameters than the losses reach;
 - updates that 16-bit parameters round away;
-- updates by hand that rebind a name, drop their result, or replace a leaf by a constant;
-- an average of weights whose result is dropped, so that the averaged network never changes;
-- a ``zip`` over the parameters of a part and of a whole network, which never updates the end of the whole network.
+- updates by hand that rebind a name, drop their result, or replace a leaf by a constant.
 
 ## Why is this bad?
 Nothing is trained. The loss varies with the batches, which looks like slow learning.
@@ -48,8 +46,6 @@ from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.stepping._lost_averages import lost_averages
-from gradgate.checker.rules.stepping._shortened_averages import shortened_averages
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
 
@@ -60,8 +56,6 @@ _LEAST = 3  # steps, or backward calls
 def _judge(run: Run) -> Iterator[Finding]:
     by_hand = list(lost_updates(run, RULE))
     yield from by_hand or rebound_leaves(run, RULE)
-    yield from lost_averages(run, RULE)
-    yield from shortened_averages(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)

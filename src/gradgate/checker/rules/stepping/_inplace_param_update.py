@@ -7,10 +7,7 @@ Follows writes to parameters by code outside the optimizer. Reports:
 - a manual descent step with a gradient that the optimizer also uses;
 - rounding that reverts the steps;
 - updates towards values that never change (a soft update in the wrong direction);
-- an average of a model with itself (``teacher = student`` instead of a copy);
-- values that an evaluation writes and doesn't restore (averaged weights, a perturbation);
-- an initialization of the whole model that runs again, for example in each epoch, while the optimizer keeps its
-  momentum.
+- values that an evaluation writes and doesn't restore (averaged weights, a perturbation).
 
 ## Why is this bad?
 Gradients of one set of weights are applied to another, or trained weights are overwritten. No error is raised:
@@ -34,9 +31,8 @@ writes through ``.data`` or under ``no_grad`` bypass autograd's checks.
 or evaluate the averages in a separate model.
 
 ## Known limits
-These writes are not reported: clamping, masks, projections, noise, averages of other models, restored checkpoints,
-and the initialization of some layers. Nor is the initialization of a whole model for each seed or fold, or with an
-optimizer without momentum. Writes before the first step, or late in a long run, are not seen.
+These writes are not reported: clamping, masks, projections, noise, averages of models, restored checkpoints, and
+initializations. Writes before the first step, or late in a long run, are not seen.
 
 ## Sources
 ``torch.Tensor.data`` and "In-place correctness checks" in https://docs.pytorch.org/docs/stable/notes/autograd.html
@@ -49,7 +45,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
 from typing import TypeAlias
 
 from gradgate.checker.analysis._evaluations import evaluates
@@ -58,8 +53,6 @@ from gradgate.checker.analysis._scopes import called, root_of
 from gradgate.checker.analysis._source import loops_around, same_statement, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.stepping._averaged_with_itself import averaged_with_itself
-from gradgate.checker.rules.stepping._initialized_again import initialized_again
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
 _AVERAGE = re.compile(r"(?i)ema|averag|avg|shadow|polyak|target|slow")
@@ -68,7 +61,6 @@ _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _before_backward(run)
-    yield from initialized_again(run, RULE)
     places: dict[Frame, _Writes] = defaultdict(dict)
     for number, event in run.numbered(Written):
         if (
@@ -79,13 +71,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         ):
             places[innermost(event.site)][number] = event
     for where, writes in places.items():
-        for judge in (
-            partial(averaged_with_itself, rule=RULE),
-            _descent,
-            _rounded,
-            _pulled,
-            _left_by_evaluation,
-        ):
+        for judge in (_descent, _rounded, _pulled, _left_by_evaluation):
             finding = judge(run, where, writes)
             if finding is not None:
                 yield finding
