@@ -25,6 +25,7 @@ from gradgate.checker.recording._user_objects import (
     parameters_in,
     size_of,
 )
+from gradgate.torch_compat import OWN_MODULES
 
 _SCANS = 8  # searches of the modules for the parameters that they hold
 _SCANNED = (4, 16, 48)  # steps that are always followed by a search
@@ -151,7 +152,7 @@ def _repeated(modules: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, int]]:
     """Yield the modules that a ModuleList or Sequential holds several times, and how often."""
     for module in modules:
         if is_a(module, nn.ModuleList, nn.Sequential):
-            held = [each for each in fields_of(module).get("_modules", {}).values() if is_a(each, nn.Module)]
+            held = [each for each in fields_of(module).get(OWN_MODULES, {}).values() if is_a(each, nn.Module)]
             counts = Counter(map(id, held))
             yield from ((each, counts[id(each)]) for each in held if counts[id(each)] > 1)
 
