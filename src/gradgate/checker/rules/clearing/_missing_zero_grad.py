@@ -49,6 +49,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
 _LEAST = 3  # steps whose gradients were assigned from another model
@@ -61,8 +62,9 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     with_closures = {window.optimizer for window in run.windows if run.repeats_closure(window)}
+    surplus = {each.optimizer for each in surplus_steps(run)}
     for window in run.windows:
-        if window.optimizer not in with_closures and _repeats(run, window):
+        if window.optimizer not in with_closures | surplus and _repeats(run, window):
             by_optimizer.setdefault(window.optimizer, []).append(window)
     for optimizer, windows in by_optimizer.items():
         if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
