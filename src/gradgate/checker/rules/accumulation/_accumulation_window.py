@@ -101,12 +101,18 @@ def _of_line(
             "at the end of an epoch."
         )
     elif left and max(left) < max(sizes):
-        count = len(left)
+        count, carried = len(left), sum(n > size for n in sizes)
         message = (
             f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
             f"{size}"
         )
         message += f" ({count} times)." if count > 1 else "."
+        if carried and count == 1 and not varied:
+            count += carried
+            message = (
+                f"Micro-batches left at the end of an epoch are added to the next window: {carried} of "
+                f"{len(sizes)} windows hold {max(sizes)} instead of {size}, and no step uses the last {max(left)}."
+            )
         condition = condition_around(run.events[windows[0][0].step].site, site)
         last = _last_batch(Statement.at(condition)) if condition is not None else ""
         rest = f": `or {last}`" if last else " at the end of an epoch"

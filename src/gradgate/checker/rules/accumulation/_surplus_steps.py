@@ -23,7 +23,7 @@ class SurplusStep(NamedTuple):
     optimizer: int
     site: Site
     conditional: Site
-    count: int
+    times: int
     every: int  # steps here for each conditional step
 
 
@@ -61,13 +61,13 @@ def surplus(run: Run, rule: Rule) -> Iterator[Finding]:
         name, line = run.optimizer(each.optimizer), innermost(each.conditional).line
         yield rule.finding(
             each.site,
-            f"{name} steps here after each micro-batch, {each.count} times, and in line {line} after every "
+            f"{name} steps here after each micro-batch, {each.times} times, and in line {line} after every "
             f"{each.every}: each window holds 1 micro-batch instead of {each.every}.",
             why="No step uses the gradient of a whole window, and a division by its size makes each one too short.",
             advice=f"Remove this step, and clear only after the step of line {line}.",
             fix=functools.partial(_without, line=line),
-            count=each.count,
-            evidence={"steps": each.count, "micro_batches": each.every},
+            count=each.times,
+            evidence={"steps": each.times, "micro_batches": each.every},
         )
 
 

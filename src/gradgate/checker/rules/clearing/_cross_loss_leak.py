@@ -60,6 +60,7 @@ from gradgate.checker.rules.clearing._late_losses import (
     used_by_others,
     where_they_differ,
 )
+from gradgate.checker.rules.clearing._missing_zero_grad import repeats
 from gradgate.events import Backward, Cleared, Cut, Frame, Ids, Site
 
 _PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
@@ -133,8 +134,8 @@ def _is_kept_apart(run: Run, window: StepWindow, contribution: Contribution, ids
 
 def _leaked(run: Run, window: StepWindow, own: dict[int, set[Site]]) -> Iterator[Contribution]:
     """Yield contributions that another optimizer's step used before this window's own loss was back-propagated."""
-    if not window.micro or run.repeats_closure(window):
-        return
+    if not window.micro or run.repeats_closure(window) or repeats(run, window):
+        return  # a window that repeats used gradients lacks a clearing, which also clears the leftovers
     last = window.micro[-1]
     for contribution in window.fresh:
         number = contribution.backward
@@ -242,7 +243,7 @@ def _calling(site: Site, beside: Site) -> Frame | None:
 # The fix: clear later, or detach
 
 
-def _apart(at: Statement, *, own: int, other: int, left: str) -> Fix:
+def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
     """Clear right before the step's own backward call, below the ``other``, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
         first = [node for node in at.beside("backward") if node.lineno == own]
