@@ -58,7 +58,10 @@ def driven(graph: Graph) -> Iterator[Tensor]:
             continue
         seen.add(node)
         following = graph.following.get(node, [])
-        leaves = [graph.leaf_nodes[child] for child in following if child in graph.leaf_nodes]
+        turned = [
+            leaf for child in following if child.name() == "TBackward0" for leaf in graph.following[child]
+        ]
+        leaves = [graph.leaf_nodes[node] for node in (*following, *turned) if node in graph.leaf_nodes]
         yield from leaves
         if not leaves and _has_no_data(node):
             todo += following
