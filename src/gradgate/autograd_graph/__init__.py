@@ -4,7 +4,7 @@ from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape, weighe
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
-from gradgate.autograd_graph._last_weights import last_weights
+from gradgate.autograd_graph._last_weights import driven, last_weights
 from gradgate.autograd_graph._loss_inputs import normalized_twice, not_log_probabilities
 from gradgate.autograd_graph._losses import (
     WEIGHT_ROUNDING,
@@ -54,6 +54,7 @@ __all__ = [
     "check_items",
     "compares_with_own_copy",
     "divisor_of",
+    "driven",
     "flops_of",
     "functions_of_means",
     "hidden_parameter",

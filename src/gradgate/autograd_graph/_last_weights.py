@@ -1,4 +1,4 @@
-"""Find the weights of a model's last layers in a loss's graph, trained or not."""
+"""Find the weights of a model's last layers in a loss's graph."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gradgate.autograd_graph._losses import RESHAPES
 from gradgate.autograd_graph._walk import Graph
 from gradgate.torch_compat import saved_tensor
 
@@ -17,10 +18,16 @@ _WEIGHTS = {
     "LinearBackward0": "weight",
     "ConvolutionBackward0": "weight",
 }
+_NAMES = (
+    "Mean Sum Add Sub Rsub Neg Mul Div Abs Pow Exp Log Softplus LogSigmoid Sigmoid Tanh Relu LeakyRelu Clamp"
+)
+_PLAIN = frozenset((*_NAMES.split(), "ClampMin", "Minimum", "Maximum"))
+_WITH_TARGET = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits")
+_MOST_VALUES = 1 << 22  # larger targets are not read
 
 
 def last_weights(graph: Graph) -> Iterator[Tensor]:
-    """Yield the weights that the last products of a loss multiply values with a graph by.
+    """Yield the weights, trained or not, that the last products of a loss multiply values with a graph by.
 
     A product whose result is multiplied by, or added to, a trained tensor is not the last one. Weights that hooks
     have packed, as within a checkpoint, are left out.
@@ -37,3 +44,35 @@ def last_weights(graph: Graph) -> Iterator[Tensor]:
         weight = saved_tensor.use(node, name) if name is not None else None
         if isinstance(weight, Tensor):
             yield weight
+
+
+def driven(graph: Graph) -> Iterator[Tensor]:
+    """Yield the trained tensors of last layers whose outputs a loss drives one way, without any data.
+
+    Examples are ``-q(state, action).mean()``, and a cross entropy with one target for all samples. Where the output
+    meets any other tensor without a graph, that tensor is data.
+    """
+    todo, seen = list(graph.roots), set[Any]()
+    for node in todo:  # grows during the loop
+        if node in seen:
+            continue
+        seen.add(node)
+        following = graph.following.get(node, [])
+        turned = [
+            leaf for child in following if child.name() == "TBackward0" for leaf in graph.following[child]
+        ]
+        leaves = [graph.leaf_nodes[node] for node in (*following, *turned) if node in graph.leaf_nodes]
+        yield from leaves
+        if not leaves and _has_no_data(node):
+            todo += following
+
+
+def _has_no_data(node: Any) -> bool:
+    kind, children = node.name().partition("Backward")[0], [child for child, _ in node.next_functions]
+    if None not in children:
+        return kind in _PLAIN or node.name() in RESHAPES
+    name = "target" if kind in _WITH_TARGET else "other" if kind in ("Mul", "Div") else ""
+    other = saved_tensor.use(node, name) if name else None
+    return (
+        isinstance(other, Tensor) and 0 < other.numel() <= _MOST_VALUES and bool((other == other.max()).all())
+    )

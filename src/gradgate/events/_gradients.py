@@ -64,6 +64,9 @@ class Backward(Event):
     beyond: Annotated[Ids, "parameters combined with values computed from another optimizer's parameters"] = (
         frozenset()
     )
+    driven: Annotated[
+        Ids, "parameters of last layers whose outputs the loss drives one way: it compares them with no data"
+    ] = frozenset()
     stale: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, write) whose values changed since the forward pass"
     ] = ()

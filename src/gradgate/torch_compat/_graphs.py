@@ -82,7 +82,7 @@ saved_tensor: Private[[Any, str], Any] = Private(
     find=lambda: _saved,
     instead=lambda node, name: None,
     works=_is_never_unpacked,
-    rules=("GG107", "GG501"),
+    rules=("GG107", "GG203", "GG501"),
 )
 
 
