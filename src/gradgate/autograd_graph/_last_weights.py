@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._losses import RESHAPES
+from gradgate.autograd_graph._nodes import RESHAPES
 from gradgate.autograd_graph._walk import Graph
 from gradgate.torch_compat import saved_tensor
 
