@@ -38,8 +38,8 @@ _TAKES_LOSS = (
 
 def constant_summands(
     run: Run, sites: Iterable[Site], files: Iterable[str]
-) -> Iterator[tuple[ast.expr, Site, Frame]]:
-    """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cut."""
+) -> Iterator[tuple[ast.expr, Site, list[Frame]]]:
+    """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cuts."""
     files = tuple(files)
     lines = _TrainedLines(run, files)
     for site in sites:
@@ -55,9 +55,17 @@ def constant_summands(
                     for file, node in value.nodes
                     if isinstance(node, ast.Call) and lines.runs_on_cut(file, node)
                 }
-                named = [(file, node) for file, node in value.nodes if id(node) not in on_cut]
+                known = on_cut | value.resolved
+                named = [(file, node) for file, node in value.nodes if id(node) not in known]
                 if value.ended and not any(lines.is_live(file, node) for file, node in named):
-                    yield part, site, value.ended[0]
+                    yield part, site, list(dict.fromkeys(value.ended))
+
+
+def has_graph(run: Run, scope: Scope, node: ast.expr, files: tuple[str, ...]) -> bool:
+    """Return whether an expression is computed from trained parameters, and nothing in it is detached."""
+    lines = _TrainedLines(run, files)
+    value = Slice([(scope, node)], files, lines.cut)
+    return not value.ended and any(lines.is_live(*each) for each in value.nodes)
 
 
 def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
@@ -180,6 +188,12 @@ class _TrainedLines:
 
     def is_live(self, file: str, node: ast.AST) -> bool:
         """Return whether an expression names or calls a trained module, or names a trained parameter."""
+        if isinstance(node, ast.Name) and (scope := scope_at(Frame(file, node.lineno, ""))) is not None:
+            made = definitions(scope).get(node.id, ())
+            if any(
+                self.cut(file, each.value) for each in made
+            ):  # the name of a layer for its detached output
+                return False
         return last_name(node) in self._names or self._is_trained(file, node)
 
     def _is_trained(self, file: str, node: ast.AST) -> bool:

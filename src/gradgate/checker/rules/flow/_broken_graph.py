@@ -79,11 +79,14 @@ def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)
     for swap in replaced(run):
         missing -= swap.old
-    summands = list(_constants(run))
-    behind = _behind(run, summands)
+    summands, ends = [], set[tuple[str, int]]()
+    for finding, cuts in _constants(run):
+        summands.append(finding)
+        ends.update(frame[:2] for frame in cuts)
+    behind = _behind(run, ends)
     without = cut_off(run, missing)
     for frame, (ids, how) in without.items():
-        if ids <= behind and (frame.file, frame.line) not in {(each.file, each.line) for each in summands}:
+        if ids <= behind and frame[:2] not in ends:
             continue  # their gradients are missing because of a constant summand: other cuts may be intended
         optimizer = min(owner for number in ids for owner in run.owners[number])
         if copy := copied_at(frame):
@@ -103,7 +106,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
     constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
     yield from constants
-    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
+    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants} | ends
     for each in (each for judge in _DERIVATIVES for each in judge(run, RULE, _files(run))):
         if (each.file, each.line) not in lines:
             yield each
@@ -112,9 +115,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
 
 
-def _behind(run: Run, summands: Collection[Finding]) -> Ids:
-    """Return the parameters from which the constant summands were computed."""
-    lines = {(each.file, each.line) for each in summands}
+def _behind(run: Run, lines: Collection[tuple[str, int]]) -> Ids:
+    """Return the parameters from which the values were computed that are cut at these lines."""
     cuts = [event for event in run.of(Cut) if event.site and event.site[0][:2] in lines]
     return frozenset[int]().union(*(event.parameters for event in cuts))
 
@@ -228,8 +230,8 @@ def _makes_leaf(call: ast.Call) -> bool:
     return wanted or called(call) in ("requires_grad_", "Parameter")
 
 
-def _constants(run: Run) -> Iterator[Finding]:
-    """Yield a finding for each summand of the loss that was detached from its graph."""
+def _constants(run: Run) -> Iterator[tuple[Finding, list[Frame]]]:
+    """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it."""
     calls: dict[Site, list[set[Site]]] = defaultdict(list)
     for event in run.of(Backward):
         if event.reached & run.owned and event.terms:
@@ -242,22 +244,28 @@ def _constants(run: Run) -> Iterator[Finding]:
     times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
     reported: set[Frame] = set()
-    for part, site, cut in constant_summands(run, times, _files(run)):
-        if cut in reported:
+    for part, site, cuts in constant_summands(run, times, _files(run)):
+        if reported.issuperset(cuts):
             continue
-        reported.add(cut)
+        reported.update(cuts)
+        cut = cuts[0]
         penalty = cut[:2] in penalties
         counts = not penalty and any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
-        yield RULE.finding(
-            cut,
-            f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
-            "its graph is cut here.",
-            why=WHY,
-            advice=WITH_GRAPH if penalty else _DIFFERENTIABLE if counts else _ATTACHED,
-            fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
-            count=times[site],
-            evidence={"added_at": site[0].line, "times": times[site]},
-            about=reached[site],
+        drop = partial(without_cut, ops=("detach", "item", "data"), part=part)
+        where = f"lines {', '.join(str(each.line) for each in cuts[:-1])} and {cuts[-1].line} cut its graph"
+        yield (
+            RULE.finding(
+                cut if len(cuts) == 1 else site,
+                f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
+                f"{'its graph is cut here' if len(cuts) == 1 else where}.",
+                why=WHY,
+                advice=WITH_GRAPH if penalty else _DIFFERENTIABLE if counts else _ATTACHED,
+                fix=() if len(cuts) > 1 else with_graph if penalty else drop,
+                count=times[site],
+                evidence={"added_at": site[0].line, "times": times[site]},
+                about=reached[site],
+            ),
+            cuts,
         )
 
 

@@ -13,7 +13,7 @@ from gradgate.checker.analysis._scopes import (
     may_be_module,
     own_nodes,
 )
-from gradgate.checker.analysis._statement import Statement, operand
+from gradgate.checker.analysis._statement import Statement, operand, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
 from gradgate.checker.rules._rule import FixAt
 
@@ -165,6 +165,14 @@ def unless_target(at: Statement, fix: FixAt) -> Fix:
     else:
         given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
     return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
+
+
+def kept(at: Statement) -> Fix:
+    """Assign the dropped result to the tensor whose method was called."""
+    target = owner(at.node)
+    if not isinstance(at.node, ast.Expr) or not isinstance(at.value, ast.Call) or not target.isidentifier():
+        return ()
+    return (Insert(f"{target} = {ast.unparse(at.value)}", before=at.line), Delete(at.line))
 
 
 def _is_given(call: ast.Call, name: str) -> bool:

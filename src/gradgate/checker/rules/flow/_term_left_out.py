@@ -4,7 +4,8 @@
 Looks for a value that has a graph but is only converted to a number for display, in a function that
 back-propagates a loss without this value. The value counts as a loss term if its name says so (``kl_loss``,
 ``l1_penalty``), or if the script sets a nonzero weight for it and never reads the weight: ``entropy`` and
-``ent_coef = 0.01``. Also looks for loops that compute several losses but back-propagate only the last: each of n
+``ent_coef = 0.01``. Also looks for a sum of losses that is only displayed although some of its summands are
+back-propagated. Also looks for loops that compute several losses but back-propagate only the last: each of n
 iterations divides the loss by n but ``backward()`` comes after the loop, or each iteration computes a loss from its
 own data without a division.
 
@@ -58,6 +59,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._last_of_losses import last_of_losses
 from gradgate.checker.rules.flow._last_pass import only_the_last
+from gradgate.checker.rules.flow._sum_only_shown import sums_only_shown
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
 from gradgate.events import Backward, Cut, Frame, Site
 
@@ -79,6 +81,7 @@ _COMPREHENSIONS = (
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
     yield from last_of_losses(run, RULE)
+    yield from sums_only_shown(run, RULE)
     reported: set[str] = set()
     for cut in run.of(Cut):
         if cut.op not in ("item", "detach", "tolist", "numpy") or not cut.scalar or not cut.site:
