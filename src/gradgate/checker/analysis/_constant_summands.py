@@ -48,7 +48,7 @@ def constant_summands(
             continue
         for statement in statements_at(site[0]):
             added = isinstance(statement, ast.AugAssign)
-            for part in _summands(scope, getattr(statement, "value", None), added):
+            for part in summands(scope, getattr(statement, "value", None), added):
                 value = Slice([(scope, part)], files, lines.cut)
                 on_cut = {
                     id(node.func)
@@ -68,12 +68,12 @@ def has_graph(run: Run, scope: Scope, node: ast.expr, files: tuple[str, ...]) ->
     return not value.ended and any(lines.is_live(*each) for each in value.nodes)
 
 
-def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
+def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
     """Yield the summands of the sums in an expression. ``added``: the expression itself is a summand."""
     inner: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         for side in (node.left, node.right):
-            yield from _summands(scope, side, added=True)
+            yield from summands(scope, side, added=True)
         return
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
         # The sum in ``(a + b) * c`` may be the weight of ``c``.
@@ -87,11 +87,11 @@ def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterat
         given = node.args[0] if node.args else getattr(node.func, "value", None)
         elements = list(_elements(scope, given)) if called(node) in _JOINS else []
         for element in elements:
-            yield from _summands(scope, element, added=True)
+            yield from summands(scope, element, added=True)
         if elements:
             return
         inner = [given] if isinstance(given, ast.expr) else []
-    parts = [part for each in inner for part in _summands(scope, each)]
+    parts = [part for each in inner for part in summands(scope, each)]
     yield from parts
     if added and not parts and isinstance(node, ast.expr):
         yield node

@@ -82,36 +82,30 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _dropped(run: Run) -> Iterator[Finding]:
     """Yield each statement that calls ``detach()`` and drops the result, if the next loss uses the value."""
-    seen: set[Frame] = set()
+    found: dict[Frame, tuple[str, Ids]] = {}
     loss: Backward | None = None
     for event in reversed(run.of(Cut, Backward)):
         if isinstance(event, Backward):
             loss = event
-            continue
-        at = Statement.at(event.site[0]) if event.op == "detach" and event.site and not event.scalar else None
-        ids = event.parameters & loss.reached if loss is not None else frozenset()
-        if not ids or at is None or not isinstance(at.node, ast.Expr) or event.site[0] in seen:
-            continue
-        name = owner(at.node)
-        used = slice_at(loss.site, files_of([loss.site, event.site])).nodes if loss is not None else []
-        later = (
-            node
-            for file, node in used
-            if file == at.file and getattr(node, "lineno", 0) > at.line and node in own_nodes(at.function)
+        elif loss is not None and event.op == "detach" and event.site and not event.scalar:
+            at, ids = Statement.at(event.site[0]), event.parameters & loss.reached
+            if at is not None and isinstance(at.node, ast.Expr) and method(at.node) == "detach" and ids:
+                used = slice_at(loss.site, files_of([loss.site, event.site])).nodes
+                own = {id(node) for node in own_nodes(at.function) if getattr(node, "lineno", 0) > at.line}
+                if any(id(node) in own and ast.unparse(node) == owner(at.node) for _, node in used):
+                    found[event.site[0]] = owner(at.node), ids
+    for frame, (name, ids) in found.items():
+        yield RULE.finding(
+            frame,
+            f"`{name}.detach()` returns a new tensor, which is dropped here: the loss's gradient still flows "
+            f"through `{name}` to {run.names(ids)}.",
+            why="The loss treats the value as if it had not been detached.",
+            advice=f"Assign the result: {name} = {name}.detach().",
+            fix=kept,
+            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
+            evidence={"parameters": len(ids)},
+            about=ids,
         )
-        if method(at.node) == "detach" and any(ast.unparse(node) == name for node in later):
-            seen.add(event.site[0])
-            yield RULE.finding(
-                event.site,
-                f"`{name}.detach()` returns a new tensor, which is dropped here: the loss's gradient still flows "
-                f"through `{name}` to {run.names(ids)}.",
-                why="The loss treats the value as if it had not been detached.",
-                advice=f"Assign the result: {name} = {name}.detach().",
-                fix=kept,
-                count=sum(bool(each.reached & event.parameters) for each in run.of(Backward)),
-                evidence={"parameters": len(ids)},
-                about=ids,
-            )
 
 
 def _has_other_losses(run: Run, ids: Ids, first: Combined) -> bool:

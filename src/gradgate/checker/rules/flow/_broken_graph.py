@@ -3,7 +3,7 @@
 ## What it does
 Looks for trainable parameters that no gradient reaches. Their module ran without a graph, another module ran
 without a graph on their output (``no_grad`` in the middle), or an operation detached the value (``detach``,
-``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for:
+``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor, a reentrant checkpoint). Also looks for:
 
 - summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
   or a derivative in a residual without ``create_graph=True``;
@@ -14,7 +14,7 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
 
 ## Why is this bad?
-The printed loss includes the term, but the gradient doesn't. The term becomes smaller only by chance.
+The loss includes the term, but the gradient doesn't. The term becomes smaller only by chance.
 
 ## Example
     loss = recon + beta * kl.item()                      # a constant
@@ -43,24 +43,21 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient co
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Collection, Iterator
-from functools import partial
 
-from gradgate.checker.analysis._constant_summands import constant_summands, is_count
-from gradgate.checker.analysis._no_grad import no_grad_cuts, readable
+from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant_checkpoint
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, statements_at
+from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
+from gradgate.checker.rules.flow._cut_advice import CHECKPOINT, LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._cut_terms import (
     TENSORS,
     WHY,
-    WITH_GRAPH,
+    constant_terms,
     cut_samples,
     idle_terms,
 )
@@ -69,7 +66,6 @@ from gradgate.checker.rules.flow._derivatives import (
     derivatives_without_graph,
     inner_steps_without_graph,
 )
-from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
 
 _DERIVATIVES = (derivatives_without_graph, derivatives_beside_outputs)
@@ -80,7 +76,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for swap in replaced(run):
         missing -= swap.old
     summands, ends = [], set[tuple[str, int]]()
-    for finding, cuts in _constants(run):
+    for finding, cuts in constant_terms(run, RULE, _files(run)):
         summands.append(finding)
         ends.update(frame[:2] for frame in cuts)
     behind = _behind(run, ends)
@@ -92,6 +88,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         if copy := copied_at(frame):
             how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
         advice, fix = in_its_graph(run, frame, ids, how, optimizer)
+        if how == LEAF:
+            losses = [slice_at(site, _files(run)) for site in _losses(run, ids)]
+            for off, _ in [*no_grad_cuts(run, ids, losses)][:1]:
+                advice, fix = f"{advice} Line {off.line} also runs without gradients: remove this, too.", ()
         steps = run.stepping[optimizer]
         yield RULE.finding(
             frame,
@@ -100,7 +100,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             why=WHY,
             advice=advice,
             fix=fix,
-            severity="info" if in_condition(frame) else None,  # chosen by an option
+            severity="info" if in_condition(frame) and how != CHECKPOINT else None,  # chosen by an option
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
@@ -132,7 +132,8 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     if leaf is not None:
         return {leaf: (missing, LEAF)}
     slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
-    cuts = [(line, ids, OFF) for line, ids in no_grad_cuts(run, missing, slices)]
+    off = no_grad_cuts(run, missing, slices)
+    cuts = [(line, ids, CHECKPOINT if reentrant_checkpoint(line) else OFF) for line, ids in off]
     for event in run.of(Cut):
         frame, ids = event.site[0], event.parameters & missing
         op = "sample" if event.op == "drawn" else event.op
@@ -141,6 +142,8 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
         if any(each.holds(frame, op) for each in slices) or _goes_on(run, event):
             cuts.append((frame, ids, op if op in ("data", "Parameter") else f".{op}()"))
     found: dict[Frame, tuple[Ids, str]] = {}
+    # A quantizer's index has no gradient on purpose if another line detaches the value that it chooses.
+    cuts.sort(key=lambda cut: cut[2] in (".argmin()", ".argmax()"))
     for frame, ids, how in cuts:
         known, first_how = found.get(frame, (frozenset(), how))
         found[frame] = (known | ids, first_how)
@@ -228,51 +231,6 @@ def _makes_leaf(call: ast.Call) -> bool:
         for keyword in call.keywords
     )
     return wanted or called(call) in ("requires_grad_", "Parameter")
-
-
-def _constants(run: Run) -> Iterator[tuple[Finding, list[Frame]]]:
-    """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it."""
-    calls: dict[Site, list[set[Site]]] = defaultdict(list)
-    for event in run.of(Backward):
-        if event.reached & run.owned and event.terms:
-            constants = [term.site for term in event.terms if term.kind == "constant"]
-            calls[event.site].append(set(constants) - {()})
-    reached = defaultdict[Site, Ids](
-        frozenset, {term.site: event.reached for event in run.of(Backward) for term in event.terms}
-    )
-    # A summand that's a constant only sometimes, such as before a warm-up ends, is constant on purpose.
-    times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
-    penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
-    reported: set[Frame] = set()
-    for part, site, cuts in constant_summands(run, times, _files(run)):
-        if reported.issuperset(cuts):
-            continue
-        reported.update(cuts)
-        cut = cuts[0]
-        penalty = cut[:2] in penalties
-        counts = not penalty and any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
-        drop = partial(without_cut, ops=("detach", "item", "data"), part=part)
-        where = f"lines {', '.join(str(each.line) for each in cuts[:-1])} and {cuts[-1].line} cut its graph"
-        yield (
-            RULE.finding(
-                cut if len(cuts) == 1 else site,
-                f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
-                f"{'its graph is cut here' if len(cuts) == 1 else where}.",
-                why=WHY,
-                advice=WITH_GRAPH if penalty else _DIFFERENTIABLE if counts else _ATTACHED,
-                fix=() if len(cuts) > 1 else with_graph if penalty else drop,
-                count=times[site],
-                evidence={"added_at": site[0].line, "times": times[site]},
-                about=reached[site],
-            ),
-            cuts,
-        )
-
-
-_ATTACHED = "Add the value itself instead of a copy without a graph."
-_DIFFERENTIABLE = (
-    "Counts and comparisons have no gradient: use probabilities as weights, which have a gradient."
-)
 
 
 def _files(run: Run) -> tuple[str, ...]:

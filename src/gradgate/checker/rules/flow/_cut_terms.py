@@ -7,22 +7,30 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, own_nodes
+from gradgate.checker.analysis._scopes import called, is_function, own_nodes, statements_at
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import function_at, statement_at, text_of
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._graph_fixes import resampled, without_cut
-from gradgate.events import Backward, Combined, Cut, Frame, Ids, Site
+from gradgate.checker.rules.flow._graph_fixes import resampled, untrained_modules, with_graph, without_cut
+from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, Site
 
 TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts whose result is a tensor
-WHY = "The displayed loss includes the detached part, but training does not minimize it."
+WHY = "The loss includes the detached part, but training does not minimize it."
 WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph."
 _RESAMPLE = "Draw the sample with rsample(), or as mean + std * torch.randn_like(std)."
 _SHARED = (
     "Compute the term from a second pass of the network, on the value with its graph. The loss of line {} needs "
     "the pass on the detached value."
+)
+_ATTACHED = "Add the value itself instead of a copy without a graph."
+_UNTRAINED = "Compute the term from the output of the network that the loss trains."
+_DIFFERENTIABLE = (
+    "Counts and comparisons have no gradient: use probabilities as weights, which have a gradient."
 )
 _LOOKS = 3  # number of recorded gradients, all zero
 _CALLS = 2  # number of backward calls whose terms are followed to the parameters
@@ -92,6 +100,62 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
                 evidence={"parameters": len(reach)},
                 about=reach,
             )
+
+
+def constant_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[tuple[Finding, list[Frame]]]:
+    """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it."""
+    calls: dict[Site, list[set[Site]]] = defaultdict(list)
+    for event in run.of(Backward):
+        if event.reached & run.owned and event.terms:
+            constants = [term.site for term in event.terms if term.kind == "constant"]
+            calls[event.site].append(set(constants) - {()})
+    reached = defaultdict[Site, Ids](
+        frozenset, {term.site: event.reached for event in run.of(Backward) for term in event.terms}
+    )
+    # A summand that's a constant only sometimes, such as before a warm-up ends, is constant on purpose.
+    times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
+    penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
+    reported: set[Frame] = set()
+    for part, site, cuts in constant_summands(run, times, files):
+        if reported.issuperset(cuts):
+            continue
+        reported.update(cuts)
+        cut = cuts[0]
+        penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
+        counts = any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
+        how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
+        drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
+        if penalty:
+            advice, drop = WITH_GRAPH, with_graph
+        if len(cuts) > 1:
+            how = f"lines {', '.join(str(each.line) for each in cuts[:-1])} and {cuts[-1].line} cut its graph"
+        if untrained:
+            how, advice = "no trained parameter enters this term", _UNTRAINED
+        sure = len(cuts) == 1 and not untrained
+        finding = rule.finding(
+            cut if sure else site,
+            f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: {how}.",
+            why=WHY,
+            advice=advice,
+            fix=drop if sure else (),
+            count=times[site],
+            evidence={"added_at": site[0].line, "times": times[site]},
+            about=reached[site],
+        )
+        yield finding, cuts
+
+
+def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
+    """Return whether a block without gradients runs only modules that the loss's optimizers don't hold."""
+    at = Statement.at(cut)
+    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    trained = {
+        part for number in run.owned if run.owners[number] & steps for part in run.name(number).split(".")
+    }
+    if at is None or not isinstance(at.node, ast.With):
+        return False
+    calls = {called(call) for call in ast.walk(at.node) if isinstance(call, ast.Call)}
+    return bool(untrained_modules(at, trained)) and not calls & trained
 
 
 def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]) -> Iterator[Finding]:

@@ -39,7 +39,17 @@ def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = Non
         return ()
     value = _cut_value(cuts[0], ops)
     assert value is not None  # noqa: S101
+    targets = at.node.targets if isinstance(at.node, ast.Assign) and at.value is cuts[0] else []
+    if [ast.unparse(target) for target in targets] == [ast.unparse(value)]:
+        return (Delete(at.line),)  # x = x.detach()
     return _replaced(at, cuts[0], operand(value))
+
+
+def straight_through(at: Statement) -> str:
+    """Return the ``z`` of a straight-through estimator, ``x + (z - x).detach()``, or ""."""
+    cuts = (_cut_value(node, ("detach", "data")) for node in at.expressions() if isinstance(node, ast.expr))
+    hard = (value.left for value in cuts if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub))
+    return next(map(ast.unparse, hard), "")
 
 
 def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
@@ -113,6 +123,15 @@ def with_graph(at: Statement) -> Fix:
     keywords += [new] if new not in keywords else []
     call = ast.Call(calls[0].func, calls[0].args, keywords)
     return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(call)),)
+
+
+def not_reentrant(at: Statement) -> Fix:
+    """Run a checkpoint with ``use_reentrant=False``, which keeps the graph of the function's parameters."""
+    return tuple(
+        Replace(at.line, text, text.replace("use_reentrant=True", "use_reentrant=False"))
+        for text in map(ast.unparse, at.calls("checkpoint"))
+        if "use_reentrant=True" in text
+    )
 
 
 def without_leaf(at: Statement) -> Fix:
