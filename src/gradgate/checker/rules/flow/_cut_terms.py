@@ -76,6 +76,7 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
         # A cut between the previous backward call and this one belongs to this loss.
         own = {n: cut for n, cut in cuts.items() if any(n in span for _, span in found)}
         others = {site for (site, _), ids in used.items() if site and site != backward and not ids & trained}
+        others = {site for site in others if cuts and spans[site][0].stop > min(cuts)}
         others -= {site for site in others for span in spans[site] if any(n in span for n in detached)}
         for cut in [*(own or cuts).values()][-1:]:
             drawn = cut.op == "drawn"
