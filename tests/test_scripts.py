@@ -79,8 +79,13 @@ ADVICE_ONLY = {
     ),
     "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
+    "attached-target": (
+        "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
+        "q_learning quality_head td_error teacher_in_the_optimizer value_computed_again"
+    ),
     "broken-graph": (
-        "maml_copied_learner "
+        "balance_returned codes_straight_through compressed_memory features_of_the_detached teacher_with_itself "
+        "variable_around_the_loss maml_copied_learner "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
@@ -145,7 +150,6 @@ ADVICE_ONLY = {
     ),
 }
 NEVER_AN_EDIT = {
-    "attached-target",
     "compared-with-itself",
     "inplace-param-update",
     "term-left-out",

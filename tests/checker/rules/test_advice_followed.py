@@ -170,7 +170,7 @@ FOLLOWED = {
         [("torch.round(raw).clamp(1, 5)", "(raw + (torch.round(raw) - raw).detach()).clamp(1, 5)")],
     ),
     "zero-gradient/lora_adapter": (
-        "Initialize one of the two factors with nonzero values",
+        "Initialize one of the factors with nonzero values",
         [("self.lora_a = nn.Parameter(torch.zeros(", "self.lora_a = nn.Parameter(0.1 * torch.ones(")],
     ),
     "zero-gradient/softmax_one": (

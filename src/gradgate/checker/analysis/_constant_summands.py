@@ -38,8 +38,8 @@ _TAKES_LOSS = (
 
 def constant_summands(
     run: Run, sites: Iterable[Site], files: Iterable[str]
-) -> Iterator[tuple[ast.expr, Site, Frame]]:
-    """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cut."""
+) -> Iterator[tuple[ast.expr, Site, list[Frame]]]:
+    """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cuts."""
     files = tuple(files)
     lines = _TrainedLines(run, files)
     for site in sites:
@@ -48,24 +48,32 @@ def constant_summands(
             continue
         for statement in statements_at(site[0]):
             added = isinstance(statement, ast.AugAssign)
-            for part in _summands(scope, getattr(statement, "value", None), added):
+            for part in summands(scope, getattr(statement, "value", None), added):
                 value = Slice([(scope, part)], files, lines.cut)
                 on_cut = {
                     id(node.func)
                     for file, node in value.nodes
                     if isinstance(node, ast.Call) and lines.runs_on_cut(file, node)
                 }
-                named = [(file, node) for file, node in value.nodes if id(node) not in on_cut]
+                known = on_cut | value.resolved
+                named = [(file, node) for file, node in value.nodes if id(node) not in known]
                 if value.ended and not any(lines.is_live(file, node) for file, node in named):
-                    yield part, site, value.ended[0]
+                    yield part, site, list(dict.fromkeys(value.ended))
 
 
-def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
+def has_graph(run: Run, scope: Scope, node: ast.expr, files: tuple[str, ...]) -> bool:
+    """Return whether an expression is computed from trained parameters, and nothing in it is detached."""
+    lines = _TrainedLines(run, files)
+    value = Slice([(scope, node)], files, lines.cut)
+    return not value.ended and any(lines.is_live(*each) for each in value.nodes)
+
+
+def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
     """Yield the summands of the sums in an expression. ``added``: the expression itself is a summand."""
     inner: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         for side in (node.left, node.right):
-            yield from _summands(scope, side, added=True)
+            yield from summands(scope, side, added=True)
         return
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
         # The sum in ``(a + b) * c`` may be the weight of ``c``.
@@ -79,11 +87,11 @@ def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterat
         given = node.args[0] if node.args else getattr(node.func, "value", None)
         elements = list(_elements(scope, given)) if called(node) in _JOINS else []
         for element in elements:
-            yield from _summands(scope, element, added=True)
+            yield from summands(scope, element, added=True)
         if elements:
             return
         inner = [given] if isinstance(given, ast.expr) else []
-    parts = [part for each in inner for part in _summands(scope, each)]
+    parts = [part for each in inner for part in summands(scope, each)]
     yield from parts
     if added and not parts and isinstance(node, ast.expr):
         yield node
@@ -180,6 +188,12 @@ class _TrainedLines:
 
     def is_live(self, file: str, node: ast.AST) -> bool:
         """Return whether an expression names or calls a trained module, or names a trained parameter."""
+        if isinstance(node, ast.Name) and (scope := scope_at(Frame(file, node.lineno, ""))) is not None:
+            made = definitions(scope).get(node.id, ())
+            if any(
+                self.cut(file, each.value) for each in made
+            ):  # the name of a layer for its detached output
+                return False
         return last_name(node) in self._names or self._is_trained(file, node)
 
     def _is_trained(self, file: str, node: ast.AST) -> bool:

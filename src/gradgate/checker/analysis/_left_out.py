@@ -111,6 +111,8 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     unknown = not any(each.registered for each in several) and any(each.made for each in several)
     last = max((number for number, _ in run.numbered(OptimizerMade)), default=-1)
     later = all(each.made_at > last for each in several)
+    if later and _is_copied_target(run, several, beside):
+        return Left(ids, site, forgotten=False)
     if hidden or unknown or later:
         return Left(ids, site, forgotten=True, listed=not hidden and not unknown, later=later)
     reached_later, unfrozen = _unfrozen(run, ids, site)
@@ -186,6 +188,15 @@ def _is_copied(run: Run, several: list[Parameter]) -> bool:
     ids = {each.id for each in several}
     written = any(event.parameters & ids for event in run.of(Written) if event.target == "value")
     return written or any("copy" in text_of(frame) for each in several for frame in each.made)
+
+
+def _is_copied_target(run: Run, several: list[Parameter], beside: Ids) -> bool:
+    """Return whether parameters are copies of trained ones whose losses train others: a target network."""
+    shapes = {run.parameters[number].shape for number in beside}
+    ids = {each.id for each in several}
+    return all(
+        each.shape in shapes and any("deepcopy(" in text_of(frame) for frame in each.made) for each in several
+    ) and not any(event.reached & ids and not event.reached & beside for event in run.of(Backward))
 
 
 def _part(parameter: Parameter) -> str:

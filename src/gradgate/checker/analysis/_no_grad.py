@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import key_of, no_grad_around, without_gradients
+from gradgate.checker.analysis._scopes import called, key_of, no_grad_around, without_gradients
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import statement_at, tree_of
 from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site
@@ -44,6 +44,7 @@ def _block_around(run: Run, number: int) -> Frame | None:
     """
     site = run.events[number].site
     line = next(filter(None, map(no_grad_around, site)), None)
+    line = line or next((frame for frame in site if reentrant_checkpoint(frame) is not None), None)
     if line is not None or readable(site):
         return line
     for event in reversed(run.events[:number]):
@@ -55,6 +56,18 @@ def _block_around(run: Run, number: int) -> Frame | None:
             if same and (block.line < frame.line or (place and block.line == frame.line)):
                 return block
     return None
+
+
+def reentrant_checkpoint(frame: Frame) -> ast.keyword | None:
+    """Return the ``use_reentrant=True`` with which a line calls ``checkpoint``.
+
+    Such a checkpoint runs its function without gradients. The backward pass runs it again if an input needs a
+    gradient.
+    """
+    calls = (node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call))
+    given = (each for call in calls if called(call) == "checkpoint" for each in call.keywords)
+    reentrant = (each for each in given if each.arg == "use_reentrant")
+    return next((each for each in reentrant if getattr(each.value, "value", None) is True), None)
 
 
 def readable(site: Site) -> bool:

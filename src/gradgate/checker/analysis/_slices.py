@@ -32,6 +32,7 @@ from gradgate.checker.analysis._scopes import (
 from gradgate.checker.analysis._source import spans, text_of, tree_of
 from gradgate.events import Frame, Site
 
+_TORCHS = re.compile(r"(torch\.)?nn\.(\w+Loss|LSTM|GRU|RNN|MultiheadAttention)")
 _MOST = 4000  # maximum number of expressions to visit
 
 
@@ -54,6 +55,7 @@ class Slice:
         self.files = tuple(files)
         self.nodes: list[tuple[str, ast.AST]] = []
         self.ended: list[Frame] = []
+        self.resolved: set[int] = set()  # ids of calls of which one returned value was followed
         self._ends = ends
         self._seen: set[tuple[int, int | None]] = set()
         self._todo: list[tuple[Scope, ast.AST, int | None]] = [(scope, root, None) for scope, root in roots]
@@ -81,10 +83,12 @@ class Slice:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             self._name(scope, node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            for each in self._scopes():
-                self._define(each, f".{node.attr}")
+            found = [self._define(each, f".{node.attr}") for each in self._scopes()]
+            resolved = any(found) and isinstance(node.value, ast.Name)
         elif isinstance(node, ast.Call):
             resolved = self._call(scope, node, place)
+        if resolved and place is not None:
+            self.resolved.add(id(node))
         if not resolved or self._ends is None:
             self._todo += [
                 (scope, inner, None)
@@ -123,18 +127,18 @@ class Slice:
         """Return the ``forward`` methods that a module call may run."""
         if not may_be_module(call, file, self.files) or not (call.args or call.keywords):
             return []
-        if self._is_torchs_loss(call):
+        if self._is_torchs(call):
             return []
         scopes = functions("forward", self.files) + functions("__call__", self.files)
         return [scope for scope in scopes if takes(scope.node, call)] or scopes
 
-    def _is_torchs_loss(self, call: ast.Call) -> bool:
-        """Return whether all values of a name are losses of ``torch.nn``: ``self.criterion = nn.L1Loss()``."""
+    def _is_torchs(self, call: ast.Call) -> bool:
+        """Return whether all values of a name are such modules of torch: ``self.criterion = nn.L1Loss()``."""
         made = [
             each.value for scope in self._scopes() for each in definitions(scope).get(key_of(call.func), ())
         ]
         texts = [ast.unparse(each.func) if isinstance(each, ast.Call) else "" for each in made]
-        return bool(texts) and all(re.fullmatch(r"(torch\.)?nn\.\w+Loss", text) for text in texts)
+        return bool(texts) and all(_TORCHS.fullmatch(text) for text in texts)
 
     def _callers(self, function: Function, name: str) -> None:
         place = parameters_of(function).index(name)

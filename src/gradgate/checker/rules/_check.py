@@ -19,6 +19,7 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
     "cross-loss-leak": frozenset({"accumulation-scaling"}),
     "ddp-sync": frozenset({"accumulation-scaling"}),
+    "attached-target": frozenset({"wasted-gradient"}),
     "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
     "term-left-out": frozenset({"unreached-parameter", "broken-graph"}),
     "compared-with-itself": frozenset({"zero-gradient"}),

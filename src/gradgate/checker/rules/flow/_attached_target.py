@@ -1,7 +1,7 @@
 """A target or a weight in the loss has a gradient although the loss should treat it as a constant.
 
 ## What it does
-Reports five kinds of values if gradient flows into them:
+Reports six kinds of values if gradient flows into them:
 
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
@@ -10,7 +10,8 @@ Reports five kinds of values if gradient flows into them:
 - the target of an error such as ``mse_loss``, if its network is in evaluation mode, is trained by no other loss,
   and is in the optimizer of the network that is compared with it;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
-  predicted boxes as the target of their objectness.
+  predicted boxes as the target of their objectness;
+- a value on which ``detach()`` is called as a statement of its own, which drops the result.
 
 ## Why is this bad?
 The loss then also trains the target towards the prediction, or trains the critic to make the policy's loss small.
@@ -39,16 +40,22 @@ Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import own_nodes
+from gradgate.checker.analysis._slices import files_of, slice_at
+from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Combined, Differentiated, Ids, ModeSet, Site
+from gradgate.checker.rules.flow._graph_fixes import kept
+from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, ModeSet, Site
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _dropped(run)
     if any(event.create for event in run.of(Differentiated)):
         return
     found: dict[tuple[str, Site], list[Combined]] = defaultdict(list)
@@ -68,6 +75,34 @@ def _judge(run: Run) -> Iterator[Finding]:
             why=why,
             advice=advice,
             count=sum(event.site == events[0].backward for event in run.of(Backward)),
+            evidence={"parameters": len(ids)},
+            about=ids,
+        )
+
+
+def _dropped(run: Run) -> Iterator[Finding]:
+    """Yield each statement that calls ``detach()`` and drops the result, if the next loss uses the value."""
+    found: dict[Frame, tuple[str, Ids]] = {}
+    loss: Backward | None = None
+    for event in reversed(run.of(Cut, Backward)):
+        if isinstance(event, Backward):
+            loss = event
+        elif loss is not None and event.op == "detach" and event.site and not event.scalar:
+            at, ids = Statement.at(event.site[0]), event.parameters & loss.reached
+            if at is not None and isinstance(at.node, ast.Expr) and method(at.node) == "detach" and ids:
+                used = slice_at(loss.site, files_of([loss.site, event.site])).nodes
+                own = {id(node) for node in own_nodes(at.function) if getattr(node, "lineno", 0) > at.line}
+                if any(id(node) in own and ast.unparse(node) == owner(at.node) for _, node in used):
+                    found[event.site[0]] = owner(at.node), ids
+    for frame, (name, ids) in found.items():
+        yield RULE.finding(
+            frame,
+            f"`{name}.detach()` returns a new tensor, which is dropped here: the loss's gradient still flows "
+            f"through `{name}` to {run.names(ids)}.",
+            why="The loss treats the value as if it had not been detached.",
+            advice=f"Assign the result: {name} = {name}.detach().",
+            fix=kept,
+            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
             evidence={"parameters": len(ids)},
             about=ids,
         )

@@ -3,7 +3,7 @@
 ## What it does
 Looks for trainable parameters that no gradient reaches. Their module ran without a graph, another module ran
 without a graph on their output (``no_grad`` in the middle), or an operation detached the value (``detach``,
-``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for:
+``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor, a reentrant checkpoint). Also looks for:
 
 - summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
   or a derivative in a residual without ``create_graph=True``;
@@ -14,7 +14,7 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
 
 ## Why is this bad?
-The printed loss includes the term, but the gradient doesn't. The term becomes smaller only by chance.
+The loss includes the term, but the gradient doesn't. The term becomes smaller only by chance.
 
 ## Example
     loss = recon + beta * kl.item()                      # a constant
@@ -43,24 +43,21 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient co
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Collection, Iterator
-from functools import partial
 
-from gradgate.checker.analysis._constant_summands import constant_summands, is_count
-from gradgate.checker.analysis._no_grad import no_grad_cuts, readable
+from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant_checkpoint
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, statements_at
+from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
+from gradgate.checker.rules.flow._cut_advice import CHECKPOINT, LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._cut_terms import (
     TENSORS,
     WHY,
-    WITH_GRAPH,
+    constant_terms,
     cut_samples,
     idle_terms,
 )
@@ -69,7 +66,6 @@ from gradgate.checker.rules.flow._derivatives import (
     derivatives_without_graph,
     inner_steps_without_graph,
 )
-from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
 
 _DERIVATIVES = (derivatives_without_graph, derivatives_beside_outputs)
@@ -79,16 +75,23 @@ def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)
     for swap in replaced(run):
         missing -= swap.old
-    summands = list(_constants(run))
-    behind = _behind(run, summands)
+    summands, ends = [], set[tuple[str, int]]()
+    for finding, cuts in constant_terms(run, RULE, _files(run)):
+        summands.append(finding)
+        ends.update(frame[:2] for frame in cuts)
+    behind = _behind(run, ends)
     without = cut_off(run, missing)
     for frame, (ids, how) in without.items():
-        if ids <= behind and (frame.file, frame.line) not in {(each.file, each.line) for each in summands}:
+        if ids <= behind and frame[:2] not in ends:
             continue  # their gradients are missing because of a constant summand: other cuts may be intended
         optimizer = min(owner for number in ids for owner in run.owners[number])
         if copy := copied_at(frame):
             how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
         advice, fix = in_its_graph(run, frame, ids, how, optimizer)
+        if how == LEAF:
+            losses = [slice_at(site, _files(run)) for site in _losses(run, ids)]
+            for off, _ in [*no_grad_cuts(run, ids, losses)][:1]:
+                advice, fix = f"{advice} Line {off.line} also runs without gradients: remove this, too.", ()
         steps = run.stepping[optimizer]
         yield RULE.finding(
             frame,
@@ -97,13 +100,13 @@ def _judge(run: Run) -> Iterator[Finding]:
             why=WHY,
             advice=advice,
             fix=fix,
-            severity="info" if in_condition(frame) else None,  # chosen by an option
+            severity="info" if in_condition(frame) and how != CHECKPOINT else None,  # chosen by an option
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
     constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
     yield from constants
-    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
+    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants} | ends
     for each in (each for judge in _DERIVATIVES for each in judge(run, RULE, _files(run))):
         if (each.file, each.line) not in lines:
             yield each
@@ -112,9 +115,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
 
 
-def _behind(run: Run, summands: Collection[Finding]) -> Ids:
-    """Return the parameters from which the constant summands were computed."""
-    lines = {(each.file, each.line) for each in summands}
+def _behind(run: Run, lines: Collection[tuple[str, int]]) -> Ids:
+    """Return the parameters from which the values were computed that are cut at these lines."""
     cuts = [event for event in run.of(Cut) if event.site and event.site[0][:2] in lines]
     return frozenset[int]().union(*(event.parameters for event in cuts))
 
@@ -130,7 +132,8 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     if leaf is not None:
         return {leaf: (missing, LEAF)}
     slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
-    cuts = [(line, ids, OFF) for line, ids in no_grad_cuts(run, missing, slices)]
+    off = no_grad_cuts(run, missing, slices)
+    cuts = [(line, ids, CHECKPOINT if reentrant_checkpoint(line) else OFF) for line, ids in off]
     for event in run.of(Cut):
         frame, ids = event.site[0], event.parameters & missing
         op = "sample" if event.op == "drawn" else event.op
@@ -139,6 +142,8 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
         if any(each.holds(frame, op) for each in slices) or _goes_on(run, event):
             cuts.append((frame, ids, op if op in ("data", "Parameter") else f".{op}()"))
     found: dict[Frame, tuple[Ids, str]] = {}
+    # A quantizer's index has no gradient on purpose if another line detaches the value that it chooses.
+    cuts.sort(key=lambda cut: cut[2] in (".argmin()", ".argmax()"))
     for frame, ids, how in cuts:
         known, first_how = found.get(frame, (frozenset(), how))
         found[frame] = (known | ids, first_how)
@@ -226,45 +231,6 @@ def _makes_leaf(call: ast.Call) -> bool:
         for keyword in call.keywords
     )
     return wanted or called(call) in ("requires_grad_", "Parameter")
-
-
-def _constants(run: Run) -> Iterator[Finding]:
-    """Yield a finding for each summand of the loss that was detached from its graph."""
-    calls: dict[Site, list[set[Site]]] = defaultdict(list)
-    for event in run.of(Backward):
-        if event.reached & run.owned and event.terms:
-            constants = [term.site for term in event.terms if term.kind == "constant"]
-            calls[event.site].append(set(constants) - {()})
-    reached = defaultdict[Site, Ids](
-        frozenset, {term.site: event.reached for event in run.of(Backward) for term in event.terms}
-    )
-    # A summand that's a constant only sometimes, such as before a warm-up ends, is constant on purpose.
-    times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
-    penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
-    reported: set[Frame] = set()
-    for part, site, cut in constant_summands(run, times, _files(run)):
-        if cut in reported:
-            continue
-        reported.add(cut)
-        penalty = cut[:2] in penalties
-        counts = not penalty and any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
-        yield RULE.finding(
-            cut,
-            f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
-            "its graph is cut here.",
-            why=WHY,
-            advice=WITH_GRAPH if penalty else _DIFFERENTIABLE if counts else _ATTACHED,
-            fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
-            count=times[site],
-            evidence={"added_at": site[0].line, "times": times[site]},
-            about=reached[site],
-        )
-
-
-_ATTACHED = "Add the value itself instead of a copy without a graph."
-_DIFFERENTIABLE = (
-    "Counts and comparisons have no gradient: use probabilities as weights, which have a gradient."
-)
 
 
 def _files(run: Run) -> tuple[str, ...]:

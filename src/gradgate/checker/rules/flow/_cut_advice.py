@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import partial
 
+from gradgate.checker.analysis._constant_summands import is_count
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import statement_at
@@ -15,17 +16,20 @@ from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH
 from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import (
     frozen_with_graph,
+    not_reentrant,
     resampled,
+    straight_through,
     unless_target,
     untrained_modules,
     with_graph,
     without_cut,
     without_leaf,
 )
-from gradgate.events import Frame, Ids
+from gradgate.events import Differentiated, Frame, Ids
 
-LEAF, OFF = "A new leaf", "Running without gradients"
+LEAF, OFF, CHECKPOINT = "A new leaf", "Running without gradients", "A reentrant checkpoint"
 NO_GRAPH = "autograd.grad without create_graph=True"
+_WITHOUT = {LEAF: "not a new tensor", "Parameter": "not a new parameter", "data": "without .data"}
 _COPIES = {"deepcopy": "copy.deepcopy()", "load_state_dict": "load_state_dict()"}
 
 
@@ -46,6 +50,12 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
         optimizer: the optimizer that holds the parameters.
     """
     network, name = whole_module(run, ids), run.optimizer(optimizer)
+    if how in _COPIES.values() and any(event.create for event in run.of(Differentiated)):
+        return (
+            f"The copy has no graph to {network or 'the original'}. Compute the new weights as tensors, "
+            "p - lr * g, and run the network with them: torch.func.functional_call(network, weights, x).",
+            (),
+        )
     if how in _COPIES.values():
         return (
             "The gradients of a copy stay on the copy. Add them to the gradients of "
@@ -53,6 +63,8 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
             "+ q.grad, for each parameter p and its copy q.",
             (),
         )
+    if how == CHECKPOINT:
+        return "None of its inputs needs a gradient. Pass use_reentrant=False.", not_reentrant
     if how in (".argmax()", ".argmin()"):
         return (
             "An index has no gradient. Multiply the selected value by the probability of the choice, as a router "
@@ -61,7 +73,18 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
         )
     cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
     fix = {LEAF: without_leaf, NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
-    advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor."
+    statement = Statement.at(frame)
+    chosen = straight_through(statement) if statement is not None else ""
+    if chosen:
+        return (
+            f"This passes the gradient around `{chosen}`. Train `{chosen}` by a loss of its own: compare "
+            f"`{chosen}` itself, not the sum of this line.",
+            (),
+        )
+    advice = f"Use the value with its graph, {_WITHOUT.get(how, f'without {how.lstrip(chr(46))}')}."
+    counts = [node for node in statement.expressions() if is_count(node)] if statement is not None else []
+    if how == LEAF and counts:
+        advice = f"`{ast.unparse(counts[0])}` has no gradient: use the values instead, such as probabilities."
     if how == NO_GRAPH:
         advice = WITH_GRAPH
     if how == OFF or "detach" in how:
@@ -72,9 +95,8 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
         )
         if network:
             fix = partial(unless_target, fix=fix)
-        statement = Statement.at(frame) if how == OFF else None
         trained = {part for number in run.owned for part in run.name(number).split(".")}
-        if statement is not None and (others := untrained_modules(statement, trained)):
+        if how == OFF and statement is not None and (others := untrained_modules(statement, trained)):
             fix = partial(frozen_with_graph, modules=others, fix=fix)
             advice = (
                 f"Freeze {others[0]} instead, which lets gradients pass: {others[0]}.requires_grad_(False), "

@@ -7,19 +7,31 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, own_nodes
+from gradgate.checker.analysis._scopes import called, is_function, own_nodes, statements_at
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import function_at, statement_at, text_of
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.flow._graph_fixes import resampled, without_cut
-from gradgate.events import Backward, Combined, Cut, Frame, Ids, Site
+from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.flow._graph_fixes import resampled, untrained_modules, with_graph, without_cut
+from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, Site
 
 TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts whose result is a tensor
-WHY = "The displayed loss includes the detached part, but training does not minimize it."
+WHY = "The loss includes the detached part, but training does not minimize it."
 WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph."
 _RESAMPLE = "Draw the sample with rsample(), or as mean + std * torch.randn_like(std)."
+_SHARED = (
+    "Compute the term from a second pass of the network, on the value with its graph. The loss of line {} needs "
+    "the pass on the detached value."
+)
+_ATTACHED = "Add the value itself instead of a copy without a graph."
+_UNTRAINED = "Compute the term from the output of the network that the loss trains."
+_DIFFERENTIABLE = (
+    "Counts and comparisons have no gradient: use probabilities as weights, which have a gradient."
+)
 _LOOKS = 3  # number of recorded gradients, all zero
 _CALLS = 2  # number of backward calls whose terms are followed to the parameters
 
@@ -32,45 +44,119 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
             atoms = (part.atom for part in several if part.consumed or part.touched)
             loss = run.backward(number).site, run.backward(number).reached
             used[loss] = used[loss].union(*atoms)
-    terms: dict[tuple[Site, Ids, Site], list[Ids]] = defaultdict(list)
+    terms: dict[tuple[Site, Ids, Site], list[tuple[Ids, range]]] = defaultdict(list)
+    spans: dict[Site, list[range]] = defaultdict(list)  # the events since the previous backward call
     site: Site = ()
     trains: Ids = frozenset()
-    for event in run.of(Backward, Combined):
+    before = last = -1
+    for number, event in run.numbered(Backward, Combined):
         summands: list[tuple[Site, Ids]] = []
         if isinstance(event, Backward):
+            before, last = last, number
+            spans[event.site].append(range(before, last))
             site, trains = event.site, used[event.site, event.reached]
             if any(term.reach & trains for term in event.terms):
                 summands = [(term.site, term.reach) for term in event.terms]
-        elif event.how == "summand" and event.backward == site:
+        elif isinstance(event, Combined) and event.how == "summand" and event.backward == site:
             summands = [(event.site, event.parameters)]
         for line, ids in summands:
             if trains and line and ids and not ids & trains:
-                terms[site, trains, line].append(ids)
-    for (backward, trained, made), reaches in terms.items():
-        reach: Ids = frozenset().union(*reaches)
-        if len(reaches) < _CALLS or not all(run.owners.get(number) for number in reach):
+                terms[site, trains, line].append((ids, range(before, last)))
+    for (backward, trained, made), found in terms.items():
+        reach: Ids = frozenset().union(*(ids for ids, _ in found))
+        if len(found) < _CALLS or not all(run.owners.get(number) for number in reach):
             continue
         part, ops = slice_at(made, files), (*TENSORS, "drawn")
-        cuts = [
-            event for event in run.of(Cut) if event.op in ops and event.site and event.parameters & trained
-        ]
-        cuts = [event for event in cuts if part.holds(event.site[0], event.op)]
-        for cut in cuts[-1:]:
+        detached = {
+            number: event
+            for number, event in run.numbered(Cut)
+            if isinstance(event, Cut) and event.op in ops and event.site and event.parameters & trained
+        }
+        cuts = {n: cut for n, cut in detached.items() if part.holds(cut.site[0], cut.op)}
+        # A cut between the previous backward call and this one belongs to this loss.
+        own = {n: cut for n, cut in cuts.items() if any(n in span for _, span in found)}
+        others = {site for (site, _), ids in used.items() if site and site != backward and not ids & trained}
+        others = {site for site in others if cuts and spans[site][0].stop > min(cuts)}
+        others -= {site for site in others for span in spans[site] if any(n in span for n in detached)}
+        for cut in [*(own or cuts).values()][-1:]:
             drawn = cut.op == "drawn"
+            fix: FixAt = resampled if drawn else partial(without_cut, ops=(cut.op,))
+            shared = [site for site in others if slice_at(site, files).holds(cut.site[0], cut.op)] * (
+                not drawn
+            )
+            sure = drawn or (len({each.site[0] for each in own.values()}) == 1 and not shared)
             yield rule.finding(
                 cut.site,
-                f"The loss of line {backward[0].line} trains {run.names(trained)}, but its term of line "
-                f"{made[0].line} is detached from {'it' if len(trained) == 1 else 'them'} here. The term only "
-                f"adds gradients to {run.names(reach)}, and no step uses these.",
+                f"The loss of line {backward[0].line} trains {run.names(trained)}, but line {cut.site[0].line} "
+                f"detaches its term of line {made[0].line} from {'it' if len(trained) == 1 else 'them'}. The term "
+                f"only adds gradients to {run.names(reach)}, and no step uses these.",
                 why=WHY,
                 advice=_RESAMPLE
                 if drawn
+                else _SHARED.format(shared[0][0].line)
+                if shared
                 else "Pass the value with its graph: gradients can flow through a network that isn't trained.",
-                fix=resampled if drawn else partial(without_cut, ops=(cut.op,)),
+                fix=fix if sure else (),
                 count=sum(event.site == backward for event in run.of(Backward)),
                 evidence={"parameters": len(reach)},
                 about=reach,
             )
+
+
+def constant_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[tuple[Finding, list[Frame]]]:
+    """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it."""
+    calls: dict[Site, list[set[Site]]] = defaultdict(list)
+    for event in run.of(Backward):
+        if event.reached & run.owned and event.terms:
+            constants = [term.site for term in event.terms if term.kind == "constant"]
+            calls[event.site].append(set(constants) - {()})
+    reached = defaultdict[Site, Ids](
+        frozenset, {term.site: event.reached for event in run.of(Backward) for term in event.terms}
+    )
+    # A summand that's a constant only sometimes, such as before a warm-up ends, is constant on purpose.
+    times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
+    penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
+    reported: set[Frame] = set()
+    for part, site, cuts in constant_summands(run, times, files):
+        if reported.issuperset(cuts):
+            continue
+        reported.update(cuts)
+        cut = cuts[0]
+        penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
+        counts = any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
+        how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
+        drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
+        if penalty:
+            advice, drop = WITH_GRAPH, with_graph
+        if len(cuts) > 1:
+            how = f"lines {', '.join(str(each.line) for each in cuts[:-1])} and {cuts[-1].line} cut its graph"
+        if untrained:
+            how, advice = "no trained parameter enters this term", _UNTRAINED
+        sure = len(cuts) == 1 and not untrained
+        finding = rule.finding(
+            cut if sure else site,
+            f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: {how}.",
+            why=WHY,
+            advice=advice,
+            fix=drop if sure else (),
+            count=times[site],
+            evidence={"added_at": site[0].line, "times": times[site]},
+            about=reached[site],
+        )
+        yield finding, cuts
+
+
+def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
+    """Return whether a block without gradients runs only modules that the loss's optimizers don't hold."""
+    at = Statement.at(cut)
+    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    trained = {
+        part for number in run.owned if run.owners[number] & steps for part in run.name(number).split(".")
+    }
+    if at is None or not isinstance(at.node, ast.With):
+        return False
+    calls = {called(call) for call in ast.walk(at.node) if isinstance(call, ast.Call)}
+    return bool(untrained_modules(at, trained)) and not calls & trained
 
 
 def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]) -> Iterator[Finding]:

@@ -52,7 +52,7 @@ def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> I
             frame,
             f"Line {sums[0].lineno} adds this derivative to others that have a graph, but autograd.grad "
             "is called without create_graph=True here.",
-            why="The displayed loss includes the derivative, but training does not minimize it.",
+            why="The loss includes the derivative, but training does not minimize it.",
             advice=WITH_GRAPH,
             fix=with_graph,
             count=sum(event.site[0] == frame for event in drawn),
@@ -78,7 +78,7 @@ def derivatives_beside_outputs(run: Run, rule: Rule, files: tuple[str, ...]) -> 
             site[0],
             f"Line {total.lineno} combines this derivative with its function in the loss, but the "
             "derivative has no graph: it counts as a constant.",
-            why="The displayed loss includes the derivative, but training does not minimize it.",
+            why="The loss includes the derivative, but training does not minimize it.",
             advice=WITH_GRAPH,
             fix=with_graph,
             count=sum(event.site == site for event in drawn),

@@ -13,7 +13,7 @@ from gradgate.checker.analysis._scopes import (
     may_be_module,
     own_nodes,
 )
-from gradgate.checker.analysis._statement import Statement, operand
+from gradgate.checker.analysis._statement import Statement, operand, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
 from gradgate.checker.rules._rule import FixAt
 
@@ -39,7 +39,17 @@ def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = Non
         return ()
     value = _cut_value(cuts[0], ops)
     assert value is not None  # noqa: S101
+    targets = at.node.targets if isinstance(at.node, ast.Assign) and at.value is cuts[0] else []
+    if [ast.unparse(target) for target in targets] == [ast.unparse(value)]:
+        return (Delete(at.line),)  # x = x.detach()
     return _replaced(at, cuts[0], operand(value))
+
+
+def straight_through(at: Statement) -> str:
+    """Return the ``z`` of a straight-through estimator, ``x + (z - x).detach()``, or ""."""
+    cuts = (_cut_value(node, ("detach", "data")) for node in at.expressions() if isinstance(node, ast.expr))
+    hard = (value.left for value in cuts if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub))
+    return next(map(ast.unparse, hard), "")
 
 
 def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
@@ -115,6 +125,15 @@ def with_graph(at: Statement) -> Fix:
     return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(call)),)
 
 
+def not_reentrant(at: Statement) -> Fix:
+    """Run a checkpoint with ``use_reentrant=False``, which keeps the graph of the function's parameters."""
+    return tuple(
+        Replace(at.line, text, text.replace("use_reentrant=True", "use_reentrant=False"))
+        for text in map(ast.unparse, at.calls("checkpoint"))
+        if "use_reentrant=True" in text
+    )
+
+
 def without_leaf(at: Statement) -> Fix:
     """Use the values instead of a new leaf: ``torch.stack(losses)`` instead of ``torch.tensor(losses)``."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
@@ -165,6 +184,14 @@ def unless_target(at: Statement, fix: FixAt) -> Fix:
     else:
         given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
     return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
+
+
+def kept(at: Statement) -> Fix:
+    """Assign the dropped result to the tensor whose method was called."""
+    target = owner(at.node)
+    if not isinstance(at.node, ast.Expr) or not isinstance(at.value, ast.Call) or not target.isidentifier():
+        return ()
+    return (Insert(f"{target} = {ast.unparse(at.value)}", before=at.line), Delete(at.line))
 
 
 def _is_given(call: ast.Call, name: str) -> bool:

@@ -55,6 +55,7 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
         severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": bytes_of(run, ids), "cleared": not grows},
+        about=ids,
     )
 
 

@@ -62,7 +62,7 @@ _IS = {
     "other axis": "a log_softmax over a dimension other than the classes",
 }
 _ADVICE = {
-    "probabilities": "Use log_softmax instead of softmax.",
+    "probabilities": "Use log_softmax instead of softmax for the first argument.",
     "scores": "Apply log_softmax over the classes first. cross_entropy includes log_softmax.",
     "other axis": "Apply log_softmax over the dimension of the classes.",
 }

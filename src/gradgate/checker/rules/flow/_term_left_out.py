@@ -4,7 +4,8 @@
 Looks for a value that has a graph but is only converted to a number for display, in a function that
 back-propagates a loss without this value. The value counts as a loss term if its name says so (``kl_loss``,
 ``l1_penalty``), or if the script sets a nonzero weight for it and never reads the weight: ``entropy`` and
-``ent_coef = 0.01``. Also looks for loops that compute several losses but back-propagate only the last: each of n
+``ent_coef = 0.01``. Also looks for a sum of losses that is only displayed although some of its summands are
+back-propagated. Also looks for loops that compute several losses but back-propagate only the last: each of n
 iterations divides the loss by n but ``backward()`` comes after the loop, or each iteration computes a loss from its
 own data without a division.
 
@@ -38,6 +39,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
+from gradgate.checker.analysis._constant_summands import has_graph, summands
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -59,7 +61,7 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._last_of_losses import last_of_losses
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
-from gradgate.events import Backward, Cut, Frame, Site
+from gradgate.events import Backward, Cut, Differentiated, Frame, Site
 
 _KIND = re.compile(
     r"kl|contrast|consist|commit|aux|cycle|adv|distill|penalt|perceptual|style|tv_|smooth|align|ortho|spars|divers|"
@@ -67,6 +69,7 @@ _KIND = re.compile(
     re.IGNORECASE,
 )
 _TERM = re.compile(rf"(?=.*(loss|penalty|term|bonus))(?=.*({_KIND.pattern}))", re.IGNORECASE)
+_SHOWS = ("item", "detach", "tolist", "numpy")
 _TIMES = 2
 _COMPREHENSIONS = (
     "<listcomp>",
@@ -79,9 +82,10 @@ _COMPREHENSIONS = (
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
     yield from last_of_losses(run, RULE)
+    yield from _sums_only_shown(run)
     reported: set[str] = set()
     for cut in run.of(Cut):
-        if cut.op not in ("item", "detach", "tolist", "numpy") or not cut.scalar or not cut.site:
+        if cut.op not in _SHOWS or not cut.scalar or not cut.site:
             continue
         shown = next((frame for frame in cut.site if frame.function not in _COMPREHENSIONS), cut.site[0])
         for event in _beside(run, cut, shown):
@@ -175,6 +179,58 @@ def _made_by(
             several += [(inner, each.value, each.place) for each in made]
         todo += [each for each in several if each not in todo]
     return found
+
+
+def _sums_only_shown(run: Run) -> Iterator[Finding]:
+    """Report each sum that the script only converts to numbers, if losses use some of its summands but not all."""
+    losses = {event.site for event in run.of(Backward, Differentiated) if event.site}
+    cuts = [event for event in run.of(Cut) if event.op in _SHOWS and event.scalar and event.site]
+    files = files_of([*losses, *(cut.site for cut in cuts)])
+    in_losses: set[int] | None = None
+    for frame, total in dict.fromkeys(each for cut in cuts for each in _sums(cut.site[0], cut.op)):
+        if in_losses is None:
+            in_losses = {id(node) for site in losses for _, node in slice_at(site, files).nodes}
+        scope = scope_at(frame)
+        if scope is None or id(total) in in_losses:
+            continue
+        parts = list(summands(scope, total))
+        used = [part for part in parts if _values(scope, part) & in_losses]
+        left = [part for part in parts if part not in used and has_graph(run, scope, part, files)]
+        if not used or not left:
+            continue
+        kept, lost = ast.unparse(used[0]), ast.unparse(left[0])
+        times = len(run.of(Backward))
+        yield RULE.finding(
+            frame._replace(line=total.lineno),
+            f"`{ast.unparse(total)}` is only displayed: {times} backward calls include `{kept}`, but not `{lost}`.",
+            why="The sum is displayed, but training does not minimize it.",
+            advice=f"Back-propagate the sum instead of `{kept}`.",
+            count=times,
+            evidence={"shown_at": frame.line},
+        )
+
+
+def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
+    """Yield the sums that a line shows as ``total.item()``, if the function only shows them."""
+    statement, scope = statement_at(shown), scope_at(shown)
+    if statement is None or scope is None:
+        return
+    nodes = own_nodes(scope.node)
+    owners = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) == op):
+        name = getattr(getattr(call.func, "value", None), "id", "")
+        reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
+        reads = [node for node in reads if isinstance(node.ctx, ast.Load)]
+        made = definitions(scope).get(name, ())
+        total = made[0].value if len(made) == 1 and isinstance(made[0].statement, ast.Assign) else None
+        if isinstance(total, ast.BinOp) and all(owners.get(id(node)) in _SHOWS for node in reads):
+            yield shown, total
+
+
+def _values(scope: Scope, part: ast.expr) -> set[int]:
+    """Return the ids of the expressions that assign the names in a summand."""
+    names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name)]
+    return {id(each.value) for name in names for each in definitions(scope).get(name, ())}
 
 
 def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:

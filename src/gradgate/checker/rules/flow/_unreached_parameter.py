@@ -31,7 +31,6 @@ docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
@@ -39,7 +38,6 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._statement import Statement, owner
 from gradgate.checker.analysis._unused_layers import (
     dropped_result,
     holders_of,
@@ -48,10 +46,11 @@ from gradgate.checker.analysis._unused_layers import (
     line_without,
     shortened_loop,
 )
-from gradgate.checker.fixes import Delete, Fix, Insert
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
+from gradgate.checker.rules.flow._graph_fixes import kept
 from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Site, Stepped
 
 _RUNS = 2
@@ -162,7 +161,7 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...])
             ids,
             advice=f"{name}() returns a new tensor, which is dropped here: assign the result, "
             f"or call {name}_().",
-            fix=_kept,
+            fix=kept,
         )
     elif len(ran) >= _RUNS:
         line = line_of_loss(run, ids, ran[0].site, files)
@@ -221,14 +220,6 @@ def _finding(
         count=max(1, len(layers)),
         evidence={"parameters": len(ids), "steps": run.log.steps},
     )
-
-
-def _kept(at: Statement) -> Fix:
-    """Assign the dropped result to the tensor whose method was called."""
-    target = owner(at.node)
-    if not isinstance(at.node, ast.Expr) or not isinstance(at.value, ast.Call) or not target.isidentifier():
-        return ()
-    return (Insert(f"{target} = {ast.unparse(at.value)}", before=at.line), Delete(at.line))
 
 
 RULE = Rule("GG401", "unreached-parameter", "warning", __doc__ or "", _judge)

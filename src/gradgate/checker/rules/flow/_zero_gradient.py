@@ -77,7 +77,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             _made_of_zeros(several) or _rounded(frame, factors) or frame,
             f"The gradient of {run.names(ids)} was all zero in each of {min(looks)} steps: "
-            f"line {frame.line} multiplies it by zero.",
+            f"the derivative of line {frame.line} is zero.",
             why="The parameters are in the graph and in the optimizer, but never change.",
             advice=_advice(several, frame, factors),
             fix=_not_rounded,
@@ -101,7 +101,7 @@ def _has_floor(frame: Frame) -> bool:
 def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> str:
     """Return advice that gives a nonzero gradient, depending on the operation of the line."""
     if _made_of_zeros(several):
-        return "Initialize one of the two factors with nonzero values: each factor makes the other's gradient zero."
+        return "Initialize one of the factors with nonzero values: a product of zeros has the derivative 0."
     nodes = list(ast.walk(statement_at(frame) or ast.Pass()))
     if _rounded(frame, factors) or any(isinstance(node, ast.FloorDiv) for node in nodes):
         return "Divide with / instead of //."
