@@ -131,8 +131,8 @@ ADVICE_ONLY = {
     "train-eval-mode": "clients_copied_in_eval eval_stays teacher_dropout",
     "unreached-parameter": (
         "aux_head aux_output_ignored conv_twice dropped_norm encoder_in_both encoder_skipped "
-        "policy_log_std positions queries_of_initial_weights rna_classifier second_layer_norm "
-        "task_weights tcn_forecast tied_output unread_context"
+        "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
+        "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
         "domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
