@@ -140,6 +140,30 @@ def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
     return None
 
 
+def unlisted_group(site: Site) -> Frame | None:
+    """Return the line of a dict of parameters (``{"params": ...}``) that nothing puts into a list afterwards."""
+    scope = scope_at(site[0]) if site else None
+    for name, several in definitions(scope).items() if scope is not None else ():
+        groups = [each.value for each in several if isinstance(each.value, ast.Dict) and each.whole]
+        keys = [getattr(key, "value", None) for group in groups for key in group.keys]
+        if scope is None or "params" not in keys:
+            continue
+        last = max(group.lineno for group in groups)
+        given: list[ast.AST | None] = []
+        for node in own_nodes(scope.node):
+            if getattr(node, "lineno", 0) <= last:
+                continue
+            if isinstance(node, ast.Call):
+                given += node.args
+            elif isinstance(node, (ast.List, ast.Tuple)):
+                given += node.elts
+            elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Return, ast.Yield)):
+                given.append(node.value)
+        if not any(isinstance(item, ast.Name) and item.id == name for item in given):
+            return Frame(scope.file, last, getattr(scope.node, "name", "<module>"))
+    return None
+
+
 def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | None = None) -> Frame | None:
     """Follow a name, or the result of a user's function, to the line that builds it."""
     if isinstance(value, ast.Name):

@@ -40,7 +40,7 @@ from functools import partial
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import nodes_of, tree_of
+from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ownership._freeze_fixes import (
@@ -190,6 +190,8 @@ def _statistics(run: Run) -> Iterator[Finding]:
         many, called_so = layers > 1, f" ({' and '.join(shown)})" if known else ""
         times = len(events) // layers
         drift = max((drifts[ids] for ids in events), default=(0.0, 0.0))
+        parts = sorted({untrained_module(run, run.name(min(ids))) for ids in events} - {""})
+        calls = [f"{part}.eval()" for part in parts or ["backbone"]]
         if times >= _STEPS:
             yield RULE.finding(
                 frame,
@@ -199,8 +201,8 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 why="Evaluation uses these statistics: the frozen features differ from the trained features. "
                 "Some scripts do this on purpose, to adapt the statistics to new data.",
                 advice="Put the frozen part into evaluation mode again after each train(): "
-                f"{untrained_module(run, run.name(min(events[0]))) or 'backbone'}.eval().",
-                fix=partial(evaluated, names=known),
+                f"{', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}.",
+                fix=partial(evaluated, parts=parts),
                 severity="warning",
                 count=len(events),
                 evidence={
@@ -262,7 +264,10 @@ def _freezing_line(run: Run, ids: Ids) -> Frame | None:
         for node in nodes_of([file]):
             value = requires_grad(node)
             if value is not None and getattr(value, "value", None) is not True:
-                text = ast.unparse(node)
+                loops = [
+                    loop for loop in loops_around(Frame(file, value.lineno, "")) if isinstance(loop, ast.For)
+                ]
+                text = " ".join(map(ast.unparse, [node, *(loop.iter for loop in loops)]))
                 lines.append((sum(word in text for word in words), Frame(file, value.lineno, "")))
     return max(lines, key=lambda pair: pair[0])[1] if lines else None
 
