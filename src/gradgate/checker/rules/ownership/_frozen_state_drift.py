@@ -4,8 +4,8 @@
 Looks for frozen parameters (``requires_grad`` is off, or the script sets their gradients to zero) that an optimizer
 still changes through a leftover gradient, momentum or weight decay. Also looks for parameters that
 ``module.requires_grad = False`` or a misspelled attribute does not freeze. Also looks for batch norms whose running
-statistics follow new data although their parameters are frozen for the whole run, or although they run only under
-``no_grad`` (such as a teacher's after its own training), and measures the change.
+statistics follow new data although their parameters are frozen for the rest of the run, or although they run only
+under ``no_grad`` (such as a teacher's after its own training), and measures the change.
 
 ## Why is this bad?
 The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
@@ -34,6 +34,7 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -56,7 +57,7 @@ from gradgate.checker.rules.ownership._idle_batch_norms import (
     untrained_module,
 )
 from gradgate.checker.rules.ownership._misfrozen import misfrozen
-from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
+from gradgate.events import Backward, Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
 _STEPS = 2
@@ -167,14 +168,17 @@ def _rows(run: Run) -> Iterator[Finding]:
 
 
 def _statistics(run: Run) -> Iterator[Finding]:
-    used = run.reached.union(*(event.moved for event in run.of(Stepped))) | _averages(run)
+    averages, trained = _averages(run), functools.cache(partial(_trained_until, run))
     found: dict[Frame, list[Ids]] = defaultdict(list)
     drifts: dict[Ids, tuple[float, float]] = {}
     modes: list[ModeSet] = []
-    for event in run.events:
+    for number, event in enumerate(run.events):
         if isinstance(event, ModeSet):
             modes.append(event)
-        elif isinstance(event, StatisticsMoved) and _is_frozen(run, event.parameters, used):
+        elif isinstance(event, StatisticsMoved) and not event.parameters & averages:
+            until = trained(event.parameters)
+            if until is None or number < until:
+                continue
             covering = [mode for mode in modes if event.parameters <= mode.parameters]
             if not covering:
                 line = _freezing_line(run, event.parameters) or _where_unread(event)
@@ -182,7 +186,7 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 line = covering[-1].site[0] if covering[-1].training and covering[-1].site else None
             if line is not None:
                 found[line].append(event.parameters)
-                drifts[event.parameters] = event.drift or (0.0, 0.0)
+                drifts[event.parameters] = event.drift if event.drift and until < 0 else (0.0, 0.0)
     for frame, events in found.items():
         names = {run.parameters[min(ids)].name.rpartition(".")[0] for ids in events}
         layers, known = len(set(events)), sorted(names - {""})
@@ -237,10 +241,23 @@ def _in_numbers(drift: tuple[float, float]) -> str:
     return f" Since the first step, means changed by {means}, and variances by {variances}."
 
 
-def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:
-    return not ids & used and all(
-        not run.parameters[number].trainable and run.parameters[number].still for number in ids
-    )
+def _trained_until(run: Run, ids: Ids) -> int | None:
+    """Return the number of the last event that trained a frozen batch norm; -1 if none did.
+
+    None if it is not frozen, or is frozen and trained in turn: training is over after twice the longest pause.
+    """
+    pauses, last = [0], -1
+    for number, event in run.numbered(Backward, Stepped, StatisticsMoved):
+        if isinstance(event, StatisticsMoved):
+            pauses[-1] += event.parameters == ids
+        elif ids & (event.reached if isinstance(event, Backward) else event.moved):  # type: ignore[attr-defined]
+            last = number
+            pauses += [0] if pauses[-1] else []
+    *before, now = pauses
+    parameters = [run.parameters[number] for number in ids]
+    frozen = not any(each.trainable for each in parameters)
+    still = last >= 0 or all(each.still for each in parameters)
+    return last if frozen and still and now > 2 * max(before, default=0) else None
 
 
 def _averages(run: Run) -> Ids:
