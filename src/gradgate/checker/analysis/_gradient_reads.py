@@ -88,11 +88,7 @@ def _only_written(gradient: ast.Attribute, parents: dict[ast.AST, ast.AST]) -> b
         return True
     if isinstance(parent, ast.Compare):
         return all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
-    if isinstance(parent, ast.Call) and parent.func is node:
+    if isinstance(parent, ast.Call) and parent.func is node:  # torch.autograd.grad(), or p.grad.mul_(c)
         in_place = isinstance(node, ast.Attribute) and node.attr.endswith("_")
-        if node is gradient or (in_place and isinstance(parents.get(parent), ast.Expr)):
-            return True  # torch.autograd.grad(), or p.grad.mul_(c)
-    while parent is not None and not isinstance(parent, ast.stmt):
-        parent = parents.get(parent)
-    own = ast.unparse(gradient)  # p.grad = p.grad / n
-    return isinstance(parent, ast.Assign) and own in map(ast.unparse, parent.targets)
+        return node is gradient or (in_place and isinstance(parents.get(parent), ast.Expr))
+    return False

@@ -141,27 +141,18 @@ def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
 
 
 def unlisted_group(site: Site) -> Frame | None:
-    """Return the line of a dict of parameters (``{"params": ...}``) that nothing puts into a list afterwards."""
+    """Return the line of the last ``group = {"params": ...}`` of a function, if nothing uses the whole group."""
     scope = scope_at(site[0]) if site else None
-    for name, several in definitions(scope).items() if scope is not None else ():
-        groups = [each.value for each in several if isinstance(each.value, ast.Dict) and each.whole]
-        keys = [getattr(key, "value", None) for group in groups for key in group.keys]
-        if scope is None or "params" not in keys:
-            continue
-        last = max(group.lineno for group in groups)
-        given: list[ast.AST | None] = []
-        for node in own_nodes(scope.node):
-            if getattr(node, "lineno", 0) <= last:
-                continue
-            if isinstance(node, ast.Call):
-                given += node.args
-            elif isinstance(node, (ast.List, ast.Tuple)):
-                given += node.elts
-            elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Return, ast.Yield)):
-                given.append(node.value)
-        if not any(isinstance(item, ast.Name) and item.id == name for item in given):
-            return Frame(scope.file, last, getattr(scope.node, "name", "<module>"))
-    return None
+    nodes = own_nodes(scope.node) if scope is not None else ()
+    assigned = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)]
+    made = [node for node in assigned if "'params': " in ast.unparse(node.value)]
+    if not made or scope is None:
+        return None
+    line, name = made[-1].lineno, key_of(made[-1].targets[0])
+    parts = {node.value for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))}
+    names = [node for node in nodes if isinstance(node, ast.Name) and node.id == name and node.lineno > line]
+    whole = [node for node in names if node not in parts]
+    return None if whole else Frame(scope.file, line, getattr(scope.node, "name", "<module>"))
 
 
 def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | None = None) -> Frame | None:

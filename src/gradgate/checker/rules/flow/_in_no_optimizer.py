@@ -29,14 +29,12 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     added = [each for several in run.by_backward.values() for each in several if each.atom & ids]
     grows = len(added) > 2 and all(each.cleared is None for each in added)
     times = sum(bool(event.reached & ids) for event in run.of(Backward))
-    inputs = any(event.others and event.reached & ids for event in run.of(Backward))
-    passes = inputs or any(event.beyond & ids for event in run.of(Backward))
+    passes = any(event.beyond & ids for event in run.of(Backward))
     where = calling_line(uses(run, ids, backward), backward) or backward
     named = whole_module(run, ids)
     network = named or "the network"
     off = f"freeze it where it is made: {named}{'.' if named else ''}requires_grad_(False)."
-    through = "the inputs" if inputs else "trained parameters"
-    freeze = f"{off} Don't use torch.no_grad(): gradients of {through} flow through the network."
+    freeze = f"{off} Don't use torch.no_grad(): gradients of trained parameters flow through the network."
     if not passes:
         freeze = f"run {network} under torch.no_grad(), or {off}"
     if not left.fixed:

@@ -142,7 +142,7 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
     """Return the advice and edit that keep a line's loss from reaching another optimizer's parameters."""
     events = [event for event in run.of(Backward) if event.site == site]
     own, off = whole_module(run, used), turned_off(networks(run, ids, used, site))
-    inputs = any(event.others for event in events)
+    inputs = not used & run.owned
     if inputs or any(event.beyond & ids for event in events):
         # The trained module comes before the other module, such as a generator before its discriminator.
         through = "the input" if inputs else own or "the trained part"
