@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 
 from gradgate.checker.analysis._scopes import called, functions, own_calls, own_nodes
-from gradgate.checker.analysis._source import function_at, loops_around, spans
+from gradgate.checker.analysis._source import function_at, loops_around, nodes_of, spans
 from gradgate.events import Frame, Site
 
 _DEPTH = 3  # calls that are followed
@@ -24,7 +25,7 @@ def reads_gradients(backward: Site, cleared: Site) -> bool:
         backward: the backward call.
         cleared: the clearing; () if its line is unknown.
     """
-    files = tuple({frame.file for frame in (*backward, *cleared)})
+    files = _with_imported({frame.file for frame in (*backward, *cleared)})
     parts, seen = list(_between(backward[::-1], cleared[::-1])), set[str]()
     for _ in range(_DEPTH):
         if any(node.lineno in lines for function, lines in parts for node in _reads(function)):
@@ -34,6 +35,21 @@ def reads_gradients(backward: Site, cleared: Site) -> bool:
         seen |= names
         parts = [(scope.node, _lines(scope.node)) for name in names for scope in functions(name, files)]
     return False
+
+
+def _with_imported(files: set[str]) -> set[str]:
+    """Return files, and the modules beside them that they import: helpers that read gradients."""
+    imports = [
+        (
+            file,
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names],
+        )
+        for file in files
+        for node in nodes_of([file])
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    beside = {Path(file).parent.joinpath(*name.split(".")) for file, names in imports for name in names}
+    return files | {f"{path}.py" for path in beside if Path(f"{path}.py").exists()}
 
 
 def _between(backward: Site, cleared: Site) -> Iterator[_Part]:
