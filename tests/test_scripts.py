@@ -96,7 +96,7 @@ ADVICE_ONLY = {
     ),
     "frozen-state-drift": (
         "extractor_under_no_grad glove_rows pretrained_vectors teacher_in_training_mode "
-        "teacher_trained_before two_stages"
+        "prompts_of_earlier_tasks teacher_trained_before two_stages"
     ),
     "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
     "ineffective-step": (
@@ -124,6 +124,7 @@ ADVICE_ONLY = {
     ),
     "param-not-in-optimizer": (
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
+        "group_not_appended layers_of_an_inner_module weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
         "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
@@ -133,11 +134,11 @@ ADVICE_ONLY = {
         "recsys_trainer superconvergence warmup_in_steps"
     ),
     "stale-optimizer-params": "folds folds_again growing_vocab new_head pretrained_vectors trainer_copy unit_rows",
-    "train-eval-mode": "clients_copied_in_eval eval_stays teacher_dropout",
+    "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (
         "aux_head aux_output_ignored conv_twice dropped_norm encoder_in_both encoder_skipped "
-        "policy_log_std positions queries_of_initial_weights rna_classifier second_layer_norm "
-        "task_weights tcn_forecast tied_output unread_context"
+        "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
+        "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
         "domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "

@@ -98,7 +98,7 @@ FOLLOWED = {
         ],
     ),
     "stale-optimizer-params/new_head": (
-        "or add the new parameters here: optimizer.add_param_group({'params': ...})",
+        "add the new parameters after this line: optimizer.add_param_group({'params': ...})",
         [
             (
                 "args.num_classes)  # expect: stale-optimizer-params",

@@ -30,7 +30,7 @@ def epochs(*, back: bool, evaluated: bool = True, of: str | None = None) -> Stor
 def test_training_goes_on_in_evaluation_mode_after_the_first_validation() -> None:
     assert said(epochs(back=False).judged("GG602")) == [
         "train.py:4: GG602 warning: 8 of 12 steps are made in evaluation mode: eval() is called here, and "
-        "nothing calls train() afterwards."
+        "nothing calls train() before the next step."
     ]
 
 

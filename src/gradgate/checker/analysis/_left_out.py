@@ -105,9 +105,10 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
         return Left(ids, site, forgotten=False)  # an average, a copy, or fixed on purpose
     if is_plain_attribute(run, several[0]):
         return Left(ids, site, forgotten=True, plain=True)
-    # Layers in a plain list of a trained module: "model.layers[0]" and so on.
+    # Layers in a plain list of a trained module: "model.layers[0]" and so on, or "model.mlp.layers[0]".
     lists = {each.root for each in several if "[" in each.root}
-    hidden = len(lists) > 1 and any(root.split("[")[0].rpartition(".")[0] in roots for root in lists)
+    inside = any(f"{root.split('[')[0]}.".startswith(f"{trained}.") for root in lists for trained in roots)
+    hidden = len(lists) > 1 and inside
     unknown = not any(each.registered for each in several) and any(each.made for each in several)
     last = max((number for number, _ in run.numbered(OptimizerMade)), default=-1)
     later = all(each.made_at > last for each in several)

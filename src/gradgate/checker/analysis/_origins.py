@@ -140,6 +140,21 @@ def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
     return None
 
 
+def unlisted_group(site: Site) -> Frame | None:
+    """Return the line of the last ``group = {"params": ...}`` of a function, if nothing uses the whole group."""
+    scope = scope_at(site[0]) if site else None
+    nodes = own_nodes(scope.node) if scope is not None else ()
+    assigned = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)]
+    made = [node for node in assigned if "'params': " in ast.unparse(node.value)]
+    if not made or scope is None:
+        return None
+    line, name = made[-1].lineno, key_of(made[-1].targets[0])
+    parts = {node.value for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))}
+    names = [node for node in nodes if isinstance(node, ast.Name) and node.id == name and node.lineno > line]
+    whole = [node for node in names if node not in parts]
+    return None if whole else Frame(scope.file, line, getattr(scope.node, "name", "<module>"))
+
+
 def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | None = None) -> Frame | None:
     """Follow a name, or the result of a user's function, to the line that builds it."""
     if isinstance(value, ast.Name):

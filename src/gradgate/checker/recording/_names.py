@@ -17,8 +17,10 @@ from gradgate.call_sites import library_frames, user_frames
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import shape_and_bytes
 from gradgate.checker.recording._user_objects import (
+    children_of,
     fields_of,
     is_a,
+    key_text,
     named_parameters,
     own_parameters,
     pairs_of,
@@ -74,6 +76,8 @@ class Names:
             value = dict(_locals_of(frame)).get(_FIRST)
             if is_a(value, nn.Module):
                 self._name(_FIRST, value)
+        if any(not record.name for record in records.values()):
+            self._look_in_containers(frames)
         if self._scans:  # later, a function's local modules may be gone
             self._scans -= 1
             self.finish()
@@ -87,6 +91,23 @@ class Names:
                 self._name(name, value)
                 for inner, held in _parts(value) if path.startswith("self.") else ():
                     self._name(f"{name}.{inner}", held)
+
+    def _look_in_containers(self, frames: list[FrameType]) -> None:
+        """Name the layers in plain lists of modules that are inside of other modules, if they have no name yet."""
+        records, known = self._recorder.parameters.records, self._recorder.parameters.numbers.known
+        held = (
+            pair
+            for frame in frames
+            for path, value in variables_of(frame)
+            if is_a(value, nn.Module)
+            for pair in _plain_containers(value, path.removeprefix("self."))
+        )
+        for path, several in held:
+            for key, item in pairs_of(several, _MOST_ITEMS):
+                if is_a(item, nn.Module):
+                    numbers = map(known, parameters_in(item))
+                    if any(number in records and not records[number].name for number in numbers):
+                        self._name(f"{path}[{key_text(key)}]", item)
 
     def _name(self, name: str, value: Any) -> None:
         if is_a(value, nn.Module):
@@ -160,6 +181,15 @@ def _repeated(modules: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, int]]:
 def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:
     fields = fields_of(thing)
     return next((name for name in names if fields.get(name) is False), "")
+
+
+def _plain_containers(module: nn.Module, name: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
+    """Yield the lists and dicts of a module's descendants, whose layers no module registers: "model.mlp.layers"."""
+    for child, inner in children_of(module) if depth else ():
+        for field, held in list(fields_of(inner).items()):
+            if field[:1] != "_" and size_of(held):
+                yield f"{name}.{child}.{field}", held
+        yield from _plain_containers(inner, f"{name}.{child}", depth - 1)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:

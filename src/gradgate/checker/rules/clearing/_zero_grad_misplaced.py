@@ -21,8 +21,10 @@ some losses, micro-batches or layers silently have no effect.
 
 ## Known limits
 Three kinds of gradients may be cleared unused: gradients left by another optimizer's loss (a GAN's generator loss
-in its discriminator), gradients computed only to get the gradient of an input, and gradients read and combined by
-hand. A batch that is skipped now and then is not reported.
+in its discriminator), gradients computed only to get the gradient of an input, and gradients that the script reads
+before it clears them (Fisher information, gradient norms, weights of losses). The last kind is assumed only if no
+step uses gradients of this backward call, and another one trains the parameters. A batch that is skipped now and
+then is not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -35,6 +37,7 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method, owner
@@ -74,6 +77,8 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if not steps or steps * 12 < len(lost):
         return None  # no optimizer steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
+    if _only_read(run, numbers, ids, where):
+        return None
     terms = [term for number in lost for term in run.backward(number).terms]
     divided = any(op == "div" and by > 1 for term in terms for op, by, _ in term.factors)
     finding = functools.partial(
@@ -143,6 +148,14 @@ def _replaces_gradients(event: Event) -> bool:
     return isinstance(event, Written) and event.target == "gradient" and event.op in _NEW_VALUES
 
 
+def _only_read(run: Run, numbers: list[int], ids: Ids, cleared: Site) -> bool:
+    """Return whether a line's gradients of these parameters are read and cleared, and other calls train them."""
+    used = {part.backward for window in run.windows for part in window.fresh if part.atom & ids}
+    if not used or used & set(numbers):
+        return False
+    return reads_gradients(run.events[numbers[0]].site, cleared)
+
+
 # Backward calls whose gradients are partly lost
 
 
@@ -169,7 +182,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
                 hits[cleared.site] += 1
                 gone |= set().union(*(part.atom for part in lost))
     where, times = hits.most_common(1)[0] if hits else ((), 0)
-    if times < 2 or times * 3 < len(numbers):
+    if times < 2 or times * 3 < len(numbers) or _only_read(run, numbers, frozenset(gone), where):
         return None
     return RULE.finding(
         where or site,

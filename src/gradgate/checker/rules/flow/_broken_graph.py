@@ -137,7 +137,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     for event in run.of(Cut):
         frame, ids = event.site[0], event.parameters & missing
         op = "sample" if event.op == "drawn" else event.op
-        if not ids or op == "no_grad":
+        if not ids or op == "no_grad" or (copied_at(frame) and not _on_a_copy(run, ids)):
             continue
         if any(each.holds(frame, op) for each in slices) or _goes_on(run, event):
             cuts.append((frame, ids, op if op in ("data", "Parameter") else f".{op}()"))
@@ -154,6 +154,14 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
             del found[frame]
         reported |= ids
     return found
+
+
+def _on_a_copy(run: Run, ids: Ids) -> bool:
+    """Return whether parameters outside of these parameters' optimizers get gradients and have the same shapes."""
+    optimizers = set[int]().union(*(run.owners[number] for number in ids))
+    others = (number for number in run.reached if optimizers.isdisjoint(run.owners.get(number, ())))
+    shapes = {run.parameters[number].shape for number in others if number in run.parameters}
+    return all(run.parameters[number].shape in shapes for number in ids)
 
 
 def _without_graph(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:

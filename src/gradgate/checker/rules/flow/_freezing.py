@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import own_nodes
+from gradgate.checker.analysis._source import function_at
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.events import Backward, Frame, Ids, Site
@@ -24,6 +26,33 @@ def whole_module(run: Run, ids: Ids) -> str:
         if inside == ids and all(part.isidentifier() for part in shared[:length]):
             return path
     return ""
+
+
+def networks(run: Run, ids: Ids, besides: Ids, site: Site) -> list[str]:
+    """Return the outermost modules around these parameters that hold none of ``besides``, as a line names them."""
+    others = [run.name(number).split(".") for number in besides]
+    found: dict[str, None] = {}
+    for number in sorted(ids):
+        path = run.name(number).split(".")[:-1]
+        tops = [path[:length] for length in range(1, len(path) + 1)]
+        top = next((top for top in tops if all(other[: len(top)] != top for other in others)), [])
+        if not top or not all(part.isidentifier() for part in top):
+            return []
+        found[".".join(top)] = None
+    here = {ast.unparse(node) for frame in site for node in own_nodes(function_at(frame) or ast.Pass())}
+    return [f"self.{name}" if f"self.{name}" in here else name for name in found]
+
+
+def turned_off(names: list[str]) -> str:
+    """Return the advice to turn off gradients of modules for one loss."""
+    if len(names) == 1:
+        calls = f"{names[0]}.requires_grad_(False) before the forward pass, {names[0]}.requires_grad_(True)"
+    else:
+        calls = "call requires_grad_(False) on each before the forward pass, requires_grad_(True)"
+    return (
+        f"Turn off the gradients of {' and '.join(names) or 'these parameters'} while this loss is computed: "
+        f"{calls} after backward()."
+    )
 
 
 def frozen(at: Statement, run: Run, ids: Ids) -> Fix:

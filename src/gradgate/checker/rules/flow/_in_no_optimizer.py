@@ -31,8 +31,9 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     times = sum(bool(event.reached & ids) for event in run.of(Backward))
     passes = any(event.beyond & ids for event in run.of(Backward))
     where = calling_line(uses(run, ids, backward), backward) or backward
-    network = whole_module(run, ids) or "the network"
-    off = f"freeze it where it is made: {network}.requires_grad_(False)."
+    named = whole_module(run, ids)
+    network = named or "the network"
+    off = f"freeze it where it is made: {named}{'.' if named else ''}requires_grad_(False)."
     freeze = f"{off} Don't use torch.no_grad(): gradients of trained parameters flow through the network."
     if not passes:
         freeze = f"run {network} under torch.no_grad(), or {off}"

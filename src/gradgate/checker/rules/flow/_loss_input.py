@@ -164,15 +164,16 @@ def _applied_twice(run: Run) -> Iterator[Finding]:
             found.setdefault(event.site, event)
             calls[event.site].add(event.backward)
     for site, event in found.items():
-        files = files_of([site, event.backward])
+        line = _layer_line(site, files_of([site, event.backward])) or innermost(site)
+        nodes = ast.walk(statement_at(line) or ast.Pass())
+        which = " or ".join(sorted({last_name(node).lower() for node in nodes} & {*_FUNCTIONS}) or _FUNCTIONS)
         yield RULE.finding(
-            _layer_line(site, files) or innermost(site),
-            "The softmax or sigmoid computed here is passed to a loss that applies a second one: the loss "
-            "expects logits.",
+            line,
+            f"The {which} computed here is passed to a loss that applies a second one: the loss expects logits.",
             why="The gradient vanishes where the first one is confident, even if it is wrong, and the loss "
             "can't reach 0.",
-            advice="Pass the values before the softmax or sigmoid to the loss. Apply it only where the script "
-            "needs probabilities.",
+            advice=f"Pass the values before the {which} to the loss. Apply it only where the script needs "
+            "probabilities.",
             fix=_given_logits,
             count=sum(each.site in calls[site] for each in run.of(Backward)),
             evidence={"parameters": len(event.parameters)},

@@ -6,7 +6,7 @@ attribute of a model, or a variable of a script) that is never called or whose o
 rates of inner steps (MAML) whose result is in no loss. Layers that did not run because they belong to an unused
 branch are not reported. If such a layer runs and the script drops the result of an operation such as ``index_add``,
 the finding is at this line. Also looks for parameters in two optimizers that step in turn, if the parameters never
-have a gradient when one of the two steps.
+have a gradient when one of the two steps; if its loss does not cut them off, this is a note.
 
 ## Why is this bad?
 The parameter keeps its random initial value, and the model lacks a part of its design.
@@ -32,6 +32,7 @@ docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -99,6 +100,9 @@ def _of_one_optimizer(run: Run) -> Iterator[Finding]:
             why=f"The loss before {name}.step() does not reach all parameters of {name}.",
             advice=f"Leave {'it' if len(ids) == 1 else 'them'} out of {name}, or make the loss before "
             f"{name}.step() depend on the parameters.",
+            severity=None
+            if cut_off(run, ids)
+            else "info",  # nothing is lost: the other loss uses these layers
             count=times,
             evidence={"parameters": len(ids), "steps": times},
         )
@@ -209,6 +213,11 @@ def _finding(
     fix: Fix | FixAt = (),
 ) -> Finding:
     layers = {run.name(number).rpartition(".")[0] for number in ids if "." in run.name(number)}
+    part = (
+        re.search(rf"\b{re.escape(attribute)}((\.\d+)+)$", next(iter(layers))) if len(layers) == 1 else None
+    )
+    if part is not None:  # one layer of a sequence: net[5]
+        attribute += part[1].replace(".", "][")[1:] + "]"
     return RULE.finding(
         frame,
         f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",

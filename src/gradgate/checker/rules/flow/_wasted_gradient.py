@@ -49,7 +49,7 @@ from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._freezing import whole_module
+from gradgate.checker.rules.flow._freezing import networks, turned_off, whole_module
 from gradgate.checker.rules.flow._in_no_optimizer import WHY, bytes_of, of_module, size, uses
 from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
@@ -141,25 +141,21 @@ def _of_step(share: float | None) -> str:
 def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:
     """Return the advice and edit that keep a line's loss from reaching another optimizer's parameters."""
     events = [event for event in run.of(Backward) if event.site == site]
-    network, own = whole_module(run, ids), whole_module(run, used)
-    if any(event.beyond & ids for event in events):
+    own, off = whole_module(run, used), turned_off(networks(run, ids, used, site))
+    inputs = not used & run.owned
+    if inputs or any(event.beyond & ids for event in events):
         # The trained module comes before the other module, such as a generator before its discriminator.
-        name = network or "the network"
-        return (
-            f"Turn off the gradients of {name} while this loss is computed: {name}.requires_grad_(False) "
-            f"before the forward pass, {name}.requires_grad_(True) after backward(). Do not detach here: "
-            f"the gradients of {own or 'the trained part'} flow through it."
-        ), ()
+        through = "the input" if inputs else own or "the trained part"
+        return f"{off} Do not detach here: the gradients of {through} flow through it.", ()
     if any(event.beyond & used for event in events):
         names = {part for number in used for part in run.name(number).split(".")}
         return (
-            f"Detach the output of {network or 'the network'} before {own or 'the trained part'} uses it: this "
-            "loss trains nothing before this point."
+            f"Detach the output of {whole_module(run, ids) or 'the network'} before {own or 'the trained part'} "
+            "uses it: this loss trains nothing before this point."
         ), partial(_detached, names=names, until=innermost(site))
-    return (
-        "Remove the network's term from this loss, or freeze the network for this loss: requires_grad_(False).",
-        (),
-    )
+    numbers = [number for number in run.by_backward if number >= 0 and run.events[number].site == site]
+    apart = any(term.reach and term.reach <= ids for number in numbers for term in run.terms(number))
+    return (f"Remove the network's term from this loss, or: {off[0].lower()}{off[1:]}" if apart else off), ()
 
 
 def _of_idle_groups(run: Run) -> Iterator[Finding]:

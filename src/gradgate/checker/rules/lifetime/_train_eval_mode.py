@@ -44,7 +44,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes
+from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes, without_gradients
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert, Replace
@@ -92,13 +92,14 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
     for site, steps in reported.values():
         if len(steps) < 2:
             continue
+        again = any(isinstance(event, ModeSet) and event.training for event in run.events[steps[0] :])
         yield RULE.finding(
             site,
             f"{len(steps)} of {len(run.windows)} steps are made in evaluation mode: eval() is called here, and "
-            "nothing calls train() afterwards.",
+            "nothing calls train() before the next step.",
             why="Dropout is off and batch norm uses its running statistics: training continues with a "
             "different model.",
-            advice="Call model.train() at the start of each epoch, or after each evaluation.",
+            advice=f"Call model.train() {'' if again else 'at the start of each epoch, or '}after each evaluation.",
             fix=_back_in_training,
             count=len(steps),
             evidence={"steps_in_eval": len(steps), "steps": len(run.windows)},
@@ -189,7 +190,10 @@ def _back_in_training(at: Statement) -> Fix:
         single = len(at.loops) == 1 and not made_inside
         return (Insert(f"{model}.train()", before=loop.body[0].lineno),) if single else ()
     last, function = at.block[-1], at.function
-    returns = [node for node in own_nodes(function) if isinstance(node, ast.Return)]
+    nodes = (function, *own_nodes(function))
+    if not any(isinstance(node, ast.For) or without_gradients(node) is not None for node in nodes):
+        return ()  # the function only sets the mode: its caller evaluates
+    returns = [node for node in nodes if isinstance(node, ast.Return)]
     if at.path[-2] is not function or not is_function(function) or returns not in ([], [last]):
         return ()
     if returns and model in ast.unparse(last):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert
 
-_MOST_NORMS = 4  # number of batch norms that a fix lists by name
+_MOST_PARTS = 4  # number of modules that a fix lists by name
 
 
 def requires_grad(node: ast.AST) -> ast.expr | None:
@@ -48,16 +49,11 @@ def none_instead(at: Statement) -> Fix:
     return Insert(f"{target} = None", after=at.line), Delete(at.line)
 
 
-def evaluated(at: Statement, names: list[str]) -> Fix:
-    """Put frozen batch norms back into evaluation mode after ``train()``.
-
-    Each batch norm is named: the module that holds it may also hold batch norms that are trained.
-    """
+def evaluated(at: Statement, parts: list[str]) -> Fix:
+    """Put the untrained parts of a model back into evaluation mode after ``train()``: ["model.backbone"]."""
     root = owner(at.node)
-    last = root.rpartition(".")[2]
-    paths = [name.split(".") for name in names]
-    if method(at.node) != "train" or len(names) > _MOST_NORMS or any(last not in path[:-1] for path in paths):
+    last = re.escape(root.rpartition(".")[2])
+    inner = [re.search(rf"\b{last}([.\[].*)", part) for part in parts]
+    if method(at.node) != "train" or not parts or len(parts) > _MOST_PARTS or None in inner:
         return ()
-    inner = [path[path.index(last) + 1 :] for path in paths]
-    parts = ["".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path) for path in inner]
-    return tuple(Insert(f"{root}{part}.eval()", after=at.line) for part in parts)
+    return tuple(Insert(f"{root}{found[1]}.eval()", after=at.line) for found in inner if found is not None)

@@ -4,8 +4,8 @@
 Looks for frozen parameters (``requires_grad`` is off, or the script sets their gradients to zero) that an optimizer
 still changes through a leftover gradient, momentum or weight decay. Also looks for parameters that
 ``module.requires_grad = False`` or a misspelled attribute does not freeze. Also looks for batch norms whose running
-statistics follow new data although their parameters are frozen for the whole run, or although they run only under
-``no_grad`` (such as a teacher's after its own training), and measures the change.
+statistics follow new data although their parameters are frozen for the rest of the run, or although they run only
+under ``no_grad`` (such as a teacher's after its own training), and measures the change.
 
 ## Why is this bad?
 The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
@@ -34,13 +34,14 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import nodes_of, tree_of
+from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ownership._freeze_fixes import (
@@ -56,7 +57,7 @@ from gradgate.checker.rules.ownership._idle_batch_norms import (
     untrained_module,
 )
 from gradgate.checker.rules.ownership._misfrozen import misfrozen
-from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
+from gradgate.events import Backward, Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
 _STEPS = 2
@@ -167,14 +168,17 @@ def _rows(run: Run) -> Iterator[Finding]:
 
 
 def _statistics(run: Run) -> Iterator[Finding]:
-    used = run.reached.union(*(event.moved for event in run.of(Stepped))) | _averages(run)
+    averages, trained = _averages(run), functools.cache(partial(_trained_until, run))
     found: dict[Frame, list[Ids]] = defaultdict(list)
     drifts: dict[Ids, tuple[float, float]] = {}
     modes: list[ModeSet] = []
-    for event in run.events:
+    for number, event in enumerate(run.events):
         if isinstance(event, ModeSet):
             modes.append(event)
-        elif isinstance(event, StatisticsMoved) and _is_frozen(run, event.parameters, used):
+        elif isinstance(event, StatisticsMoved) and not event.parameters & averages:
+            until = trained(event.parameters)
+            if until is None or number < until:
+                continue
             covering = [mode for mode in modes if event.parameters <= mode.parameters]
             if not covering:
                 line = _freezing_line(run, event.parameters) or _where_unread(event)
@@ -182,7 +186,7 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 line = covering[-1].site[0] if covering[-1].training and covering[-1].site else None
             if line is not None:
                 found[line].append(event.parameters)
-                drifts[event.parameters] = event.drift or (0.0, 0.0)
+                drifts[event.parameters] = event.drift if event.drift and until < 0 else (0.0, 0.0)
     for frame, events in found.items():
         names = {run.parameters[min(ids)].name.rpartition(".")[0] for ids in events}
         layers, known = len(set(events)), sorted(names - {""})
@@ -190,6 +194,8 @@ def _statistics(run: Run) -> Iterator[Finding]:
         many, called_so = layers > 1, f" ({' and '.join(shown)})" if known else ""
         times = len(events) // layers
         drift = max((drifts[ids] for ids in events), default=(0.0, 0.0))
+        parts = sorted({untrained_module(run, run.name(min(ids))) for ids in events} - {""})
+        calls = [f"{part}.eval()" for part in parts or ["backbone"]]
         if times >= _STEPS:
             yield RULE.finding(
                 frame,
@@ -199,8 +205,8 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 why="Evaluation uses these statistics: the frozen features differ from the trained features. "
                 "Some scripts do this on purpose, to adapt the statistics to new data.",
                 advice="Put the frozen part into evaluation mode again after each train(): "
-                f"{untrained_module(run, run.name(min(events[0]))) or 'backbone'}.eval().",
-                fix=partial(evaluated, names=known),
+                f"{', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}.",
+                fix=partial(evaluated, parts=parts),
                 severity="warning",
                 count=len(events),
                 evidence={
@@ -235,10 +241,23 @@ def _in_numbers(drift: tuple[float, float]) -> str:
     return f" Since the first step, means changed by {means}, and variances by {variances}."
 
 
-def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:
-    return not ids & used and all(
-        not run.parameters[number].trainable and run.parameters[number].still for number in ids
-    )
+def _trained_until(run: Run, ids: Ids) -> int | None:
+    """Return the number of the last event that trained a frozen batch norm; -1 if none did.
+
+    None if it is not frozen, or is frozen and trained in turn: training is over after twice the longest pause.
+    """
+    pauses, last = [0], -1
+    for number, event in run.numbered(Backward, Stepped, StatisticsMoved):
+        if isinstance(event, StatisticsMoved):
+            pauses[-1] += event.parameters == ids
+        elif ids & (event.reached if isinstance(event, Backward) else event.moved):  # type: ignore[attr-defined]
+            last = number
+            pauses += [0] if pauses[-1] else []
+    *before, now = pauses
+    parameters = [run.parameters[number] for number in ids]
+    frozen = not any(each.trainable for each in parameters)
+    still = last >= 0 or all(each.still for each in parameters)
+    return last if frozen and still and now > 2 * max(before, default=0) else None
 
 
 def _averages(run: Run) -> Ids:
@@ -262,7 +281,10 @@ def _freezing_line(run: Run, ids: Ids) -> Frame | None:
         for node in nodes_of([file]):
             value = requires_grad(node)
             if value is not None and getattr(value, "value", None) is not True:
-                text = ast.unparse(node)
+                loops = [
+                    loop for loop in loops_around(Frame(file, value.lineno, "")) if isinstance(loop, ast.For)
+                ]
+                text = " ".join(map(ast.unparse, [node, *(loop.iter for loop in loops)]))
                 lines.append((sum(word in text for word in words), Frame(file, value.lineno, "")))
     return max(lines, key=lambda pair: pair[0])[1] if lines else None
 

@@ -94,7 +94,7 @@ def _called(mode: ModeSet) -> str:
 def untrained_module(run: Run, name: str) -> str:
     """Return the largest module that holds this parameter but no trained one: "model.features"."""
     parts = name.split(".")[:-1]
-    trained = [run.name(number) for number in run.owned & run.reached]
+    trained = [run.name(number) for number in run.owned & run.reached if run.parameters[number].trainable]
     for length in range(1, len(parts) + 1):
         path = ".".join(parts[:length])
         if not any(each.startswith(f"{path}.") for each in trained):

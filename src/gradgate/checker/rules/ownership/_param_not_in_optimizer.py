@@ -35,27 +35,34 @@ docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
-from gradgate.checker.analysis._origins import comprehension_line, list_line
+from gradgate.checker.analysis._origins import comprehension_line, list_line, unlisted_group
 from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import definitions, imported, last_name, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import definitions, last_name, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import statement_at
-from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Replace
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.ownership._frozen_head import frozen_heads
+from gradgate.checker.rules.ownership._parameter_fixes import (
+    added,
+    computed_first,
+    in_module_list,
+    made_parameter,
+)
 from gradgate.events import Backward, Frame, Ids, Parameter, Site
 
 _LEAST = 3  # backward calls
 _HIDDEN, _UNLISTED = "hidden from parameters() in a plain list", "in no optimizer's list"
+_IN_DICT = "hidden from parameters() in a plain dict"
+_COMPUTED = "only the result of an operation on it is stored, a plain tensor"
+_UNLISTED_GROUP = "in a group that is built but not passed on"
 _PLAIN = "a plain tensor, which parameters() leaves out"
 
 
@@ -73,10 +80,17 @@ def _judge(run: Run) -> Iterator[Finding]:
         times = sum(bool(ids & event.reached) for event in run.of(Backward))
         fix: Fix | FixAt = ()
         if reason == _HIDDEN:
-            fix = _in_module_list
+            fix = in_module_list
             advice = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
+        elif reason == _IN_DICT:
+            advice = "Put the layers into an nn.ModuleDict, or parameters into an nn.ParameterDict."
+        elif reason == _COMPUTED:
+            fix = computed_first
+            advice = "Make the operation's result the parameter: nn.Parameter(torch.randn(3) * 0.02)."
+        elif reason == _UNLISTED_GROUP:
+            advice = f"Append this group to the list that {name} gets."
         elif reason == _PLAIN:
-            fix = _made_parameter
+            fix = made_parameter
             advice = "Make the tensor a parameter: nn.Parameter(...)."
         elif reason.startswith("unfrozen"):
             advice = (
@@ -85,7 +99,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 f"{name}.add_param_group({{'params': ...}})."
             )
         elif reason == _UNLISTED:
-            fix = partial(_added, names=[run.name(number) for number in ids])
+            fix = partial(added, names=[run.name(number) for number in ids])
             advice = f"Pass {name} all parameters that should be trained."
         else:
             advice = (
@@ -161,10 +175,15 @@ def _reason(run: Run, left: Left, optimizer: int) -> str:
     if left.plain:
         return _PLAIN
     if not left.listed and not _is_loose(run, left):
-        return _HIDDEN
+        several = [run.parameters[number] for number in left.ids]
+        if all(_operand(each) is not None for each in several):
+            return _COMPUTED
+        return _IN_DICT if all("['" in each.name + each.root for each in several) else _HIDDEN
     if left.unfrozen is not None:
         return f"unfrozen after {run.optimizer(optimizer)} was made without them"
-    return f"made after {run.optimizer(optimizer)}" if left.later else _UNLISTED
+    if left.later:
+        return f"made after {run.optimizer(optimizer)}"
+    return _UNLISTED_GROUP if unlisted_group(run.made[optimizer][0].site) is not None else _UNLISTED
 
 
 def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
@@ -173,12 +192,12 @@ def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
         return left.unfrozen
     if not left.listed and first.made and (frame := _plain_list(first)) is not None:
         return frame
-    if first.made and _reason(run, left, optimizer) != _UNLISTED:
+    if first.made and _reason(run, left, optimizer) not in (_UNLISTED, _UNLISTED_GROUP):
         return first.made[0]
     made: Site = run.made[optimizer][0].site
     if left.plain:
         return _assigned_at(first, files_of({made, left.backward})) or made
-    return comprehension_line(made) or list_line(made) or made
+    return unlisted_group(made) or comprehension_line(made) or list_line(made) or made
 
 
 def _is_loose(run: Run, left: Left) -> bool:
@@ -200,6 +219,22 @@ def _plain_list(parameter: Parameter) -> Frame | None:
     return next(iter(lines)) if len(lines) == 1 else None
 
 
+def _operand(parameter: Parameter) -> ast.Call | None:
+    """Return the call ``nn.Parameter(...)`` on whose result an operation computes what the line assigns."""
+    statement = statement_at(parameter.made[0]) if parameter.made else None
+    value = node = statement.value if isinstance(statement, ast.Assign) else None
+    while node is not None:
+        if isinstance(node, ast.Call) and last_name(node.func) == "Parameter":
+            return node if node is not value else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value  # nn.Parameter(...).to(device)
+        elif isinstance(node, ast.BinOp):
+            node = node.left if "Parameter(" in ast.unparse(node.left) else node.right
+        else:
+            node = None
+    return None
+
+
 def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:
     """Return the only line that assigns a tensor to its attribute."""
     key = "." + parameter.name.rpartition(".")[2]
@@ -210,83 +245,6 @@ def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:
         for each in definitions(scope).get(key, ())
     }
     return lines.pop() if len(lines) == 1 else None
-
-
-def _made_parameter(at: Statement) -> Fix:
-    """Write ``nn.Parameter(torch.randn(3))`` for ``torch.randn(3, requires_grad=True)``."""
-    call = at.value
-    if not isinstance(at.node, ast.Assign) or not isinstance(call, ast.Call):
-        return ()
-    kept = [keyword for keyword in call.keywords if keyword.arg != "requires_grad"]
-    if len(kept) == len(call.keywords):
-        return ()
-    nn = "nn" if at.knows("nn") or "nn" in imported(at.file) else "torch.nn"
-    new = ast.Call(call.func, call.args, kept)
-    return (Replace(at.line, ast.unparse(call), f"{nn}.Parameter({ast.unparse(new)})"),)
-
-
-def _added(at: Statement, names: list[str]) -> Fix:
-    """Add a module's parameters, or a bare parameter, to the optimizer's argument."""
-    call = at.value
-    roots = {name.partition(".")[0] for name in names}
-    if not isinstance(call, ast.Call) or not call.args or len(roots) > 1:
-        return ()
-    (root,), given, whole = roots, call.args[0], any("." in name for name in names)
-    mentioned = any(isinstance(node, ast.Name) and node.id == root for node in ast.walk(given))
-    if not root.isidentifier() or mentioned or not at.knows(root) or (whole and not _is_module(at, root)):
-        return ()
-    more, text = f"*{root}.parameters()" if whole else root, ast.unparse(given)
-    if isinstance(given, ast.List) and given.elts:
-        if all(isinstance(item, ast.Dict) for item in given.elts):
-            more = f'{{"params": {f"{root}.parameters()" if whole else f"[{root}]"}}}'
-        elif not all(isinstance(item, ast.Starred) and _gives_parameters(item.value) for item in given.elts):
-            return ()
-        return (Replace(at.line, text, f"{text[:-1]}, {more}]"),)
-    # Another expression may yield groups, which can't be mixed with parameters in one list.
-    return (Replace(at.line, text, f"[*{text}, {more}]"),) if _gives_parameters(given) else ()
-
-
-def _gives_parameters(node: ast.AST) -> bool:
-    """Return whether an expression certainly yields parameters, not parameter groups."""
-    if isinstance(node, ast.BinOp):
-        return _gives_parameters(node.left) and _gives_parameters(node.right)
-    if not isinstance(node, ast.Call):
-        return False
-    name = last_name(node.func)
-    given = node.args[1:] if name == "filter" else node.args
-    return name == "parameters" or (
-        name in ("filter", "chain", "list") and bool(given) and all(map(_gives_parameters, given))
-    )
-
-
-def _is_module(at: Statement, name: str) -> bool:
-    """Return whether the file calls a variable or a module method of it, such as ``train()``."""
-    uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
-    return any(isinstance(node, ast.Call) and ast.unparse(node.func) in uses for node in ast.walk(at.module))
-
-
-def _in_module_list(at: Statement) -> Fix:
-    """Turn a plain list of layers into an ``nn.ModuleList``, if the list holds nothing else."""
-    value = at.value
-    if not isinstance(at.node, ast.Assign) or not isinstance(value, (ast.List, ast.ListComp)):
-        return ()
-    nodes, name = list(ast.walk(at.module)), ast.unparse(at.node.targets[0])
-    own = {
-        node.name
-        for node in nodes
-        if isinstance(node, ast.ClassDef) and any("Module" in ast.unparse(base) for base in node.bases)
-    }
-    for item in value.elts if isinstance(value, ast.List) else [value.elt]:
-        made = ast.unparse(item.func) if isinstance(item, ast.Call) else ""
-        if made not in own and not re.fullmatch(r"(torch\.)?nn\.(?!Parameter)[A-Z]\w+", made):
-            return ()
-    if any(
-        isinstance(node, ast.BinOp) and name in map(ast.unparse, (node.left, node.right)) for node in nodes
-    ):
-        return ()  # a ModuleList doesn't support ``+``
-    nn = "nn" if any(isinstance(node, ast.Name) and node.id == "nn" for node in nodes) else "torch.nn"
-    text = ast.unparse(value)
-    return (Replace(at.line, text, f"{nn}.ModuleList({text})"),)
 
 
 RULE = Rule("GG501", "param-not-in-optimizer", "error", __doc__ or "", _judge)

@@ -72,7 +72,7 @@ def _advice(optimizer: str, new: list[Parameter], old: list[Parameter], *, liste
     line = text_of(made_line(new[0], old))
     if not {each.shape for each in new} <= {each.shape for each in old}:
         add = f"{optimizer}.add_param_group({{'params': ...}})"
-        return f"{make}, or add the new parameters here: {add}."
+        return f"{make}. If it must exist earlier, add the new parameters after this line: {add}."
     if "Parameter(" in line:
         later = "" if len(new) > len(old) else f", or {make[:1].lower()}{make[1:]}"
         return f"Write into the old parameter instead: call copy_() under torch.no_grad(){later}."

@@ -28,7 +28,7 @@ the early gradients again and again, so early micro-batches count less than late
 
 ## Known limits
 Clipping by hand isn't seen. A call that only measures the norm (a limit of infinity) isn't judged, nor is a call
-whose gradients are used by hand, without an optimizer.
+whose gradients are used by hand, without an optimizer, or are then given to another network.
 
 ## Sources
 ``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP
@@ -48,7 +48,7 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.events import Backward, Clipped, Frame, Ids
+from gradgate.events import Backward, Clipped, Frame, Ids, Written
 
 _WHY = "The steps use gradients of any size: the limit set here doesn't apply to them."
 
@@ -143,12 +143,29 @@ def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[StepWindow]:
     for window in run.windows:
         if window.step < number and window.step not in late:
             continue
-        if window.fresh and not any(
-            clip < window.step for contribution in window.fresh for clip in contribution.clips
+        if (
+            window.fresh
+            and not any(clip < window.step for contribution in window.fresh for clip in contribution.clips)
+            and not _handed_over(run, number, window)
         ):
             yield window
         if window.step > number:
             return
+
+
+def _handed_over(run: Run, number: int, window: StepWindow) -> bool:
+    """Return whether a step's gradients were assigned by hand after a call that clips other parameters.
+
+    They may be the clipped ones: A3C gives the gradients of a worker to the shared network.
+    """
+    ids = window.parameters
+    if any(part.backward >= 0 for part in window.fresh) or run.events[number].parameters & ids:  # type: ignore[attr-defined]
+        return False
+    since = run.events[number : window.step]
+    return any(
+        isinstance(event, Written) and event.target == "gradient" and event.parameters & ids
+        for event in since
+    )
 
 
 # Calls within a window

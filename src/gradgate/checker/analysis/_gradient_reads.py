@@ -1,0 +1,110 @@
+"""Whether the user's code reads gradients as values between a backward call and the call that clears them.
+
+Fisher information, gradient norms and weights of losses are computed from gradients that no step is to use.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from gradgate.checker.analysis._scopes import called, functions, own_calls, own_nodes
+from gradgate.checker.analysis._source import function_at, loops_around, nodes_of, spans
+from gradgate.events import Frame, Site
+
+_DEPTH = 3  # calls that are followed
+_Part = tuple[ast.AST, range]  # a function, and lines of it
+
+
+def reads_gradients(backward: Site, cleared: Site) -> bool:
+    """Return whether code that runs between a backward call and a clearing reads a ``.grad``.
+
+    Args:
+        backward: the backward call.
+        cleared: the clearing; () if its line is unknown.
+    """
+    files = _with_imported({frame.file for frame in (*backward, *cleared)})
+    parts, seen = list(_between(backward[::-1], cleared[::-1])), set[str]()
+    for _ in range(_DEPTH):
+        if any(node.lineno in lines for function, lines in parts for node in _reads(function)):
+            return True
+        calls = [call for function, lines in parts for call in own_calls(function) if call.lineno in lines]
+        names = {called(call) for call in calls} - seen
+        seen |= names
+        parts = [(scope.node, _lines(scope.node)) for name in names for scope in functions(name, files)]
+    return False
+
+
+def _with_imported(files: set[str]) -> set[str]:
+    """Return files, and the modules beside them that they import: helpers that read gradients."""
+    imports = [
+        (
+            file,
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names],
+        )
+        for file in files
+        for node in nodes_of([file])
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    beside = {Path(file).parent.joinpath(*name.split(".")) for file, names in imports for name in names}
+    return files | {f"{path}.py" for path in beside if Path(f"{path}.py").exists()}
+
+
+def _between(backward: Site, cleared: Site) -> Iterator[_Part]:
+    """Yield the lines that run between two calls. Both sites begin with the outermost frame."""
+    while backward[1:] and cleared[1:] and backward[0] == cleared[0]:
+        backward, cleared = backward[1:], cleared[1:]
+    if backward and cleared and (function := function_at(backward[0])) is function_at(cleared[0]):
+        start, end = backward[0].line, cleared[0].line
+        if function is not None and start < end:
+            yield function, range(start, end + 1)
+        elif function is not None:  # the next iteration clears
+            loops = [loop for loop in loops_around(backward[0]) if spans(loop, end)]
+            around = _lines(loops[0] if loops else function)
+            yield function, range(start, around.stop)
+            yield function, range(around.start, end + 1)
+        backward, cleared = backward[1:], cleared[1:]
+    for frames, after in ((backward, True), (cleared, False)):
+        for frame in frames:
+            yield from _rest(frame, after=after)
+
+
+def _rest(frame: Frame, *, after: bool) -> Iterator[_Part]:
+    """Yield the lines of a frame's function that run after its line, or before it."""
+    function, loops = function_at(frame), loops_around(frame)
+    if function is not None:
+        again, whole = _lines(loops[-1]) if loops else range(frame.line, frame.line + 1), _lines(function)
+        yield function, range(again.start, whole.stop) if after else range(whole.start, again.stop)
+
+
+def _lines(node: ast.AST) -> range:
+    """Return a function's or a loop's lines. A module has no lines of its own."""
+    return range(getattr(node, "lineno", 0), getattr(node, "end_lineno", 10**9) + 1)
+
+
+@functools.lru_cache(maxsize=256)
+def _reads(function: ast.AST) -> tuple[ast.Attribute, ...]:
+    """Return the places of a function that take a gradient's value: not a write, and not ``p.grad is None``."""
+    nodes = own_nodes(function)
+    parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
+    grads = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in ("grad", "_grad")]
+    return tuple(
+        node for node in grads if isinstance(node.ctx, ast.Load) and not _only_written(node, parents)
+    )
+
+
+def _only_written(gradient: ast.Attribute, parents: dict[ast.AST, ast.AST]) -> bool:
+    node: ast.expr = gradient
+    parent = parents.get(node)
+    while isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is node:  # p.grad.data[rows]
+        node, parent = parent, parents.get(parent)
+    if not isinstance(getattr(node, "ctx", None), ast.Load):
+        return True
+    if isinstance(parent, ast.Compare):
+        return all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
+    if isinstance(parent, ast.Call) and parent.func is node:  # torch.autograd.grad(), or p.grad.mul_(c)
+        in_place = isinstance(node, ast.Attribute) and node.attr.endswith("_")
+        return node is gradient or (in_place and isinstance(parents.get(parent), ast.Expr))
+    return False
