@@ -38,7 +38,7 @@ class Backward(Event):
     )
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
     others: Annotated[
-        int, "leaves it reached that are not parameters, such as an input with requires_grad"
+        int, "leaves it reached that are neither an nn.Parameter nor in an optimizer, such as an input"
     ] = 0
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
@@ -179,7 +179,9 @@ class Clipped(Event):
     full: Annotated[Ids, "those with a gradient that is not all zero"]
     given: Annotated[int, "number of tensors in the call"]
     norm: Annotated[float | None, "total norm before clipping; None if it was not read"] = None
-    limit: Annotated[float | None, "the largest norm or absolute value allowed"] = None
+    limit: Annotated[
+        float | None, "the largest norm or absolute value allowed; None if it is infinite or unknown"
+    ] = None
     kind: Annotated[Literal["norm", "value"], "what the limit applies to"] = "norm"
 
 

@@ -25,7 +25,9 @@ from gradgate.checker.recording._user_objects import (
     own_parameters,
     parameters_in,
 )
-from gradgate.events import FrozenHead, Group, OptimizerMade, StateLoaded
+from gradgate.events import FrozenHead, Group, OptimizerMade, Site, StateLoaded
+
+_LOOKS_PER_LINE = 4
 
 
 class Creation:
@@ -34,6 +36,7 @@ class Creation:
     def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
         self._recorder = recorder
         self._cuts = cuts
+        self._looks: Counter[Site] = Counter()  # line that makes parameters -> close looks that it started
         self._modules: Numbers[nn.Module] = Numbers()  # modules whose state was loaded
         self._loaded: Numbers[Tensor] = Numbers()  # parameters whose values came from a loaded state
         self._heads: set[int] = set()  # parameters of the recorded FrozenHead events
@@ -46,9 +49,11 @@ class Creation:
         recorder = self._recorder
         if is_a(data, Tensor) and data.grad_fn is not None and recorder.looking:
             self._cuts.record(data, "Parameter")
-        if recorder.backwards:
-            recorder.look_again()
-        recorder.parameters.created(parameter, recorder.site(), recorder.events.count)
+        site = recorder.site()
+        # A forward pass may make a parameter each time. Such a line must not use up all close looks.
+        if recorder.backwards and self._looks[site] < _LOOKS_PER_LINE:
+            self._looks[site] += recorder.look_again()
+        recorder.parameters.created(parameter, site, recorder.events.count)
 
     def optimizer(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
         """Record that an optimizer was constructed."""

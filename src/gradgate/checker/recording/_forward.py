@@ -56,7 +56,9 @@ class Cuts:
         self._entries: Counter[Site] = Counter()
         # Samples drawn from distributions whose own parameters have a graph.
         self._samples: list[tuple[Tensor, Site, Ids]] = []
-        self.missing: set[int] = set()  # parameters without a gradient; empty until the first search
+        self.missing: set[int] = (
+            set()
+        )  # parameters that had no gradient up to the last step that was examined
 
     def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:
         """Return whether reading this tensor's value may cut a graph."""
@@ -190,7 +192,6 @@ class Modes:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._setting = False
         self.evaluate: Callable[[bool], None] = lambda evaluating: None
         self._mode_matters: dict[type, bool] = {}
         self._evaluated: dict[
@@ -199,15 +200,16 @@ class Modes:
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
         """Return whether this is the user's call of ``train``, not a recursive call for a child."""
-        return not self._setting
+        return not self._recorder.thread.setting_mode
 
     def set(self, module: Any, mode: bool = True) -> Around:
         """Record a module's new mode."""
-        self._setting = True
+        thread = self._recorder.thread
+        thread.setting_mode = True
         try:
             yield
         finally:
-            self._setting = False
+            thread.setting_mode = False
         if mode or _by_user():
             self.evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))

@@ -36,7 +36,16 @@ class Gradients:
         self._users: set[int] = set()  # the threads in _threads
         self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread entered in _threads
         self.masked: dict[int, Tensor] = {}  # parameter number -> rows that a user's hook sets to zero
-        self.addresses: dict[int, int] = {}  # address of a gradient -> parameter number
+        self.addresses: dict[
+            int, int
+        ] = {}  # address of a gradient, or its id if it has none -> parameter number
+
+    def number_of(self, gradient: Tensor) -> int | None:
+        """Return the parameter whose gradient this tensor was at the last note, or None."""
+        try:
+            return self.addresses.get(gradient.data_ptr())
+        except RuntimeError:
+            return self.addresses.get(id(gradient))
 
     def zero_grad(self, owner: Any, set_to_none: bool = True) -> Around:
         """Record that an optimizer's or a module's gradients were cleared."""
@@ -77,7 +86,7 @@ class Gradients:
         norm = yield
         asked = recorder.looking and is_a(norm, Tensor) and not is_sharded(norm)
         seen, most = float(norm) if asked else None, number_of(limit)
-        most = math.nan if most is None else most
+        most = most if most is not None and math.isfinite(most) else None
         recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, most, kind))
         self.note(ids)
 

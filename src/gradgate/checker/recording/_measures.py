@@ -19,7 +19,7 @@ from gradgate.torch_compat import node_number
 _FEW = 0.1  # rounding is reported if at most this fraction of the values changed
 _LEAST_VALUES = 16  # with fewer values, the distribution is unknown
 _ROUNDING = 1e-2  # bound on the relative rounding of 16-bit values
-_SAMPLE = 2048  # values per parameter that are compared before and after a step
+_SAMPLE = 2048  # a sample has at least this many values, and fewer than twice as many; or all values
 _INFINITE = float("inf")
 _detach, _item = Tensor.detach, Tensor.item  # the original methods: watched ones are slower
 

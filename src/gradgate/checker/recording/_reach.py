@@ -35,7 +35,7 @@ class Reached:
     Args:
         graph: the graph of the call.
         numbers: parameter numbers, by the id of the leaf. Leaves that aren't parameters are absent.
-        others: how many leaves aren't parameters.
+        others: how many leaves are neither an nn.Parameter nor held by an optimizer.
         parameters: all known parameters.
 
     Attributes:
@@ -194,10 +194,10 @@ class KnownLeaves:
             if chosen is not None and key not in chosen:
                 continue
             number = parameters.numbers.known(leaf)
-            if isinstance(leaf, nn.Parameter) or (number is None and self._met(leaf)):
+            plain = not isinstance(leaf, nn.Parameter)
+            others += plain and number not in parameters.owners
+            if not plain or (number is None and self._met(leaf)):
                 number = parameters.number(leaf)
-            elif number not in parameters.owners:
-                others += 1
             if number is not None:
                 numbers[key] = number
         for number in numbers.values():

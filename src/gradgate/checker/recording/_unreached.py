@@ -66,12 +66,12 @@ class UnreachedParameters:
             for number in recorder.parameters.owners
             if number in records and not records[number].reached and records[number].trainable
         }
+        self._cuts.missing = missing
         self._norm_statistics()
         self.who_moves()
         if not missing or len(records) == self._looked_at or recorder.steps > 3 * _RUNS:
             return
         self._looked_at = len(records)
-        self._cuts.missing = missing
         if anything_compiled():
             return
         known = recorder.parameters.numbers.known

@@ -38,7 +38,6 @@ https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 from __future__ import annotations
 
 import ast
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -215,7 +214,7 @@ def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site
     """Yield operations on gradients that still include the scale."""
     for number in part.clips:
         event = run.events[number]
-        if number < end and isinstance(event, Clipped) and math.isfinite(event.limit or 0.0):
+        if number < end and isinstance(event, Clipped) and event.limit is not None:
             yield event.site, _CLIPPED
     for event in run.events[part.backward : end]:
         if isinstance(event, ScalerUpdated) and event.scaler == run.backward(part.backward).scaler:
