@@ -167,7 +167,6 @@ class Cleared(Event):
 
     parameters: Annotated[Ids, "parameters that the call covers"]
     full: Annotated[Ids, "those that had a gradient"]
-    to_none: Annotated[bool, "set to None, not zero"]
     by_hand: Annotated[bool, "by an assignment, not by zero_grad()"] = False
 
 
@@ -182,7 +181,6 @@ class Clipped(Event):
     limit: Annotated[
         float | None, "the largest norm or absolute value allowed; None if it is infinite or unknown"
     ] = None
-    kind: Annotated[Literal["norm", "value"], "what the limit applies to"] = "norm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ class Parameter:
     zeroed: Annotated[Site, "the operation that turned its gradient to zero"] = ()
     still: Annotated[bool, "no examined step changed its values"] = False
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
-    norms: Annotated[tuple[float, ...], "largest absolute gradient entry before each of the first steps"] = ()
     dtype: Annotated[str, "'float32', 'bfloat16', ...; '' if unknown"] = ""
     misfrozen: Annotated[
         str,
@@ -65,7 +64,6 @@ class Term:
 
     key: Annotated[int, "identifies the graph node: equal keys are the same node"]
     kind: Annotated[str, "'mean', 'sum', 'other', or 'constant' for a summand without a gradient"]
-    name: Annotated[str, "the node's name: 'NllLossBackward0'"]
     factors: Annotated[
         tuple[tuple[str, float, Site], ...],
         "the factors of the term, as (op, number, where); op 'div' divides",
@@ -148,7 +146,7 @@ class Log:
         Mapping[str, str], "how and where it ran, by label: command, date, device, versions"
     ] = field(default_factory=dict)
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     def __repr__(self) -> str:
         done = f"{self.steps:,} steps, {self.backwards:,} backward calls, {len(self.events):,} events"

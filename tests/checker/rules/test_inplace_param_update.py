@@ -71,7 +71,7 @@ def test_what_an_evaluation_writes_and_leaves() -> None:
         told = story()
         for _ in range(2):
             steps(told).write(4, target="value", op="copy_", restored=restored)
-            told.add(ModeSet(site(5), "Linear", False, told.ids(None), False))
+            told.add(ModeSet(site(5), False, told.ids(None), False))
         return steps(told)
 
     assert said(averaged(restored=False).judged("GG305")) == [

@@ -215,7 +215,7 @@ class Modes:
             depends = any(map(self._depends, modules_in(module)))
             ids = self._recorder.parameters.ids(parameters_in(module))
             site = self._recorder.site()
-            self._recorder.add(ModeSet(site, type(module).__name__, bool(mode), ids, depends))
+            self._recorder.add(ModeSet(site, bool(mode), ids, depends))
             if depends and not mode:
                 self._evaluated[type(module)] = site
 
@@ -225,7 +225,7 @@ class Modes:
         site = self._evaluated.get(type(module))
         if site is not None and fields_of(module).get("training") is False:
             ids = self._recorder.parameters.ids(parameters_in(module))
-            self._recorder.add(ModeSet(site, type(module).__name__, False, ids, True, copied=True))
+            self._recorder.add(ModeSet(site, False, ids, True, copied=True))
 
     def _depends(self, module: nn.Module) -> bool:
         """Return whether a module behaves differently in training and in evaluation."""

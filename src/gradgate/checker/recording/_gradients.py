@@ -7,7 +7,7 @@ import math
 import threading
 import types
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
@@ -55,7 +55,7 @@ class Gradients:
             parameters_in(owner) if is_a(owner, nn.Module) else parameters_of(owner)
         )
         full = self.held(ids)
-        recorder.add(Cleared(recorder.site(), ids, full, bool(set_to_none)))
+        recorder.add(Cleared(recorder.site(), ids, full))
         if set_to_none:  # after the call, no gradient is left to note
             for number in full:
                 self._forget(number)
@@ -65,19 +65,16 @@ class Gradients:
         finally:
             self.note(ids)
 
-    def clip_norm(self, parameters: Any, max_norm: Any, *_: Any, **__: Any) -> Around:
-        """Record a call of ``clip_grad_norm_``."""
-        yield from self._clip(parameters, max_norm, "norm")
-
-    def clip_value(self, parameters: Any, clip_value: Any, *_: Any, **__: Any) -> Around:
-        """Record a call of ``clip_grad_value_``."""
-        yield from self._clip(parameters, clip_value, "value")
-
-    def _clip(self, given: Any, limit: Any, kind: Literal["norm", "value"]) -> Around:
+    def clip(
+        self, parameters: Any, max_norm: Any = None, *_: Any, clip_value: Any = None, **__: Any
+    ) -> Around:
+        """Record a call of ``clip_grad_norm_`` or ``clip_grad_value_``."""
         recorder = self._recorder
         self.compare()
         tensors = [
-            each for each in ([given] if is_a(given, Tensor) else items_of(given)) if is_a(each, Tensor)
+            each
+            for each in ([parameters] if is_a(parameters, Tensor) else items_of(parameters))
+            if is_a(each, Tensor)
         ]
         full = [tensor for tensor in tensors if tensor.grad is not None]
         if recorder.looking:
@@ -85,9 +82,9 @@ class Gradients:
         ids, has_gradient = recorder.parameters.ids(tensors), recorder.parameters.ids(full)
         norm = yield
         asked = recorder.looking and is_a(norm, Tensor) and not is_sharded(norm)
-        seen, most = float(norm) if asked else None, number_of(limit)
+        seen, most = float(norm) if asked else None, number_of(max_norm if clip_value is None else clip_value)
         most = most if most is not None and math.isfinite(most) else None
-        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, most, kind))
+        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, most))
         self.note(ids)
 
     def register_hook(self, original: Any, tensor: Tensor, hook: Any) -> Any:
@@ -172,7 +169,7 @@ class Gradients:
             return
         gone = self._recorder.parameters.same(number for number, state in changes.items() if state is None)
         if gone:
-            self._recorder.add(Cleared((), gone, gone, to_none=True, by_hand=True))
+            self._recorder.add(Cleared((), gone, gone, by_hand=True))
         for number, state in changes.items():
             if state is not None:
                 self._recorder.wrote("gradient", number, site=(), op="assigned")

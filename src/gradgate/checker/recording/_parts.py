@@ -114,8 +114,8 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(GradScaler, "step", scalers.step, writes=True)
     yield Patch(GradScaler, "update", scalers.update)
     for owner in (clip_grad, nn.utils):
-        for name, watch in (("clip_grad_norm_", grads.clip_norm), ("clip_grad_value_", grads.clip_value)):
-            yield Patch(owner, name, watch, by_user=True, writes=True, span="clip", iterables=True)
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            yield Patch(owner, name, grads.clip, by_user=True, writes=True, span="clip", iterables=True)
     for kind in SCHEDULERS:
         if "step" in vars(kind):
             yield Patch(kind, "step", parts.schedulers.step)

@@ -91,7 +91,7 @@ class RankRecorder:
     def sampler(self, sampler: Any, *_: Any, **__: Any) -> Around:
         """Record that a sampler divides the data among ranks."""
         yield
-        self._recorder.add(Sharded(self._recorder.site(), int(sampler.num_replicas)))
+        self._recorder.add(Sharded(self._recorder.site()))
 
     def collective(self, name: str, /, *args: Any, **kwargs: Any) -> Around:
         """Record a collective that the user's code calls."""
@@ -106,7 +106,7 @@ class RankRecorder:
         ids = recorder.parameters.same(map(self._gradients.number_of, tensors))
         op = str(next((each for each in (*args, *kwargs.values()) if is_a(each, *_OPS)), "sum"))
         size = max((each.numel() for each in tensors), default=0)
-        recorder.add(Reduced(site, f"{name}:{op.rpartition('.')[2].lower()}", ids, self._world, size))
+        recorder.add(Reduced(site, f"{name}:{op.rpartition('.')[2].lower()}", ids, size))
         self._gradients.note(ids)
 
     def position(self) -> tuple[int, int, bool]:

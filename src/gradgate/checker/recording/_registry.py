@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
@@ -122,7 +122,6 @@ class ParameterRecord:
     zeroed: Site = ()
     still: bool = True
     began: float | None = None
-    norms: list[float] = field(default_factory=list)
     misfrozen: str = ""
     repeated: int = 1
 

@@ -27,7 +27,6 @@ from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._user_objects import code_of, number_of
 from gradgate.events import Site, Stepped
 
-_NORMS = 8
 _MOST_MEASURED = 2_000  # an optimizer with more parameters gets no norms recorded
 _MOST_ELEMENTS = 1 << 20  # the masked rows of larger parameters are not compared
 _STEP_FILE = inspect.getfile(Optimizer)
@@ -207,8 +206,6 @@ class Steps:
             record = recorder.parameters.records[number]
             record.looks += 1
             record.zeros += largest == 0
-            if len(record.norms) < _NORMS:
-                record.norms.append(largest)
         infinite = float("inf")
         step.facts["zero"] = ids(number for number, (largest, _) in found.items() if largest == 0)
         step.facts["nonfinite"] = ids(

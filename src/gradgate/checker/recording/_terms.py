@@ -95,12 +95,12 @@ class Terms:
             for child, op, factor in inputs:
                 if child is None:
                     key_of_constant = -1 - len(found)
-                    found[key_of_constant] = Term(key_of_constant, "constant", node.name(), site=line)
+                    found[key_of_constant] = Term(key_of_constant, "constant", site=line)
                     continue
                 passed = factors if factor is None else (*factors, (op, float(factor), line))
                 if child.name() == LEAF:
                     squares = self._ids(child)
-                    found[id(child)] = Term(-1, "other", "leaf", passed, site=line, squares=squares)
+                    found[id(child)] = Term(-1, "other", passed, site=line, squares=squares)
                     continue
                 joint = joints.get(key) or (line if len(inputs) > 1 else None)
                 if joint is not None:
@@ -128,7 +128,7 @@ class Terms:
         if plain == "sum":
             squared = node.next_functions[0][0]
         return Term(
-            *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
+            *(key, kind, factors, items, sizes, line_of(node), self._squared(squared)),
             weighted=items is not None
             and getattr(without_smoothing(node), "_saved_weight", None) is not None,
             masked=_padding_mask(node) if plain == "mean" else None,

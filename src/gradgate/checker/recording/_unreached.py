@@ -17,7 +17,6 @@ from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
 from gradgate.checker.recording._user_objects import (
     children_of,
-    fields_of,
     is_a,
     items_of,
     own_buffers,
@@ -115,8 +114,7 @@ class UnreachedParameters:
         if number is not None and self._runs[number] < _RUNS:
             self._runs[number] += 1
             ids = recorder.parameters.ids(own_parameters(module))
-            training = fields_of(module).get("training") is not False
-            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=training))
+            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled()))
 
     def _norm_statistics(self) -> None:
         """Record the batch norms whose statistics changed although their parameters are not being trained."""
@@ -147,11 +145,7 @@ class UnreachedParameters:
             frozen = not any(parameter.requires_grad for parameter in own)
             if not trained or frozen or times >= _RESTING:
                 drift = statistics_drift(self._first.get(number), _statistics(module))
-                recorder.add(
-                    StatisticsMoved(
-                        recorder.site(), type(module).__name__, recorder.parameters.ids(own), drift=drift
-                    )
-                )
+                recorder.add(StatisticsMoved(recorder.site(), recorder.parameters.ids(own), drift))
 
     def who_moves(self) -> None:
         """Note which parameters change although no optimizer trains them: averages, copies, updates by hand."""

@@ -168,8 +168,8 @@ class Watcher:
 
     def _parameter(self, number: int) -> Parameter:
         record = self._recorder.parameters.records[number]
-        names = [each.name for each in dataclasses.fields(Parameter) if each.name not in ("id", "norms")]
-        return Parameter(number, norms=tuple(record.norms), **{name: getattr(record, name) for name in names})
+        names = [each.name for each in dataclasses.fields(Parameter) if each.name != "id"]
+        return Parameter(number, **{name: getattr(record, name) for name in names})
 
     def _emitted(self, event: Event) -> None:
         recorder = self._recorder
