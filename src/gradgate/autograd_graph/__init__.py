@@ -6,7 +6,6 @@ from gradgate.autograd_graph._broadcasts import (
     SUMS,
     broadcast_at,
     node_shape,
-    weighed_by_pairs,
 )
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
@@ -66,6 +65,5 @@ __all__ = [
     "targets_of",
     "trained_target",
     "walk",
-    "weighed_by_pairs",
     "without_smoothing",
 ]

@@ -97,7 +97,6 @@ class Combined(Event):
             "own target",
             "advantage",
             "broadcast",
-            "weighed by pairs",
             "teacher",
             "trained target",
             "summand",
@@ -110,7 +109,6 @@ class Combined(Event):
             "normalized twice",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
-        "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
