@@ -64,9 +64,6 @@ class Backward(Event):
     beyond: Annotated[Ids, "parameters combined with values computed from another optimizer's parameters"] = (
         frozenset()
     )
-    stale: Annotated[
-        tuple[tuple[int, Site], ...], "(parameter, write) whose values changed since the forward pass"
-    ] = ()
     value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
     managed: Annotated[bool, "by gradgate's own accumulator, which divides later; there are no terms"] = False
     trainer: Annotated[str, "the library that accumulates: lightning, transformers, accelerate"] = ""
@@ -216,8 +213,6 @@ class Written(Event):
     parameters: Annotated[Ids, "parameters whose value or gradient was written"]
     op: Annotated[str, "the method: 'mul_', 'data'; 'assigned' for a new .grad"]
     factor: Annotated[float | None, "the number that multiplied it; None for any other write"] = None
-    along_gradient: Annotated[bool, "values moved down their own gradient"] = False
-    undoes: Annotated[bool, "values were rounded to a coarse grid, which undid most of the last step"] = False
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
     pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None

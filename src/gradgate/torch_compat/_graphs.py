@@ -29,7 +29,7 @@ node_number: Private[[Any], int] = Private(
     # Numbers the nodes in the order in which they are first asked about.
     instead=lambda node: node.metadata.setdefault("gradgate number", next(_asked)),
     works=lambda number: 0 <= number(_a_node()) < number(_a_node()),
-    rules=("GG203", "GG303", "GG305", "GG404", "GG405", "GG601"),
+    rules=("GG203", "GG303", "GG404", "GG405", "GG601"),
 )
 
 next_node_number: Private[[], int] = Private(

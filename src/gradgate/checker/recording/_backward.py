@@ -59,7 +59,7 @@ class Backwards:
         self._unreached = unreached
         self.kept = RetainedGraphs(recorder)
         self.evaluations = EvaluationGraphs(recorder)
-        self.reach = KnownLeaves(recorder.parameters)
+        self._reach = KnownLeaves(recorder.parameters)
         self._counted: set[int] = set()  # nodes whose forward FLOPs an earlier call has counted
         # (line, thread) -> parameters that the last call reached
         self._last: dict[tuple[Site, int], Ids] = {}
@@ -129,7 +129,7 @@ class Backwards:
         graph = Graph(_listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in _tensors(inputs)}
-        found = self.reach.of(graph, chosen)
+        found = self._reach.of(graph, chosen)
         self._last[site, threading.get_ident()] = found.ids
         event = self._examine(site, graph, found, value_of(tensors), facts)
         if chosen is not None or not self._is_probed(len(graph.nodes), calls, found.ids):
@@ -185,7 +185,6 @@ class Backwards:
             uses=found.first_uses() if first or facts["around"] else (),
             through=found.unowned_uses(),
             beyond=found.after_others() if first else frozenset(),
-            stale=found.stale(self.reach.written),
             value=value,
             flops=flops,
             serving=serving,

@@ -51,7 +51,7 @@ class Parts:
         self.backwards = Backwards(
             recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached
         )
-        self.writes = Writes(recorder, self.gradients, self.steps, self.backwards.reach)
+        self.writes = Writes(recorder, self.gradients, self.steps)
         self.schedulers = Schedulers(recorder)
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)

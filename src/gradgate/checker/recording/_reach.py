@@ -123,19 +123,6 @@ class Reached:
             serving[owner] = serving.get(owner, 0.0) + work
         return total, tuple(serving.items())
 
-    def stale(self, written: dict[int, tuple[int, Site]]) -> Uses:
-        """Return the parameters that the script wrote to after this graph had used them.
-
-        Args:
-            written: by parameter, the newest node at the time of the last write, and the line of the write.
-        """
-        stale = []
-        for leaf, number in self.numbers.items():
-            key, site = written.get(number, (-1, ()))
-            if any(0 <= node_number.use(node) < key for node in self._users.get(leaf, ())):
-                stale.append((number, site))
-        return tuple(stale)
-
     def first_uses(self) -> Uses:
         """Return the parameters and the lines of their first uses, ordered by the last use in the forward pass."""
         first = []
@@ -183,7 +170,6 @@ class KnownLeaves:
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self._bare: dict[int, weakref.ref[Tensor]] = {}  # leaves reached once, possibly parameters
-        self.written: dict[int, tuple[int, Site]] = {}  # parameter -> newest node and line of the last write
 
     def of(self, graph: Graph, chosen: Container[int] | None) -> Reached:
         """Return the leaves that a backward call reaches. ``chosen``: ids of the tensors in its ``inputs=``."""

@@ -72,7 +72,6 @@ class Steps:
         self._gradients = gradients
         self._creation = creation
         self._open: list[_OpenStep] = []  # the innermost step is last
-        self.before: dict[int, Tensor] = {}  # sampled values before the last step
         self._after: dict[int, Tensor] = {}  # sampled values after the last step
         self._sums: dict[int, set[float]] = {}  # parameter number -> sum_of its values after each step
         self.scaler: int | None = None  # the gradient scaler that is stepping
@@ -271,7 +270,6 @@ class Steps:
         moved = ids(number for number in then if not same(then[number], now[number]))
         for number in moved:
             parameters.records[number].still = False
-        self.before = then
         self._after.update(now)
         for number, values in now.items():
             self._sums.setdefault(number, set()).add(sum_of(values))
