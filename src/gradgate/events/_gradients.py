@@ -192,9 +192,6 @@ class Stepped(Event):
     rounded: Annotated[Ids, "16-bit parameters: hardly any of their values that have a gradient changed"] = (
         frozenset()
     )
-    skipped_rows: Annotated[Ids, "parameters with rows that moved although a hook zeroed their gradient"] = (
-        frozenset()
-    )
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
     closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
     scaler: Annotated[int | None, "the gradient scaler that made the call"] = None

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
-import types
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from gradgate.checker.recording._creation import parameters_of
-from gradgate.checker.recording._measures import full_rows
-from gradgate.checker.recording._patches import Around, tracing
+from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._user_objects import is_a, items_of, number_of, parameters_in
@@ -35,7 +32,6 @@ class Gradients:
         self._threads: dict[int, int] = {}  # parameter number -> thread that trains the parameter
         self._users: set[int] = set()  # the threads in _threads
         self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread entered in _threads
-        self.masked: dict[int, Tensor] = {}  # parameter number -> rows that a user's hook sets to zero
         self.addresses: dict[
             int, int
         ] = {}  # address of a gradient, or its id if it has none -> parameter number
@@ -86,33 +82,6 @@ class Gradients:
         most = most if most is not None and math.isfinite(most) else None
         recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, most))
         self.note(ids)
-
-    def register_hook(self, original: Any, tensor: Tensor, hook: Any) -> Any:
-        """Register a user's hook, and note which rows of a parameter's gradient the hook sets to zero."""
-        recorder = self._recorder
-        number: int | None = None
-        if recorder.active and not tracing():
-            with recorder.working():
-                number = recorder.parameters.number(tensor) if tensor.is_leaf else None
-        if number is None:
-            return original(tensor, hook)
-
-        def watched(gradient: Tensor) -> Any:
-            if not recorder.looking or not recorder.active:
-                return hook(gradient)
-            before: Tensor | None = None
-            with recorder.working():
-                before = full_rows(gradient)
-            result = hook(gradient)
-            with recorder.working():
-                after = full_rows(gradient if result is None else result)
-                if before is not None and after is not None and before.shape == after.shape:
-                    zeroed, known = before & ~after, self.masked.get(number)
-                    self.masked[number] = zeroed if known is None else zeroed | known
-            return result
-
-        named = type(hook) in (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-        return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
         """Note that this thread trains these parameters. Only the last thread to do so reads their gradients."""

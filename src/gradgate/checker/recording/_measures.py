@@ -122,22 +122,6 @@ def statistics_drift(
     return float(moved), float(((new_variances - variances).abs() / least).double().mean())
 
 
-@torch.no_grad()
-def full_rows(gradient: Tensor) -> Tensor | None:
-    """Return a mask of the rows with any nonzero value; None if the gradient is sparse or a scalar."""
-    if gradient.is_sparse or not gradient.dim():
-        return None
-    return (gradient != 0).reshape(len(gradient), -1).any(1)
-
-
-def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
-    """Return whether a step changed rows that a hook masks, although the hook masks only a part of the rows."""
-    if before.shape != parameter.shape or len(masked) != len(parameter):
-        return False
-    moved = (before != _detach(parameter)).reshape(len(before), -1).any(1)
-    return bool((masked & moved).any()) and not bool(masked.all())
-
-
 class Probe:
     """Hooks on all nodes of one graph, for one backward pass. The hooks change nothing and keep no node alive.
 

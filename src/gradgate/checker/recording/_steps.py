@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 
 from gradgate.checker.recording._creation import Creation, parameters_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._measures import drifts, is_rounded, moved_by, same, sample, sizes, sum_of
+from gradgate.checker.recording._measures import is_rounded, moved_by, same, sample, sizes, sum_of
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
@@ -28,7 +28,6 @@ from gradgate.checker.recording._user_objects import code_of, number_of
 from gradgate.events import Site, Stepped
 
 _MOST_MEASURED = 2_000  # an optimizer with more parameters gets no norms recorded
-_MOST_ELEMENTS = 1 << 20  # the masked rows of larger parameters are not compared
 _STEP_FILE = inspect.getfile(Optimizer)
 
 Pairs = list[tuple[int, Tensor]]
@@ -60,7 +59,6 @@ class _Values:
     """The parameters before a step under a close look, by parameter number."""
 
     samples: dict[int, Tensor]
-    rows: dict[int, Tensor]  # full copies of the parameters with a row whose gradient a hook sets to zero
     norms: dict[int, float] = field(default_factory=dict)  # gradient norms
 
 
@@ -181,12 +179,7 @@ class Steps:
             for number, values in samples.items()
             if number in after and not same(after[number], values)
         )
-        rows = {
-            number: parameter.detach().clone()
-            for number, parameter in pairs
-            if number in self._gradients.masked and parameter.dim() and parameter.numel() < _MOST_ELEMENTS
-        }
-        step.before = _Values(samples, rows)
+        step.before = _Values(samples)
 
     def _read_gradients(self, step: _OpenStep, pairs: Pairs) -> None:
         """Note which parameters have a gradient, and which gradients are zero, infinite or NaN."""
@@ -264,7 +257,7 @@ class Steps:
 
     def _changes(self, before: _Values, pairs: Pairs) -> dict[str, Any]:
         """Compare the values before and after a step. Return fields of the Stepped event."""
-        parameters, masked = self._recorder.parameters, self._gradients.masked
+        parameters = self._recorder.parameters
         ids, then = parameters.same, before.samples
         now = {number: sample(parameter) for number, parameter in pairs}
         moved = ids(number for number in then if not same(then[number], now[number]))
@@ -275,9 +268,8 @@ class Steps:
             self._sums.setdefault(number, set()).add(sum_of(values))
         given = [pair for pair in pairs if pair[0] in before.norms]
         rounded = ids(number for number, each in given if is_rounded(then[number], now[number], each.grad))
-        rows = ids(n for n, each in pairs if n in before.rows and drifts(before.rows[n], each, masked[n]))
         norms = tuple((n, before.norms[n], *moved_by(then[n], now[n], each.numel())) for n, each in given)
-        return {"moved": moved, "rounded": rounded, "skipped_rows": rows, "norms": norms}
+        return {"moved": moved, "rounded": rounded, "norms": norms}
 
 
 def _frames() -> Iterator[types.FrameType]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from gradgate.call_sites import call_mine
 from gradgate.checker.recording._parts import Parts, install, table
@@ -86,7 +85,6 @@ class Watcher:
         recorder.watch_closely = parts.watch_closely
         for patch in table(parts):
             install(recorder, patch, patches)
-        patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
         patches.on_undo(parts.unreached.restore)
         show_warnings_at_callers(patches)

@@ -25,7 +25,7 @@ features differ from the trained features.
 or create the optimizer with the trained parameters only.
 
 ## Known limits
-Rows of a parameter are checked only if a hook of the parameter sets their gradient to zero.
+Rows of a parameter, whose gradient a hook sets to zero, are not checked: momentum and weight decay still move them.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
@@ -66,7 +66,6 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from misfrozen(run, RULE)
     yield from _stepped(run)
     yield from _zeroed(run)
-    yield from _rows(run)
     yield from _statistics(run)
     for norms in run_without_gradients(run):
         yield _of_network(norms, "of a network that no loss trains")
@@ -136,33 +135,6 @@ def _zeroed(run: Run) -> Iterator[Finding]:
                 fix=none_instead,
                 count=len(steps),
                 evidence={"parameters": len(ids), "steps": len(steps)},
-            )
-
-
-def _rows(run: Run) -> Iterator[Finding]:
-    found: dict[int, list[Ids]] = defaultdict(list)
-    for event in run.of(Stepped):
-        if event.skipped_rows:
-            found[event.optimizer].append(event.skipped_rows)
-    for optimizer, steps in found.items():
-        if len(steps) >= _STEPS:
-            ids: Ids = frozenset().union(*steps)
-            decays = any(
-                group.weight_decay
-                for event in run.made[optimizer]
-                for group in event.groups
-                if group.parameters & ids
-            )
-            yield RULE.finding(
-                run.made[optimizer][0].site,
-                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, but "
-                f"{run.optimizer(optimizer)} changed these rows in {len(steps)} steps, by "
-                f"{'weight decay' if decays else 'momentum'}.",
-                why=_WHY,
-                advice="Put the parameter in a separate group with "
-                f"{'weight_decay=0' if decays else 'no momentum'}, or keep the rows in a buffer.",
-                count=len(steps),
-                evidence={"steps": len(steps)},
             )
 
 
