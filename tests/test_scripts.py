@@ -118,8 +118,8 @@ ADVICE_ONLY = {
     ),
     "param-not-in-optimizer": (
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
-        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
-        "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
+        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
+        "named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
         "cosine_before_groups trainer_keeps_scheduler "

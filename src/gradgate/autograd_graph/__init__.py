@@ -10,7 +10,6 @@ from gradgate.autograd_graph._broadcasts import (
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
-from gradgate.autograd_graph._last_weights import last_weights
 from gradgate.autograd_graph._loss_inputs import normalized_twice, not_log_probabilities
 from gradgate.autograd_graph._losses import (
     LOSSES,
@@ -54,7 +53,6 @@ __all__ = [
     "functions_of_means",
     "hidden_parameter",
     "inputs_of",
-    "last_weights",
     "node_shape",
     "normalized_twice",
     "not_log_probabilities",

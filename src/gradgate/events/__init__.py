@@ -11,7 +11,6 @@ follow from these declarations.
 from gradgate.events._cells import Cell, cell_of
 from gradgate.events._forward import (
     Cut,
-    FrozenHead,
     GraphsKept,
     ModeSet,
     NoGradEntered,
@@ -66,7 +65,6 @@ __all__ = [
     "EpochStarted",
     "Event",
     "Frame",
-    "FrozenHead",
     "Gap",
     "GraphsKept",
     "Group",

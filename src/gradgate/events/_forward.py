@@ -63,15 +63,6 @@ class StatisticsMoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class FrozenHead(Event):
-    """A loss goes through a last layer that is frozen as it was initialized, beside others that were loaded."""
-
-    module: Annotated[str, "the class of the module that holds all of them"]
-    parameters: Annotated[Ids, "the layer's parameters"]
-    beside: Annotated[int, "the number of the loaded parameters"]
-
-
-@dataclass(frozen=True, slots=True)
 class GraphsKept(Event):
     """Graphs of earlier backward calls are still alive, or an evaluation has collected graphs that nothing uses."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -26,7 +26,7 @@ from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import is_a, items_of
-from gradgate.events import Backward, Differentiated, Event, Ids, NonfiniteMade, Site, is_on_purpose
+from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
 # Backward calls per line that get a probe, which follows the gradients through the graph.
@@ -69,7 +69,6 @@ class Backwards:
         self._nan_recorded = False
         self._repeated: tuple[Any, Backward] | None = None  # the last call recorded without reading its graph
         self._copies = GradientCopies(recorder)
-        self.frozen_heads: Callable[[Graph], Iterable[Event]] = lambda graph: ()
 
     def backward(
         self,
@@ -192,8 +191,6 @@ class Backwards:
         recorder.add(event)
         if first:
             self._cuts.find_samples(graph)
-            for each in self.frozen_heads(graph):
-                recorder.add(each)
         if first and readable:
             for each in combined(graph, site, number_of):
                 recorder.add(each)

@@ -17,8 +17,6 @@ from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
 _FEW = 0.1  # rounding is reported if at most this fraction of the values changed
-_LEAST_VALUES = 16  # with fewer values, the distribution is unknown
-_ROUNDING = 1e-2  # bound on the relative rounding of 16-bit values
 _SAMPLE = 2048  # a sample has at least this many values, and fewer than twice as many; or all values
 _INFINITE = float("inf")
 _detach, _item = Tensor.detach, Tensor.item  # the original methods: watched ones are slower
@@ -33,27 +31,6 @@ def sample(parameter: Tensor) -> Tensor:
 def same(a: Tensor, b: Tensor) -> bool:
     """Return whether two samples are equal."""
     return a.shape == b.shape and torch.equal(a, b)
-
-
-def is_as_initialized(weight: Tensor) -> bool:
-    """Return whether a weight looks like the initial weight of a linear or convolutional layer.
-
-    The initial values are uniform between ±1 / sqrt(number of inputs). Trained values, and values computed from
-    data, are not uniform.
-    """
-    if weight.dim() < 2 or not weight.is_floating_point() or weight.numel() < _LEAST_VALUES:
-        return False
-    values = sample(weight).double()
-    bound = weight[0].numel() ** -0.5
-    relative = values / bound
-    number = relative.numel()
-    largest, mean, square = (
-        float(relative.abs().max()),
-        float(relative.mean()),
-        float(relative.square().mean()),
-    )
-    even = abs(mean) < 5 * (3 * number) ** -0.5 and abs(square - 1 / 3) < 5 * (4 / 45 / number) ** 0.5
-    return 0.7 < largest <= 1 + _ROUNDING and even
 
 
 def sum_of(values: Tensor) -> float:

@@ -56,7 +56,6 @@ class Parts:
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)
         self.steps.after_step = self._after_step
-        self.backwards.frozen_heads = self.creation.frozen_heads
         self.modes.evaluate = self.backwards.evaluations.evaluate
 
     def watch_closely(self) -> Patches:
@@ -95,7 +94,6 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(Optimizer, "__init__", made.optimizer, writes=True)
     yield Patch(Optimizer, "add_param_group", made.group)
     yield Patch(Optimizer, "load_state_dict", made.state, writes=True)
-    yield Patch(nn.Module, "load_state_dict", made.module_state)
 
     yield Patch(DataLoader, "__iter__", parts.loaders.iterate)
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
