@@ -23,8 +23,8 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
-or is a copy of a trained network: see wasted-gradient. A new layer that is frozen together with a pretrained network
-is not reported.
+or is a copy of a trained network: see wasted-gradient. A new layer that is frozen together with a pretrained
+network is not reported.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
