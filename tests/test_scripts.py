@@ -89,9 +89,7 @@ ADVICE_ONLY = {
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
-    "frozen-state-drift": (
-        "extractor_under_no_grad teacher_in_training_mode teacher_trained_before two_stages"
-    ),
+    "frozen-state-drift": "extractor_under_no_grad teacher_in_training_mode two_stages",
     "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "

@@ -53,7 +53,7 @@ class Ran(Event):
 
 @dataclass(frozen=True, slots=True)
 class StatisticsMoved(Event):
-    """A batch norm's running statistics changed though its parameters are frozen, in no loss so far, or unmoved."""
+    """A batch norm's running statistics changed though its parameters are frozen, or in no loss so far."""
 
     parameters: Annotated[Ids, "the batch norm's parameters"]
     drift: Annotated[

@@ -28,7 +28,6 @@ from gradgate.torch_compat import anything_compiled, tensor_version
 _RUNS = 4  # forward passes recorded per suspect
 _MOST_UNOWNED = 512  # parameters outside optimizers whose values are compared
 _NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms
-_RESTING = 6  # after this many steps without a change of its parameters, a batch norm counts as not trained
 
 
 class UnreachedParameters:
@@ -52,8 +51,6 @@ class UnreachedParameters:
         self._versions: dict[int, int] | None = None  # norm -> version of its statistics
         # norm -> running mean and variance when the watcher found the norm
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
-        # norm -> versions of its parameters, number of steps since they changed
-        self._resting: dict[int, tuple[tuple[int, ...], int]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
@@ -138,12 +135,8 @@ class UnreachedParameters:
             trained = not numbers.isdisjoint(recorder.parameters.owners) or any(
                 records[each].reached for each in numbers
             )
-            versions = tuple(map(tensor_version, own))
-            last, times = self._resting.get(number, ((), 0))
-            times = times + 1 if versions == last else 0
-            self._resting[number] = versions, times
             frozen = not any(parameter.requires_grad for parameter in own)
-            if not trained or frozen or times >= _RESTING:
+            if not trained or frozen:
                 drift = statistics_drift(self._first.get(number), _statistics(module))
                 recorder.add(StatisticsMoved(recorder.site(), recorder.parameters.ids(own), drift))
 

@@ -5,7 +5,7 @@ Looks for frozen parameters (``requires_grad`` is off, or the script sets their 
 still changes through a leftover gradient, momentum or weight decay. Also looks for parameters that
 ``module.requires_grad = False`` or a misspelled attribute does not freeze. Also looks for batch norms whose running
 statistics follow new data although their parameters are frozen for the whole run, or although they run only under
-``no_grad`` (such as a teacher's after its own training), and measures the change.
+``no_grad``, and measures the change.
 
 ## Why is this bad?
 The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
@@ -26,6 +26,7 @@ or create the optimizer with the trained parameters only.
 
 ## Known limits
 Rows of a parameter, whose gradient a hook sets to zero, are not checked: momentum and weight decay still move them.
+Batch norms of a network that this run trained earlier are not checked.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
@@ -51,7 +52,6 @@ from gradgate.checker.rules.ownership._freeze_fixes import (
 )
 from gradgate.checker.rules.ownership._idle_batch_norms import (
     RunWithoutGradients,
-    run_after_training,
     run_without_gradients,
     untrained_module,
 )
@@ -68,9 +68,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _zeroed(run)
     yield from _statistics(run)
     for norms in run_without_gradients(run):
-        yield _of_network(norms, "of a network that no loss trains")
-    for norms in run_after_training(run):
-        yield _of_network(norms, f"of {norms.holder}, whose training is over,")
+        yield _of_network(norms)
 
 
 def _stepped(run: Run) -> Iterator[Finding]:
@@ -184,13 +182,13 @@ def _statistics(run: Run) -> Iterator[Finding]:
             )
 
 
-def _of_network(norms: RunWithoutGradients, whose: str) -> Finding:
+def _of_network(norms: RunWithoutGradients) -> Finding:
     many = len(norms.names) > 1
     return RULE.finding(
         norms.where,
-        f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) {whose} "
-        f"{'are' if many else 'is'} in training mode: running statistics changed in {norms.times} steps, "
-        "and each output depends on the other samples of its batch.",
+        f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) of a network that "
+        f"no loss trains {'are' if many else 'is'} in training mode: running statistics changed in "
+        f"{norms.times} steps, and each output depends on the other samples of its batch.",
         why="no_grad stops gradients, not the statistics: the network differs more and more from the trained "
         "network.",
         advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that includes it.",
