@@ -45,7 +45,6 @@ class Parameter:
         str,
         "an attribute that was set to False but freezes nothing: 'requires_grad' of a module, or a misspelling",
     ] = ""
-    repeated: Annotated[int, "how often one ModuleList or Sequential holds the module that owns it"] = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._measures import Probe, first_nan, value_of
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._ranks import RankRecorder
-from gradgate.checker.recording._reach import KnownLeaves, Reached, left_out, older_than
+from gradgate.checker.recording._reach import KnownLeaves, Reached, older_than
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
@@ -165,9 +165,8 @@ class Backwards:
         head = Terms(recorder.scaled, number_of)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
         old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
-        newest = recorder.thread.newest_key
         flops, serving = found.flops(self._counted) if first else (0.0, ())
-        recorder.thread.newest_key = max([newest, *map(node_number.use, graph.roots)])
+        recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         facts["synced"], facts["around"] = self._ranks.synchronizes(found.ids)
         event = Backward(
             site,
@@ -179,7 +178,6 @@ class Backwards:
             trainer=trainer_at_work(),
             old_nodes=old_nodes,
             old_site=old_site,
-            left_out=left_out(graph.nodes, newest) if first and newest >= 0 else 0,
             scaler=self._scaler(head, graph),
             uses=found.first_uses() if first or facts["around"] else (),
             through=found.unowned_uses(),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -140,20 +139,6 @@ class Names:
                 known = parameters.numbers.known(each)
                 if known is not None and known in parameters.records:
                     parameters.records[known].misfrozen = name
-        for module, times in _repeated(modules.alive()):
-            for each in parameters_in(module):
-                known = parameters.numbers.known(each)
-                if known is not None and known in parameters.records:
-                    parameters.records[known].repeated = times
-
-
-def _repeated(modules: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, int]]:
-    """Yield the modules that a ModuleList or Sequential holds several times, and how often."""
-    for module in modules:
-        if is_a(module, nn.ModuleList, nn.Sequential):
-            held = [each for each in fields_of(module).get("_modules", {}).values() if is_a(each, nn.Module)]
-            counts = Counter(map(id, held))
-            yield from ((each, counts[id(each)]) for each in held if counts[id(each)] > 1)
 
 
 def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -138,18 +137,6 @@ def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
     old = [node for node in nodes if node_number.use(node) < number]
     lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
     return len(old), lines.most_common(1)[0][0] if lines else ()
-
-
-def left_out(nodes: Iterable[Any], since: int) -> int:
-    """Return the length of the longest gap in the node numbers above ``since``.
-
-    Returns 0 if more nodes follow the gap than it has numbers. A recurrent network's loss, for example, leaves out
-    a few nodes in each time step, and the nodes of all later time steps follow.
-    """
-    numbers = sorted({number for each in nodes if (number := node_number.use(each)) > since})
-    runs = [after - before - 1 for before, after in itertools.pairwise([since, *numbers])]
-    longest = max(runs, default=0)
-    return longest if runs and longest >= len(runs) - runs.index(longest) else 0
 
 
 def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:

@@ -123,7 +123,6 @@ class ParameterRecord:
     still: bool = True
     began: float | None = None
     misfrozen: str = ""
-    repeated: int = 1
 
 
 def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:
