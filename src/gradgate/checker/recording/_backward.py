@@ -50,6 +50,7 @@ class Backwards:
         steps: Steps,
         ranks: RankRecorder,
         unreached: UnreachedParameters,
+        evaluations: EvaluationGraphs,
     ) -> None:
         self._recorder = recorder
         self._gradients = gradients
@@ -58,7 +59,7 @@ class Backwards:
         self._ranks = ranks
         self._unreached = unreached
         self.kept = RetainedGraphs(recorder)
-        self.evaluations = EvaluationGraphs(recorder)
+        self._evaluations = evaluations
         self._reach = KnownLeaves(recorder.parameters)
         self._counted: set[int] = set()  # nodes whose forward FLOPs an earlier call has counted
         # (line, thread) -> parameters that the last call reached
@@ -142,7 +143,7 @@ class Backwards:
         if failed is not None and failed.reached:  # the script continued despite the error
             recorder.events.replace(failed, None)
         if not recorder.in_backward:
-            self.evaluations.end()
+            self._evaluations.end()
             self._steps.give_up()
             self._gradients.compare()
 
@@ -193,7 +194,7 @@ class Backwards:
             for each in combined(graph, site, number_of):
                 recorder.add(each)
         self.kept.follow(graph.nodes, site)
-        self.evaluations.used(graph.nodes)
+        self._evaluations.used(graph.nodes)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True
             origin = first_nan(graph)
@@ -260,7 +261,7 @@ class Backwards:
         if recorder.looking:
             known, same = recorder.parameters.numbers.known, recorder.parameters.same
             graph = Graph(_listed(outputs))
-            self.evaluations.used(graph.nodes)
+            self._evaluations.used(graph.nodes)
             site = recorder.site()
             old_nodes, old_site = older_than(graph.nodes, self._newest.get(site, -1))
             self._newest[site] = max(map(node_number.use, graph.roots), default=-1)

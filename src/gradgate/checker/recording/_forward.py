@@ -190,9 +190,9 @@ def _innermost(distribution: Any) -> Any:
 class Modes:
     """Watches ``Module.train``, which ``eval`` calls."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, evaluate: Callable[[bool], None]) -> None:
         self._recorder = recorder
-        self.evaluate: Callable[[bool], None] = lambda evaluating: None
+        self._evaluate = evaluate
         self._mode_matters: dict[type, bool] = {}
         self._evaluated: dict[
             type, Site
@@ -211,7 +211,7 @@ class Modes:
         finally:
             thread.setting_mode = False
         if mode or _by_user():
-            self.evaluate(not mode)
+            self._evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
             ids = self._recorder.parameters.ids(parameters_in(module))
             site = self._recorder.site()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -11,13 +10,12 @@ from torch import Tensor, nn
 
 from gradgate.autograd_graph import Graph, flops_of
 from gradgate.checker.recording._node_lines import line_of
-from gradgate.checker.recording._registry import Parameters
+from gradgate.checker.recording._registry import ByIdentity, Parameters
 from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
 
 _MOST_USES = 48
 _MOST_OLD = 256  # old nodes whose lines are counted
-_MOST_BARE = 4096
 _MOST_NODES = 20_000  # larger graphs are not searched for paths
 _WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View", "Expand", "ToCopy")}
 
@@ -156,7 +154,7 @@ class KnownLeaves:
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._bare: dict[int, weakref.ref[Tensor]] = {}  # leaves reached once, possibly parameters
+        self._met: ByIdentity[Tensor, bool] = ByIdentity()  # leaves reached once, possibly parameters
 
     def of(self, graph: Graph, chosen: Container[int] | None) -> Reached:
         """Return the leaves that a backward call reaches. ``chosen``: ids of the tensors in its ``inputs=``."""
@@ -169,20 +167,13 @@ class KnownLeaves:
             number = parameters.numbers.known(leaf)
             plain = not isinstance(leaf, nn.Parameter)
             others += plain and number not in parameters.owners
-            if not plain or (number is None and self._met(leaf)):
+            # A plain leaf that is reached twice counts as a parameter.
+            if not plain or (number is None and self._met.known(leaf)):
                 number = parameters.number(leaf)
+            elif number is None:
+                self._met.add(leaf, True)
             if number is not None:
                 numbers[key] = number
         for number in numbers.values():
             parameters.records[number].reached = True
         return Reached(graph, numbers, others, parameters)
-
-    def _met(self, leaf: Tensor) -> bool:
-        """Return whether an earlier call reached this leaf. A leaf that is reached twice counts as a parameter."""
-        met = self._bare.get(id(leaf))
-        if met is not None and met() is leaf:
-            return True
-        if len(self._bare) > _MOST_BARE:
-            self._bare.clear()
-        self._bare[id(leaf)] = weakref.ref(leaf)
-        return False

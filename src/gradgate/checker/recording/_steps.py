@@ -65,15 +65,21 @@ class _Values:
 class Steps:
     """Watches steps through torch's global step hooks, because schedulers would notice a replaced ``step``."""
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, creation: Creation) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        gradients: Gradients,
+        creation: Creation,
+        after_step: Callable[[], None],
+    ) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._creation = creation
+        self._recorded = after_step
         self._open: list[_OpenStep] = []  # the innermost step is last
         self._after: dict[int, Tensor] = {}  # sampled values after the last step
         self._sums: dict[int, set[float]] = {}  # parameter number -> sum_of its values after each step
         self.scaler: int | None = None  # the gradient scaler that is stepping
-        self.after_step: Callable[[], None] = lambda: None
         self.stepped: set[int] = set()
         # optimizer number -> the last step without a close look, reused while the facts stay the same
         self._repeated: dict[int, tuple[Any, Stepped]] = {}
@@ -253,7 +259,7 @@ class Steps:
             event = Stepped(step.site, number, **facts, seen=looked)
             self._repeated[number] = (step.site, facts), event
             recorder.add(event)
-        self.after_step()
+        self._recorded()
 
     def _changes(self, before: _Values, pairs: Pairs) -> dict[str, Any]:
         """Compare the values before and after a step. Return fields of the Stepped event."""
