@@ -22,9 +22,12 @@ Site: TypeAlias = tuple[Frame, ...]
 """A position of the user's code: its frames, innermost first. Empty if no user code was running."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parameter:
-    """A tensor that a loss reached or an optimizer holds, with measurements taken during the run."""
+    """A tensor that a loss reached or an optimizer holds, with measurements taken during the run.
+
+    The watcher updates its own records during the run. A log holds copies, which nothing changes.
+    """
 
     id: Annotated[int, "the number by which events refer to it"]
     name: Annotated[str, "'model.fc1.weight'; '' if no module or variable holds it"]

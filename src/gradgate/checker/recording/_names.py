@@ -124,10 +124,11 @@ class Names:
             record = parameters.records.get(number)
             if record is None:  # another thread is about to add it
                 continue
-            record.held = record.held or id(tensor) in held
+            if id(tensor) in held:
+                parameters.held.add(number)
             # If parameter and module are older than the watcher, and no variable leads to the module, the module
             # is unknown.
-            unknown = record.made_at < 0 and not record.held and is_a(tensor, nn.Parameter)
+            unknown = record.made_at < 0 and number not in parameters.held and is_a(tensor, nn.Parameter)
             record.registered = id(tensor) in held or unknown
             record.trainable = tensor.requires_grad
             record.shape, record.nbytes = shape_and_bytes(tensor)

@@ -174,6 +174,5 @@ class KnownLeaves:
                 self._met.add(leaf, True)
             if number is not None:
                 numbers[key] = number
-        for number in numbers.values():
-            parameters.records[number].reached = True
+        parameters.reached.update(numbers.values())
         return Reached(graph, numbers, others, parameters)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._user_objects import modules_in
-from gradgate.events import Event, Gap, Ids, Site
+from gradgate.events import Event, Gap, Ids, Parameter, Site
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -118,29 +117,6 @@ class Numbers(ByIdentity[T, int]):
         return found
 
 
-@dataclass
-class ParameterRecord:
-    """The facts about one parameter so far. :class:`gradgate.events.Parameter` explains the fields."""
-
-    shape: tuple[int, ...]
-    nbytes: int
-    dtype: str
-    made: Site = ()
-    made_at: int = -1
-    name: str = ""
-    root: str = ""
-    registered: bool = True
-    held: bool = False  # whether any known module has ever held it
-    trainable: bool = True
-    reached: bool = False
-    looks: int = 0
-    zeros: int = 0
-    zeroed: Site = ()
-    still: bool = True
-    began: float | None = None
-    misfrozen: str = ""
-
-
 def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:
     """Return a tensor's shape and size in bytes; ``()`` and 0 for an uninitialized lazy parameter."""
     if is_lazy(tensor):
@@ -166,7 +142,9 @@ class Parameters:
 
     def __init__(self) -> None:
         self.numbers: Numbers[Tensor] = Numbers()
-        self.records: dict[int, ParameterRecord] = {}
+        self.records: dict[int, Parameter] = {}
+        self.reached: set[int] = set()  # parameters that a loss reached
+        self.held: set[int] = set()  # parameters that a module held at any time
         self.owners: dict[int, set[int]] = {}  # parameter number -> numbers of the optimizers that hold it
         self._origins: ByIdentity[Tensor, tuple[Site, int]] = ByIdentity()
         self._sets: dict[Ids, Ids] = {}
@@ -180,9 +158,9 @@ class Parameters:
         known = self.numbers.known(tensor)
         if known is not None:
             return known
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        record = ParameterRecord(*shape_and_bytes(tensor), dtype, trainable=tensor.requires_grad)
-        number = self.numbers.number(tensor)
+        number, (shape, nbytes) = self.numbers.number(tensor), shape_and_bytes(tensor)
+        record = Parameter(number, "", "", shape, nbytes, trainable=tensor.requires_grad, still=True)
+        record.dtype = str(tensor.dtype).removeprefix("torch.")
         record.made, record.made_at = self._origins.known(tensor) or ((), -1)
         self.records[number] = record
         return number

@@ -60,7 +60,7 @@ class UnreachedParameters:
         missing = {
             number
             for number in recorder.parameters.owners
-            if number in records and not records[number].reached and records[number].trainable
+            if number in records and number not in recorder.parameters.reached and records[number].trainable
         }
         self._cuts.missing = missing
         self._norm_statistics()
@@ -77,7 +77,7 @@ class UnreachedParameters:
             suspect = not missing.isdisjoint(numbers)
             if suspect and self._suspects.known(module) is None:
                 self._runs[self._suspects.number(module)] = 0
-            reached = any(number in records and records[number].reached for number in numbers)
+            reached = not recorder.parameters.reached.isdisjoint(numbers)
             if suspect or ((own or children_of(module)) and not reached):
                 self._wrap(type(module))
 
@@ -116,7 +116,7 @@ class UnreachedParameters:
     def _norm_statistics(self) -> None:
         """Record the batch norms whose statistics changed although their parameters are not being trained."""
         recorder = self._recorder
-        known, records = recorder.parameters.numbers.known, recorder.parameters.records
+        parameters, known = recorder.parameters, recorder.parameters.numbers.known
         if self._versions is None or recorder.steps in _NORM_STEPS:
             self._versions = self._versions or {}
             for module in recorder.modules.alive():
@@ -132,13 +132,11 @@ class UnreachedParameters:
             if now == before or not own:
                 continue
             numbers = {each for parameter in own if (each := known(parameter)) is not None}
-            trained = not numbers.isdisjoint(recorder.parameters.owners) or any(
-                records[each].reached for each in numbers
-            )
+            trained = not (numbers.isdisjoint(parameters.owners) and numbers.isdisjoint(parameters.reached))
             frozen = not any(parameter.requires_grad for parameter in own)
             if not trained or frozen:
                 drift = statistics_drift(self._first.get(number), _statistics(module))
-                recorder.add(StatisticsMoved(recorder.site(), recorder.parameters.ids(own), drift))
+                recorder.add(StatisticsMoved(recorder.site(), parameters.ids(own), drift))
 
     def who_moves(self) -> None:
         """Note which parameters change although no optimizer trains them: averages, copies, updates by hand."""
