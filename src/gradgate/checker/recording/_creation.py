@@ -11,14 +11,10 @@ from torch.optim.optimizer import Optimizer
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._user_objects import (
-    is_a,
-    items_of,
-    number_of,
-)
+from gradgate.checker.recording._user_objects import is_a, items_of, number_of
 from gradgate.events import Group, OptimizerMade, Site, StateLoaded
 
-_LOOKS_PER_LINE = 4
+_LOOKS_PER_LINE = 4  # close looks that a line may start by making parameters
 
 
 class Creation:

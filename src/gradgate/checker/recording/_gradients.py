@@ -32,9 +32,8 @@ class Gradients:
         self._threads: dict[int, int] = {}  # parameter number -> thread that trains the parameter
         self._users: set[int] = set()  # the threads in _threads
         self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread entered in _threads
-        self.addresses: dict[
-            int, int
-        ] = {}  # address of a gradient, or its id if it has none -> parameter number
+        # address of a gradient, or its id if it has none -> parameter number
+        self.addresses: dict[int, int] = {}
 
     def number_of(self, gradient: Tensor) -> int | None:
         """Return the parameter whose gradient this tensor was at the last note, or None."""
@@ -78,9 +77,12 @@ class Gradients:
         ids, has_gradient = recorder.parameters.ids(tensors), recorder.parameters.ids(full)
         norm = yield
         asked = recorder.looking and is_a(norm, Tensor) and not is_sharded(norm)
-        seen, most = float(norm) if asked else None, number_of(max_norm if clip_value is None else clip_value)
-        most = most if most is not None and math.isfinite(most) else None
-        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, most))
+        seen, limit = (
+            float(norm) if asked else None,
+            number_of(max_norm if clip_value is None else clip_value),
+        )
+        limit = limit if limit is not None and math.isfinite(limit) else None
+        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, limit))
         self.note(ids)
 
     def take(self, numbers: Ids) -> None:

@@ -87,10 +87,9 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     pulling = {number: event for number, event in writes.items() if event.pulled is not None}
     least = min((event.pulled or 0.0 for event in pulling.values()), default=0.0)
     hit = _steps_followed(run, pulling)[0]
-    if hit < 3 or 2 * hit < _steps_followed(run, writes)[0]:
+    # A small change keeps the weights near a pretrained model.
+    if hit < 3 or least < 0.1 or 2 * hit < _steps_followed(run, writes)[0]:
         return None
-    if least < 0.1:
-        return None  # a small change keeps the weights near a pretrained model
     return RULE.finding(
         where,
         f"The script moves {run.names(_ids(pulling))} {least:.0%} of the way to values that never change, "
