@@ -167,7 +167,9 @@ class Clipped(Event):
     parameters: Annotated[Ids, "parameters whose gradients were to be clipped"]
     full: Annotated[Ids, "those with a gradient that is not all zero"]
     given: Annotated[int, "number of tensors in the call"]
-    norm: Annotated[float | None, "total norm before clipping; None if it was not read"] = None
+    norm: Annotated[
+        float | None, "total norm before clipping; None if it was not read, or values were clipped"
+    ] = None
     limit: Annotated[
         float | None, "the largest norm or absolute value allowed; None if it is infinite or unknown"
     ] = None
