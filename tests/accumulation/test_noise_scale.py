@@ -262,9 +262,6 @@ def test_a_state_of_an_accumulator_that_did_not_measure() -> None:
         update.backward(weight * 5.0, count=1)
         saved = accumulator.state_dict()
         raise StopError
-    saved = {
-        key: value for key, value in saved.items() if key != "noise_scale"
-    }  # as an older version saved it
     weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
     accumulator.load_state_dict(saved)
     update_by(accumulator, weight, [(5.0, 1), (1.0, 3), (1.0, 3)])

@@ -1,6 +1,7 @@
 """A copy of what a step changes, put back into the same tensors."""
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_step_is_undone_in_the_same_tensors(make: Any, before: int) -> None:
     kept = [id(value) for state in optimizer.state.values() for value in state.values()]
     for parameter in parameters:
         parameter.grad = None
-    snapshot = Snapshot(parameters, [optimizer])
+    snapshot = Snapshot.before_step(parameters, [optimizer])
     stepped(optimizer, 2)
     optimizer.param_groups[0]["lr"] = 7.0
     snapshot.restore()
@@ -71,11 +72,54 @@ def test_tensors_inside_lists_are_put_back() -> None:
     optimizer = Historian([parameter])
     stepped(optimizer, 1)
     was = copy.deepcopy(optimizer.state_dict())
-    snapshot = Snapshot([parameter], [optimizer])
+    snapshot = Snapshot.before_step([parameter], [optimizer])
     stepped(optimizer, 1)
     snapshot.restore()
     assert str(optimizer.state_dict()) == str(was)
     assert parameter.item() == 1.0
+
+
+class Preconditioner:
+    """An object of its own in the optimizer's state."""
+
+    def __init__(self) -> None:
+        self.steps, self.statistics = 0, zeros(2)
+
+
+def test_objects_in_the_state_of_an_optimizer_are_put_back() -> None:
+    parameter = nn.Parameter(zeros(2))
+    optimizer = SGD([parameter], lr=0.1)
+    held = optimizer.state[parameter]["preconditioner"] = Preconditioner()
+    snapshot = Snapshot.before_step([parameter], [optimizer])
+    held.steps += 1
+    held.statistics += 1
+    snapshot.restore()
+    assert optimizer.state[parameter]["preconditioner"] is held
+    assert (held.steps, held.statistics.tolist()) == (0, [0, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.cfloat])
+def test_values_are_put_back_bit_for_bit(dtype: torch.dtype) -> None:
+    """-0.0 equals 0.0, but its reciprocal has the other sign."""
+    value = torch.tensor([-0.0, 0.0, 1.0], dtype=dtype)
+    bits = value.view(torch.uint8).clone()
+    snapshot = Snapshot([{"deep": [value]}])
+    value.copy_(torch.tensor([0.0, -0.0, 1.0]))
+    assert not torch.equal(value.view(torch.uint8), bits)
+    snapshot.restore()
+    assert torch.equal(value.view(torch.uint8), bits)
+
+
+def test_what_was_not_changed_is_not_written_to() -> None:
+    """A graph may have saved it, and an accumulator recognizes its own zeros by their version."""
+    unchanged, changed = torch.tensor([0.0, math.nan]), zeros(1)
+    read_only = zeros(1).expand(3)
+    snapshot = Snapshot([unchanged, changed, read_only])
+    changed += 1
+    versions_before = unchanged._version, read_only._version
+    snapshot.restore()
+    assert (unchanged._version, read_only._version) == versions_before
+    assert changed.item() == 0
 
 
 def test_versions_tell_which_tensors_were_written_to() -> None:

@@ -158,6 +158,17 @@ class NeverClears(Loop):
         super().run(epochs)
 
 
+class TwoModelsInTurn(Loop):
+    def run(self, epochs: int = 1) -> None:
+        head = torch.nn.Linear(9, 1)
+        for x, y in self.loader:
+            for model in (self.model, head):
+                with self.accelerator.accumulate(model):
+                    self.back(x, y)
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+
+
 class StepsPastTheWrapper(Loop):
     def between(self) -> None:
         self.inner.step()
@@ -171,6 +182,7 @@ class StepsPastTheWrapper(Loop):
         (ClipsTheRunningSum, GradientError, "if accelerator.sync_gradients:"),
         (ClearsTheRunningSum, GradientError, "changed between two backward calls"),
         (NeverClears, GradientError, "were not cleared"),
+        (TwoModelsInTurn, UpdateError, "name different models"),
         (StepsPastTheWrapper, UpdateError, "steps in the middle of a window, after 1 micro-batch"),
     ],
 )
@@ -178,6 +190,23 @@ def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exce
     loop = kind()
     with pytest.raises(raised, match=says):
         loop.run()
+
+
+def test_a_prepared_optimizer_that_would_skip_the_step_of_an_accumulator_is_an_error() -> None:
+    loop = Loop(exactly=False, rate=1.0)
+    loop.accelerator.gradient_state._set_sync_gradients(True)  # one state for all accelerators of a process
+    accumulator = gg.Accumulator(loop.optimizer, model=loop.model)
+
+    def step() -> gg.Update:
+        return accumulator.step_window(lambda batch: tokens(loop.model, *batch), [(TEXTS, LABELS)])
+
+    assert step().stepped
+    before = loop.net[0].weight.detach().clone()
+    with loop.accelerator.accumulate(loop.model):  # the first of four micro-batches
+        pass
+    with pytest.raises(OptionError, match=r"gg.Accumulator\(optimizer.optimizer\)"):
+        step()
+    assert torch.equal(loop.net[0].weight.detach(), before)
 
 
 def divides_by_position(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,13 @@ from lightning.pytorch.loops.optimization.automatic import _AutomaticOptimizatio
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor
 
-from gradgate.errors import CountError, CountWarning, DividedTwiceWarning, OptionError, UpdateError
+from gradgate.errors import (
+    CountError,
+    CountWarning,
+    DividedTwiceWarning,
+    OptionError,
+    UpdateError,
+)
 from gradgate.integrations.lightning import ExactAccumulation, WatchGradients
 from tests.integrations.exact_cases import LABELS, QUIET, TEXTS, error, gradients, net, squares, tokens
 

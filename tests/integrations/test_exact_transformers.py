@@ -123,13 +123,13 @@ def test_the_mean_is_clipped_and_its_norm_and_its_loss_are_logged() -> None:
 def test_an_evaluation_in_between_is_the_trainers_own() -> None:
     found = []
     for line in (lambda trainer: trainer, exact):
-        trainer = line(_trainer(eval_strategy="epoch"))
+        trainer = line(bert_trainer(eval_strategy="epoch"))
         trainer.train()
         found.append(logged(trainer, "eval_loss"))
     assert found[0] == found[1] != []
 
 
-def _trainer(*callbacks: Any, kind: Any = t.Trainer, rate: float = 0.0, **options: Any) -> Any:
+def bert_trainer(*callbacks: Any, kind: Any = t.Trainer, rate: float = 0.0, **options: Any) -> Any:
     x, y = texts("bert")
     data = [{"input_ids": row, "labels": label} for row, label in zip(x[:26], y[:26], strict=True)]
     arguments = t.TrainingArguments(
@@ -151,7 +151,7 @@ def _trainer(*callbacks: Any, kind: Any = t.Trainer, rate: float = 0.0, **option
 def test_a_training_that_is_watched_and_exact_has_no_findings() -> None:
     for line, codes in ((lambda trainer: trainer, ["GG102", "GG103"]), (exact, [])):
         watching = WatchGradients(show=False)
-        line(_trainer(watching, num_train_epochs=3, rate=1e-3)).train()
+        line(bert_trainer(watching, num_train_epochs=3, rate=1e-3)).train()
         assert watching.report is not None
         assert [finding.code for finding in watching.report.findings] == codes
 
@@ -228,14 +228,14 @@ def test_sft_of_trl(tmp_path: Path) -> None:
 
 
 def test_data_parallel_is_refused() -> None:
-    trainer = _trainer()
+    trainer = bert_trainer()
     trainer.args._n_gpu = 2
     with pytest.raises(OptionError, match="uses DataParallel"):
         exact(trainer)
 
 
 def test_processes_that_shard_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = _trainer()
+    trainer = bert_trainer()
     monkeypatch.setattr(trainer.accelerator.state, "distributed_type", DistributedType.DEEPSPEED)
     with pytest.raises(OptionError, match="uses DEEPSPEED, but only a single device and DDP"):
         exact(trainer)
@@ -288,7 +288,7 @@ def test_another_way_of_accumulating_is_an_error_that_names_the_version(
     change: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
-    trainer = exact(_trainer(rate=1.0))
+    trainer = exact(bert_trainer(rate=1.0))
     before = torch.nn.utils.parameters_to_vector(trainer.model.parameters()).detach().clone()
     with pytest.raises(UpdateError, match=rf"^transformers {t.__version__}: .* this version of transformers"):
         trainer.train()

@@ -146,3 +146,26 @@ def test_a_second_derivative_is_refused_and_says_why() -> None:
     (gradient,) = torch.autograd.grad(clip_loss(q, q.detach()), q, create_graph=True)
     with raises(GraphError, "a loss differentiated twice"):
         gradient.square().sum().backward()
+
+
+def test_a_tile_may_hold_only_the_excluded_key() -> None:
+    q, k = rows(3), rows(2, seed=1)
+    excluded, positives = torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0])
+    found = info_nce(q, k, positives=positives, excluded=excluded, reduction="sum")
+    assert_same(found, 0 * (q.sum() + k.sum()), [q, k])  # the positive key is the only one left
+
+
+@pytest.mark.parametrize("loss_fn", [info_nce, clip_loss])
+def test_no_items_give_no_loss(loss_fn: Any) -> None:
+    none = torch.zeros(0, 5, requires_grad=True)
+    loss = loss_fn(none, none, reduction="sum")
+    loss.backward()
+    assert loss.item() == 0
+
+
+def test_autocast_rounds_nothing() -> None:
+    q, k = rows(9).detach().float(), rows(9, seed=1).detach().float()
+    expected = clip_loss(q, k)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert clip_loss(q, right=k).equal(expected)
+        assert clip_loss(left=q, right=k).equal(expected)

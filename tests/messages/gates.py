@@ -57,7 +57,7 @@ def rows_twice() -> None:
 
 def sharded() -> Tensor:
     parameter: Any = nn.Parameter(torch.ones(2))
-    parameter.full_tensor = lambda: parameter
+    parameter.to_local = lambda: parameter
     return parameter  # type: ignore[no-any-return]
 
 

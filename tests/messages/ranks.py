@@ -40,6 +40,12 @@ def no_model(rank: int) -> None:
     update(rank, *accumulator(model=None))
 
 
+def wrapped_alone(rank: int) -> None:
+    wrapped = DistributedDataParallel(nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=1.0)
+    update(rank, wrapped, gg.Accumulator(optimizer, model=wrapped, ranks=False))
+
+
 def half_a_model(rank: int) -> None:
     model, head = nn.Linear(2, 1), nn.Linear(1, 1)
     optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=1.0)
@@ -135,6 +141,7 @@ CASES: dict[str, Callable[[int], None]] = {
     "ranks that train other rows": other_rows,
     "ranks without a model": no_model,
     "ranks with half a model": half_a_model,
+    "a wrapped model on one rank alone": wrapped_alone,
     "a static graph": static_graph,
     "a dtype for sharded sums": sharded_in_another_dtype,
     "a wrapper around the model": inner_model,

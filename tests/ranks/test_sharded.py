@@ -267,9 +267,9 @@ def swapped_experts(rank: int) -> Any:
     """Train a window in which both ranks use both experts, each in another micro-batch, as with torch 2.11."""
     from torch.distributed.fsdp import fully_shard
 
-    from gradgate.ranks import ShardedEngine
+    from gradgate.ranks import ShardedCoordinator
 
-    ShardedEngine.can_reduce_unused = lambda self: False  # type: ignore[method-assign]
+    ShardedCoordinator.can_reduce_unused = lambda self: False  # type: ignore[method-assign]
     net = Experts().double()
     fully_shard(net)
     accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net, sync="every")

@@ -12,10 +12,16 @@ from gradgate.accumulation._counts import (
     refuse_divided,
 )
 from gradgate.accumulation._gradients import dense_values, multiply, total_norm
-from gradgate.accumulation._loss_checks import check_scalar, warn_divided_twice
+from gradgate.accumulation._loss_checks import (
+    are_proportional,
+    check_scalar,
+    count_and_items,
+    warn_divided_twice,
+    warn_not_proportional,
+)
 from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
-from gradgate.accumulation._settings import Decay, decay, is_sharded
+from gradgate.accumulation._settings import Decay, decay, owned_parameters
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Window, Windows, windows
 from gradgate.accumulation.batch_size import NoiseScale, scale_lr, warmup
@@ -29,22 +35,25 @@ __all__ = [
     "Update",
     "Window",
     "Windows",
+    "are_proportional",
     "as_number",
     "check_scalar",
     "checked_count",
+    "count_and_items",
     "count_in_graph",
     "decay",
     "dense_values",
     "divided_by",
     "divisor_in_graph",
-    "is_sharded",
     "is_sum",
     "multiply",
+    "owned_parameters",
     "refuse_divided",
     "register",
     "scale_lr",
     "total_norm",
     "warmup",
     "warn_divided_twice",
+    "warn_not_proportional",
     "windows",
 ]

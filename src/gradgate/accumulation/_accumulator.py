@@ -59,7 +59,7 @@ class Accumulator(CoupledSteps, Checkpointed, Copyable):
             parameter's dtype, or float32 for bfloat16 and float16 parameters (4 bytes per parameter). torch's
             optimizers receive the float32 gradient; fused and third-party optimizers receive it rounded once.
         batch_norm: "micro_batch" leaves batch norms as torch runs them, and warns once if they make a split
-            inexact. "window" updates their running statistics once per window, from all its samples.
+            inexact. "window" updates their running statistics once per window, from all its samples on all ranks.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that
             raises halfway can be undone. Without the copy, such a step raises :class:`TornStepError`.
         noise_scale: estimates the useful batch size; see :class:`gradgate.NoiseScale`.
@@ -120,7 +120,10 @@ class Accumulator(CoupledSteps, Checkpointed, Copyable):
             clear=clear,
         )
         self._state = TrainingState(
-            self._settings, RankSetup(ranks, sync), BatchNorms(batch_norm, self._models), noise_scale
+            self._settings,
+            RankSetup(ranks, sync, batch_norm),
+            BatchNorms(batch_norm, self._models),
+            noise_scale,
         )
         claim_noise_scale(noise_scale, self._state)
         watch_optimizers(self._state)

@@ -41,13 +41,13 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tenso
         parts = [parameter for parameter in inside if id(parameter) in ours]
         if not parts:
             raise OwnerError(
-                f"backward: into names {_name(target, models)}, which no optimizer of this accumulator owns. An "
+                f"backward: into names {models.name(target)}, which no optimizer of this accumulator owns. An "
                 "update fills only parameters that it owns. Use the accumulator that owns it, or add it to the "
                 "optimizer."
             )
         if not any(parameter.requires_grad for parameter in parts):
             raise GraphError(
-                f"backward: into names {_name(target, models)}, which is frozen (requires_grad is False). "
+                f"backward: into names {models.name(target)}, which is frozen (requires_grad is False). "
                 "Unfreeze it, or leave it out."
             )
         chosen |= {id(parameter) for parameter in parts}
@@ -63,19 +63,12 @@ def check_reached(loss: Tensor, parameters: Sequence[Tensor], models: Models) ->
 
 def refuse_unreached(parameters: Sequence[Tensor], models: Models) -> None:
     """Raise GraphError: a loss reaches none of these parameters."""
-    names = ", ".join(_name(parameter, models) for parameter in parameters[:3])
+    names = ", ".join(models.name(parameter) for parameter in parameters[:3])
     raise GraphError(
         f"backward: the loss reaches none of the {len(parameters)} parameters that into names: {names}. "
         "A tensor in between is detached, or these parameters take no part in the loss: print(gg.flow(loss_fn, "
         "model)) shows where the gradient stops."
     )
-
-
-def _name(target: nn.Module | Tensor, models: Models) -> str:
-    if isinstance(target, nn.Module):
-        return models.name(target)
-    path = models.parameter_name(target)
-    return f"'{path}'" if path else f"a tensor of shape {list(target.shape)}"
 
 
 def check_window(window: Iterable[object], verb: str) -> None:

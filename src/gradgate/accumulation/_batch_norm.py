@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import walk
-from gradgate.errors import BatchNormWarning, OptionError
+from gradgate.errors import BatchNormWarning, OptionError, check_choice
+from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import batch_norm_classes
 
 Statistics: TypeAlias = Literal["micro_batch", "window"]
@@ -31,28 +33,25 @@ class BatchNorms:
 
     Args:
         statistics: "micro_batch" leaves modules alone; "window" updates each module's running statistics once per
-            window, from all its samples. Both warn once that the gradient is not that of the whole batch.
+            window, from all its samples on all ranks. Both warn once that the gradient is not that of the whole
+            batch.
         models: the modules to search for batch norms. Without models, batch norms are found in the graph of a
             loss, and messages cannot name them.
 
     Attributes:
-        pools: the statistics collected in the open window. Until it closes, the modules' buffers hold temporary
-            values.
+        pools: the statistics collected in the open window. Until they are restored, the modules' buffers hold
+            temporary values.
     """
 
     def __init__(self, statistics: Statistics, models: Models) -> None:
-        if statistics not in ("micro_batch", "window"):
-            raise OptionError(
-                f"Accumulator: batch_norm is {statistics!r}; it is 'micro_batch' (running statistics are "
-                "updated for each micro-batch, as in torch) or 'window' (they are updated once per window)."
-            )
+        check_choice("Accumulator", "batch_norm", statistics, ("micro_batch", "window"))
         if statistics == "window" and not models:
             raise OptionError(
                 "Accumulator: batch_norm='window' pools the statistics of the model's batch norms, so it "
                 "needs the model. Pass it: Accumulator(optimizer, model=model, batch_norm='window')."
             )
         self.statistics = statistics
-        self.pools: list[_Pool] = []
+        self.pools: list[Pool] = []
         self._models = models
         self._checked: set[str] = set()
 
@@ -70,23 +69,38 @@ class BatchNorms:
         # Skip a module that another open window already pools: its buffers hold temporary values.
         for norm in self._training():
             if norm.running_mean is not None and norm not in _pooled:
-                self.pools.append(_Pool(norm))
+                self.pools.append(Pool(norm))
 
-    def next_micro_batch(self) -> None:
-        """Begin a micro-batch."""
+    def next_micro_batch(self, *, repeated: bool) -> None:
+        """Begin a micro-batch. One that this rank repeats to match other ranks is not pooled."""
         for pool in self.pools:
-            pool.next_micro_batch()
+            pool.call, pool.paused = 0, repeated
 
     def pause(self, paused: bool) -> None:
         """Pause or resume pooling; micro-batches that run a second time are not pooled."""
         for pool in self.pools:
             pool.paused = paused
 
-    def close(self, *, keep: bool) -> None:
-        """End the window: update the running statistics once, or (``keep=False``) restore them."""
+    def restore(self) -> list[Pool]:
+        """Stop pooling and restore the running statistics; return the pools of the window."""
         for pool in self.pools:
-            pool.close(keep=keep)
-        self.pools = []
+            pool.restore()
+        pools, self.pools = self.pools, []
+        return pools
+
+    def add_ranks(self, pools: Sequence[Pool], coordinator: SingleProcess) -> None:
+        """Give each pool the moments of all ranks, in the same order on every rank."""
+        if self.statistics != "window" or coordinator.count == 1:
+            return
+        places = {id(module): place for place, module in enumerate(self._models)}
+        # A rank may have put some of the modules into eval mode, so pools are matched by module.
+        own = {places[id(pool.module)]: pool.on_cpu() for pool in pools}
+        of_ranks = coordinator.gather_objects(own)
+        for pool in pools:
+            pool.calls = {}
+            for of_rank in of_ranks:
+                for call, moments in of_rank.get(places[id(pool.module)], {}).items():
+                    pool.add(call, moments)
 
     def warn_once(self, name: str, loss: Tensor, *, stacklevel: int = 4) -> None:
         """Search the graph of a loss, once, and warn about batch norms that saw only part of the window."""
@@ -153,9 +167,10 @@ class _Moments:
 
     def __add__(self, other: _Moments) -> _Moments:
         count = self.count + other.count
+        share = other.count / count if count else 0.0
         apart = other.mean - self.mean
-        mean = self.mean + apart * (other.count / count)
-        deviation = self.deviation + other.deviation + apart**2 * (self.count * other.count / count)
+        mean = self.mean + apart * share
+        deviation = self.deviation + other.deviation + apart**2 * (self.count * share)
         return _Moments(count, mean, deviation)
 
 
@@ -163,7 +178,7 @@ _pooled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 @dataclass
-class _Pool:
+class Pool:
     """Pools one module's batch statistics over a window.
 
     With momentum 1 the module writes the statistics of its last batch into its running buffers, so no second
@@ -183,37 +198,52 @@ class _Pool:
         self.module.momentum = 1.0
         self._hook = self.module.register_forward_hook(self._read)
 
-    def next_micro_batch(self) -> None:
-        self.call = 0
-
     @torch.no_grad()
     def _read(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if self.paused or not module.training:
             return
         call, self.call = self.call, self.call + 1
         count = args[0].numel() // args[0].shape[1]
-        if not count:
+        ranks = _ranks_of(module)
+        if not count and ranks == 1:
             return
         mean, variance = cast(Tensor, self.module.running_mean), cast(Tensor, self.module.running_var)
-        moments = _Moments(count, mean.clone(), variance * (count - 1))
+        # SyncBatchNorm gives the variance over all ranks. Their shares add up to variance * (all ranks' items - 1).
+        self.add(call, _Moments(count, mean.clone(), variance * (count - 1 / ranks)))
+
+    def add(self, call: int, moments: _Moments) -> None:
+        """Add the moments of a call."""
         self.calls[call] = self.calls[call] + moments if call in self.calls else moments
 
+    def on_cpu(self) -> dict[int, _Moments]:
+        """Return the moments of each call in a form that other ranks can receive."""
+        return {
+            call: _Moments(of.count, of.mean.cpu(), of.deviation.cpu()) for call, of in self.calls.items()
+        }
+
     @torch.no_grad()
-    def close(self, *, keep: bool) -> None:
+    def restore(self) -> None:
+        """Stop pooling and restore the module's buffers."""
         _pooled.discard(self.module)
         self._hook.remove()
         self.module.momentum = self._momentum
         for name, buffer in self.module.named_buffers(recurse=False):
             buffer.copy_(self._buffers[name])
-        if keep:
-            for _, moments in sorted(self.calls.items(), key=itemgetter(0)):
-                self._move(moments)
 
-    def _move(self, moments: _Moments) -> None:
+    def update(self) -> None:
         """Update the running statistics as a single forward pass over all samples would have done."""
-        batches = self.module.num_batches_tracked
-        if batches is not None:
-            batches.add_(1)
-        rate = self._momentum if self._momentum is not None else 1.0 / float(cast(Tensor, batches))
-        cast(Tensor, self.module.running_mean).lerp_(moments.mean, rate)
-        cast(Tensor, self.module.running_var).lerp_(moments.deviation / (moments.count - 1), rate)
+        module = self.module
+        for _, moments in sorted(self.calls.items(), key=itemgetter(0)):
+            if module.num_batches_tracked is not None:
+                module.num_batches_tracked.add_(1)
+            rate = 1.0 / float(module.num_batches_tracked) if module.momentum is None else module.momentum
+            variance = moments.deviation / (moments.count - 1)
+            module.running_mean.lerp_(moments.mean.to(module.running_mean.device), rate)
+            module.running_var.lerp_(variance.to(module.running_var.device), rate)
+
+
+def _ranks_of(module: nn.Module) -> int:
+    """Return the number of ranks over whose items a module in training mode normalises."""
+    if isinstance(module, nn.SyncBatchNorm) and dist.is_available() and dist.is_initialized():
+        return dist.get_world_size(module.process_group)
+    return 1

@@ -10,6 +10,7 @@ from gradgate.accumulation._gradients import Leftovers
 from gradgate.accumulation._open_window import TrainingState, refuse_steps_inside
 from gradgate.accumulation._precision import keep_loaded_state_wide
 from gradgate.accumulation._settings import in_use
+from gradgate.accumulation.batch_size import bind_noise_scale
 from gradgate.errors import UpdateError
 
 Self = TypeVar("Self", bound="Copyable")
@@ -49,6 +50,6 @@ class Copyable:
                 parameter.grad = gradient.detach().clone()
         twin.leftovers.remember(parameters)
         if twin.noise_scale is not None:
-            twin.noise_scale._owner = weakref.ref(twin)
+            bind_noise_scale(twin.noise_scale, twin)
         watch_optimizers(twin)
         return copied

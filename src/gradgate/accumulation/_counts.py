@@ -29,8 +29,6 @@ Reduction: TypeAlias = Literal["mean", "sum"]
 
 def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     """Return ``count`` as a number, or as a detached tensor if reading it would synchronize with a device."""
-    if type(count) is int and count > 0:
-        return count
     if count is None:
         count = _read_or_ask(loss, reduction)
     if isinstance(count, Tensor):

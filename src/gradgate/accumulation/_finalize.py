@@ -21,6 +21,7 @@ from gradgate.accumulation._gradients import (
     add,
     dense_values,
     exact_norm,
+    local_part,
     multiply,
     norm_of_shards,
     total_norm,
@@ -33,7 +34,7 @@ from gradgate.accumulation._precision import (
     takes_wide_gradients,
     widen_state,
 )
-from gradgate.accumulation._settings import Clear, Decay, UpdateSettings, is_sharded
+from gradgate.accumulation._settings import Clear, Decay, UpdateSettings
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
 from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import (
@@ -41,6 +42,7 @@ from gradgate.torch_compat import (
     foreach_clamp_min_,
     foreach_zero_,
     get_signal_handler,
+    is_dtensor,
     set_signal_handler,
     tensor_version,
 )
@@ -80,7 +82,7 @@ def finalize(
         RankError: another rank has stopped in this window.
     """
     parameters = slots.parameters
-    factor = coordinator.combine(sums)
+    factor = coordinator.combine(sums.status, sums.combine)
     if factor is None:
         if not micro_batches and coordinator.tallies is None:
             raise CountError(
@@ -119,8 +121,7 @@ def _measure(
 
     Synchronizes with the device unless ``nonfinite="step"``.
     """
-    unusual = set(map(type, parameters)) - {Tensor, torch.nn.Parameter}
-    sharded = bool(unusual) and any(map(is_sharded, parameters))
+    sharded = {*map(type, parameters)} - {Tensor, torch.nn.Parameter} and any(map(is_dtensor, parameters))
     norm = norm_of_shards(parameters) if sharded else total_norm(values)
     if settings.nonfinite == "step" and isinstance(norm, Tensor):
         return norm * factor, True
@@ -133,8 +134,7 @@ def _measure(
 def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
     """Divide the sums and clip the means, in a single pass over the gradients.
 
-    Norms are clipped as in ``torch.nn.utils.clip_grad_norm_``: gradients are multiplied by
-    ``min(1, clip_norm / (norm + 1e-6))``.
+    As in ``clip_grad_norm_``, gradients are multiplied by ``min(1, clip_norm / (norm + 1e-6))``.
     """
     clip: float | Tensor = 1.0 if settings.clip_norm is None else settings.clip_norm / (mean.norm + 1e-6)
     clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
@@ -152,7 +152,7 @@ def step(
     Raises:
         TornStepError: an optimizer raised after it had changed something, and ``undo_step`` is off.
     """
-    snapshot = Snapshot(parameters, settings.optimizers) if settings.undo_step else None
+    snapshot = Snapshot.before_step(parameters, settings.optimizers) if settings.undo_step else None
     before = versions(parameters, settings.optimizers) if snapshot is None else {}
     if wide and not all(map(takes_wide_gradients, settings.optimizers)):
         round_gradients(wide)
@@ -180,7 +180,7 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
         for parameter in parameters:
             parameter.grad = None
         return
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
     if isinstance(clear, Decay):
         multiply(gradients, clear.factor)
     elif gradients:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import random
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from gradgate.errors import BudgetError
-from gradgate.torch_compat import tensor_version
+from gradgate.torch_compat import is_dtensor, tensor_version
 
 LARGE_BYTES = 1 << 20
 _CHUNK = 1 << 20
@@ -63,7 +62,7 @@ class AtRest:
             if id(tensor) in self._moving or copied.layout != torch.strided or copied.nbytes <= LARGE_BYTES:
                 continue
             weakref.finalize(tensor, self.drop, id(tensor))
-            if tensor.shape == copied.shape and torch.equal(tensor.detach().to(copied.device), copied):
+            if tensor.shape == copied.shape and _same_bits(tensor.detach().to(copied.device), copied):
                 self._marks[id(tensor)] = (*_version_and_pointer(tensor), checksum(tensor))
             else:
                 self._moving.add(id(tensor))
@@ -74,7 +73,77 @@ class AtRest:
         self._moving.discard(number)
 
 
-class ForwardState:
+class Snapshot:
+    """A copy of the state that objects hold, to be restored into the same objects, bit for bit.
+
+    It covers tensors, numbers and containers, also in the attributes of objects, and costs as much memory as the
+    originals. Restoring removes what was added since.
+    """
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._seen: set[int] = set()
+        self._undo: list[Callable[[], object]] = []
+        self._copies: list[tuple[Tensor, Tensor]] = []
+        for value in values:
+            self._record(value, type(value).__name__)
+
+    @classmethod
+    def before_step(cls, parameters: Iterable[Tensor], optimizers: Iterable[Optimizer]) -> Snapshot:
+        """Copy what a step changes: parameters, optimizer state and group settings."""
+        kept = (part for optimizer in optimizers for part in (optimizer.state, optimizer.param_groups))
+        return cls([*parameters, *kept])
+
+    def restore(self) -> None:
+        """Restore everything."""
+        for undo in reversed(self._undo):
+            undo()
+        for tensor, copied in self._copies:
+            _put_back(tensor, copied)
+
+    def _record(self, value: Any, name: str) -> None:
+        if isinstance(value, _PLAIN) or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if isinstance(value, Tensor):
+            if not is_lazy(value) and not value.is_meta:
+                self._record_tensor(value, name)
+        elif isinstance(value, nn.Module):
+            self._record_attributes(value, name, _OF_MODULES if isinstance(value, _WRAPPERS) else None)
+        elif isinstance(value, (list, deque, dict, set)):
+            self._undo.append(_undo_container(value))
+            items = list(value.items()) if isinstance(value, dict) else [("...", item) for item in value]
+            for key, item in items:
+                self._record(item, f"{name}.{key}" if isinstance(key, (str, int)) else name)
+        elif isinstance(value, tuple):
+            for item in value:
+                self._record(item, name)
+        elif isinstance(value, torch.Generator):
+            state = value.get_state()
+            self._undo.append(lambda: value.set_state(state))
+        elif hasattr(value, "__dict__") and not isinstance(value, type) and self._searches(value):
+            self._record_attributes(value, name, None)
+
+    def _searches(self, value: Any) -> bool:
+        return True
+
+    def _record_attributes(self, value: Any, name: str, only: tuple[str, ...] | None) -> None:
+        attributes = vars(value)
+        saved = {k: v for k, v in attributes.items() if (k not in _HOOKS if only is None else k in only)}
+
+        def undo() -> None:
+            for key in [key for key in attributes if key not in saved and only is None and key not in _HOOKS]:
+                del attributes[key]
+            attributes.update(saved)
+
+        self._undo.append(undo)
+        for key, item in saved.items():
+            self._record(item, name if key.startswith("_") else f"{name}.{key}")
+
+    def _record_tensor(self, tensor: Tensor, name: str) -> None:
+        self._copies.append((tensor, tensor.detach().clone()))
+
+
+class ForwardState(Snapshot):
     """A copy of the state of modules and random generators, to be restored.
 
     The copy covers parameters and buffers, and the tensors, numbers and containers in attributes of modules,
@@ -91,12 +160,8 @@ class ForwardState:
     ) -> None:
         self._owned = {id(tensor) for tensor in owned}
         self._at_rest = AtRest() if at_rest is None else at_rest
-        self._seen: set[int] = set()
-        self._undo: list[Callable[[], object]] = []
-        self._copies: list[tuple[Tensor, Tensor]] = []
         self._resting: list[tuple[str, Tensor]] = []
-        for module in modules:
-            self._record(module, type(module).__name__)
+        super().__init__(modules)
         self._undo += random_states()
 
     def restore(self) -> None:
@@ -115,54 +180,17 @@ class ForwardState:
                 "was made, but the changes of the forward pass remain. Load a checkpoint and use smaller "
                 "micro-batches."
             )
-        for undo in reversed(self._undo):
-            undo()
-        for tensor, copied in self._copies:
-            _put_back(tensor, copied)
+        super().restore()
 
     def settle(self) -> None:
         """After a window, record which tensors need no copy in later windows."""
         self._at_rest.learn(self._copies)
 
-    def _record(self, value: Any, name: str) -> None:
-        if isinstance(value, _PLAIN) or id(value) in self._seen:
-            return
-        self._seen.add(id(value))
-        if isinstance(value, Tensor):
-            self._record_tensor(value, name)
-        elif isinstance(value, nn.Module):
-            self._record_attributes(value, name, _OF_MODULES if isinstance(value, _WRAPPERS) else None)
-        elif isinstance(value, (list, deque, dict, set)):
-            self._undo.append(_undo_container(value))
-            items = list(value.items()) if isinstance(value, dict) else [("...", item) for item in value]
-            for key, item in items:
-                self._record(item, f"{name}.{key}")
-        elif isinstance(value, tuple):
-            for item in value:
-                self._record(item, name)
-        elif isinstance(value, torch.Generator):
-            state = value.get_state()
-            self._undo.append(lambda: value.set_state(state))
-        elif isinstance(value, SimpleNamespace) or (
-            dataclasses.is_dataclass(value) and hasattr(value, "__dict__") and not isinstance(value, type)
-        ):
-            self._record_attributes(value, name, None)
-
-    def _record_attributes(self, value: Any, name: str, only: tuple[str, ...] | None) -> None:
-        attributes = vars(value)
-        saved = {k: v for k, v in attributes.items() if (k not in _HOOKS if only is None else k in only)}
-
-        def undo() -> None:
-            for key in [key for key in attributes if key not in saved and only is None and key not in _HOOKS]:
-                del attributes[key]
-            attributes.update(saved)
-
-        self._undo.append(undo)
-        for key, item in saved.items():
-            self._record(item, name if key.startswith("_") else f"{name}.{key}")
+    def _searches(self, value: Any) -> bool:
+        return isinstance(value, SimpleNamespace) or dataclasses.is_dataclass(value)
 
     def _record_tensor(self, tensor: Tensor, name: str) -> None:
-        if id(tensor) in self._owned or is_lazy(tensor) or tensor.is_meta:
+        if id(tensor) in self._owned:
             return
         if self._at_rest.holds(tensor):
             self._resting.append((name, tensor))
@@ -195,10 +223,20 @@ def _put_back(tensor: Tensor, copied: Tensor) -> None:
     if tensor.shape != copied.shape or tensor.dtype != copied.dtype:
         tensor.data = copied.to(tensor.device)
         return
-    same = tensor.layout == torch.strided and torch.equal(tensor.detach().to(copied.device), copied)
-    if not same:
+    if not _same_bits(tensor.detach().to(copied.device), copied):
         with torch.inference_mode(tensor.is_inference()):
             tensor.detach().copy_(copied)
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors hold the same bits; False if their bits cannot be read."""
+    if one.layout != torch.strided or one.is_quantized or is_dtensor(one):
+        return False
+    return torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def random_states() -> list[Callable[[], object]]:
@@ -217,7 +255,7 @@ def random_states() -> list[Callable[[], object]]:
 
 def checksum(tensor: Tensor) -> int:
     """Return a checksum that almost certainly changes if a value or the order of values changes."""
-    data = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    data = _bytes(tensor.detach())
     if data.storage_offset() % 4:
         data = data.clone()
     padded = data.numel() // 4 * 4
@@ -237,62 +275,3 @@ def _version_and_pointer(tensor: Tensor) -> tuple[int, int]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an exception means out of memory, judging by its type or message."""
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY)
-
-
-class Snapshot:
-    """A snapshot of parameters, optimizer state and group settings.
-
-    It costs as much memory as the originals. :meth:`restore` writes into the same tensors, bit for bit, and
-    removes state that was added since.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-        self._parameters = [(parameter, parameter.detach().clone()) for parameter in parameters]
-        self._states = [
-            (optimizer, {key: _copied(value) for key, value in optimizer.state.items()})
-            for optimizer in optimizers
-        ]
-        self._groups = [
-            (group, {key: _copied(value) for key, value in group.items() if key != "params"})
-            for optimizer in optimizers
-            for group in optimizer.param_groups
-        ]
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Restore everything."""
-        for parameter, copied in self._parameters:
-            parameter.copy_(copied)
-        for optimizer, states in self._states:
-            for key in [key for key in optimizer.state if key not in states]:
-                del optimizer.state[key]
-            for key, state in states.items():
-                optimizer.state[key] = _restored(optimizer.state.get(key), state)
-        for group, settings in self._groups:
-            group.update(settings)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(_copied(item) for item in value)
-    return copy.copy(value)
-
-
-def _restored(current: Any, saved: Any) -> Any:
-    """Return ``saved``, written into the tensors, dicts and lists of ``current`` where their sizes match."""
-    if isinstance(saved, Tensor) and isinstance(current, Tensor) and saved.shape == current.shape:
-        return current.copy_(saved)
-    if isinstance(saved, dict) and isinstance(current, dict):
-        for key in [key for key in current if key not in saved]:
-            del current[key]
-        for key, item in saved.items():
-            current[key] = _restored(current.get(key), item)
-        return current
-    if isinstance(saved, list) and isinstance(current, list) and len(saved) == len(current):
-        current[:] = [_restored(now, item) for now, item in zip(current, saved, strict=True)]
-        return current
-    return saved

@@ -15,7 +15,7 @@ from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import RunningSum, headroom_of
 from gradgate.errors import GradientError, GraphError, UpdateError
 from gradgate.ownership import checksum
-from gradgate.ranks import RankStatus, ShardedEngine
+from gradgate.ranks import RankStatus, ShardedCoordinator
 from gradgate.torch_compat import tensor_version
 
 
@@ -29,7 +29,7 @@ class GradientSums:
         parameters: the owned parameters, the only ones that receive gradients.
         scale: the loss scale of the window, if there is one.
         thorough: check every ``.grad`` for writes by other code, rather than the first and the last.
-        sharded: the engine that all-reduces sharded gradients within the backward pass, if any.
+        sharded: the coordinator, if it reduces sharded gradients within the backward pass.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GradientSums:
         scale: LossScale | None = None,
         *,
         thorough: bool = False,
-        sharded: ShardedEngine | None = None,
+        sharded: ShardedCoordinator | None = None,
     ) -> None:
         self.parameters = parameters
         self.by_name: dict[str, RunningSum] = {}
@@ -205,16 +205,14 @@ class GradientSums:
                     "update: Accumulator(clip_norm=..., scaler=...), update.backward(loss)."
                 )
 
-    def combine(
-        self, totals: dict[str, float] | None = None, units: dict[str, float] | None = None
-    ) -> float | None:
+    def combine(self, totals: dict[str, float] | None, units: dict[str, float] | None) -> float | None:
         """Combine all sums in ``.grad``; return the factor still to be applied, or None if every count is zero.
 
         A single loss needs no addition, and the caller folds its factor into the clip. Synchronizes with the device
         if counts are on a device.
 
         Args:
-            totals: each loss's count over all ranks; by default those of this process. May name losses that this
+            totals: each loss's count over all ranks; None: those of this process. May name losses that this
                 process does not have.
             units: with several ranks and a single loss, the unit to which every rank converts its sum.
         """
@@ -242,6 +240,7 @@ class GradientSums:
 
     def status(self) -> RankStatus:
         """Return the counts, totals and filled gradients of this rank. Synchronizes if counts are on a device."""
+        self.check()
         tallies = {name: running.tally() for name, running in self.by_name.items()}
         return RankStatus(
             counts={name: tally.count for name, tally in tallies.items()},
@@ -255,7 +254,8 @@ class GradientSums:
     def _filled(self, index: int) -> str:
         """Return whether any loss has a gradient for a parameter: "0" no, "1" yes, "2" a sparse gradient."""
         parameter = self.parameters[index]
-        if self._sharded is not None:  # `.grad` is zero, not None, where this rank reached no parameter
+        if self._sharded is not None and all(parameter is not each for each in self._sharded.unsharded):
+            # `.grad` is zero, not None, where this rank reached no parameter
             return str(int(id(parameter) in self._sharded.reached))
         asides = [running.aside[index] for running in self.by_name.values() if running.aside is not None]
         held = [gradient for gradient in (parameter.grad, *asides) if gradient is not None]

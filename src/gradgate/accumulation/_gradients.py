@@ -15,15 +15,16 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._precision import Wide, narrow, widen
-from gradgate.accumulation._settings import Decay, UpdateSettings, is_sharded
+from gradgate.accumulation._settings import Decay, UpdateSettings
 from gradgate.autograd_graph import Graph
 from gradgate.errors import GradientError, OwnerError, UpdateError
 from gradgate.ownership import claims
-from gradgate.ranks import ShardedEngine
+from gradgate.ranks import ShardedCoordinator
 from gradgate.torch_compat import (
     foreach_add_,
     foreach_mul_,
     foreach_norm,
+    is_dtensor,
     reuses_gradients,
     run_backward,
     tensor_version,
@@ -178,7 +179,7 @@ def backward(loss: Tensor, seed: Tensor, inputs: tuple[Tensor, ...], retain_grap
 
 
 def backward_sharded(
-    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedEngine, also: Sequence[Tensor] = ()
+    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedCoordinator, also: Sequence[Tensor] = ()
 ) -> None:
     """Add ``seed`` times a loss's gradient to owned parameters and to ``also``, under ``fully_shard``."""
     graph = Graph(loss)
@@ -218,12 +219,13 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
                 gradient = parameter.grad = gradient.coalesce()
             gradient = gradient.values()
         # The local shard shares the DTensor's memory.
-        values.append(gradient if type(gradient) is Tensor else _local(gradient))
+        values.append(gradient if type(gradient) is Tensor else local_part(gradient))
     return values
 
 
-def _local(tensor: Any) -> Tensor:
-    shard: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+def local_part(tensor: Any) -> Tensor:
+    """Return this rank's shard of a sharded tensor, which shares its memory; otherwise the tensor itself."""
+    shard: Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
     return shard
 
 
@@ -257,8 +259,8 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
             first, second = parameter.grad, other * factor
             parameter.grad = second + first if first.is_sparse else first + second
         else:
-            targets.append(parameter.grad)
-            terms.append(other)
+            targets.append(local_part(parameter.grad))
+            terms.append(local_part(other))
     if targets:
         foreach_add_(targets, terms, alpha=factor)
 
@@ -291,7 +293,7 @@ def exact_norm(values: list[Tensor]) -> float:
 
 def norm_of_shards(parameters: Sequence[Tensor]) -> float:
     """Return the 2-norm of all gradients if some are sharded over ranks. Communicates with those ranks."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    sharded: Any = torch.nn.utils.get_total_norm([each for each in gradients if is_sharded(each)])
-    rest = [each for each in gradients if not is_sharded(each)]
-    return math.hypot(float(sharded.full_tensor()), float(total_norm(rest)) if rest else 0.0)
+    sharded = [p.grad for p in parameters if p.grad is not None and is_dtensor(p.grad)]
+    rest = dense_values([p for p in parameters if not is_dtensor(p)])
+    norm: Any = torch.nn.utils.get_total_norm(sharded)
+    return math.hypot(float(norm.full_tensor()) if sharded else 0.0, float(total_norm(rest)) if rest else 0.0)

@@ -115,34 +115,55 @@ class LossChecks:
             self._warn_if_counted_otherwise(name, loss, count, later)
 
     def _warn_if_counted_otherwise(self, name: str, loss: Tensor, count: Count, later: bool) -> None:
-        """Warn once if the counts in a window are not proportional to those that the losses' graphs show.
-
-        Only proportions matter: if sequences have equal length, counting sequences is as good as counting tokens.
-        """
+        """Warn once if the counts in a window are not proportional to those that the losses' graphs show."""
         if not later:
             self._counted.pop(name, None)
-        if isinstance(count, Tensor) or not loss.is_cpu:
-            return  # comparing would synchronize
-        known = divisor_in_graph(loss)
-        if known is None or not count or not float(known):
+        found = count_and_items(loss, count)
+        if found is None:
             return
-        known = float(known)
-        first_count, first_known = self._counted.setdefault(name, (float(count), known))
-        if not math.isclose(count * first_known, first_count * known, rel_tol=WEIGHT_ROUNDING):
-            self._contradicted = True
-            _emit(
-                lambda events: events.Miscounted(
-                    *((), float(count), known, first_count, first_known), proved=_is_proved(loss)
-                )
-            )
-            warnings.warn(
-                f"backward: count is {count:.10g} for a mean over {known:.10g} items (read from the graph), but an "
-                f"earlier loss in this window had count {first_count:.10g} for {first_known:.10g} items. These "
-                "counts are not proportional, so the micro-batches get the wrong weights. Pass the number of items "
-                "that took part in the loss: count=(labels != -100).sum(), for the labels that the loss receives.",
-                CountWarning,
-                stacklevel=4,
-            )
+        first = self._counted.setdefault(name, found)
+        if are_proportional(found, first):
+            return
+        self._contradicted = True
+        _emit(lambda events: events.Miscounted((), *found, *first, _is_proved(loss)))
+        advice = (
+            "Pass the number of items that took part in the loss: count=(labels != -100).sum(), for the labels "
+            "that the loss receives."
+        )
+        warn_not_proportional("backward", found, first, advice, stacklevel=5)
+
+
+def count_and_items(loss: Tensor, count: Count) -> tuple[float, float] | None:
+    """Return a loss's count, and the number of items that its graph shows.
+
+    The result is None if one of them is zero or unknown, or if comparing them would synchronize with a device.
+    """
+    if isinstance(count, Tensor) or not loss.is_cpu:
+        return None
+    known = divisor_in_graph(loss)
+    return (float(count), float(known)) if known is not None and count and float(known) else None
+
+
+def are_proportional(found: tuple[float, float], first: tuple[float, float]) -> bool:
+    """Return whether a count has the same ratio to the items that its loss shows as the first count.
+
+    Only proportions matter: if sequences have equal length, counting sequences is as good as counting tokens.
+    """
+    return math.isclose(found[0] * first[1], first[0] * found[1], rel_tol=WEIGHT_ROUNDING)
+
+
+def warn_not_proportional(
+    where: str, found: tuple[float, float], first: tuple[float, float], advice: str, *, stacklevel: int
+) -> None:
+    """Warn that the counts of two losses in a window are not proportional to the items that their graphs show."""
+    (count, items), (first_count, first_items) = found, first
+    warnings.warn(
+        f"{where}: count is {count:.10g} for a mean over {items:.10g} items (read from the graph), but an earlier "
+        f"loss in this window had count {first_count:.10g} for {first_items:.10g} items. These counts are not "
+        f"proportional, so the micro-batches get the wrong weights. {advice}",
+        CountWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def _emit(event: Callable[[Any], Any]) -> None:
@@ -196,15 +217,6 @@ def check_scalar(loss: Tensor) -> None:
         raise ShapeError(
             f"backward: loss is {loss.dtype}, but it must be a real floating-point dtype. For a complex loss "
             "pass loss.abs(); compute integer losses in floating point."
-        )
-
-
-def check_graph(loss: Tensor) -> None:
-    """Raise GraphError if a loss has no graph."""
-    if not loss.requires_grad:
-        raise GraphError(
-            "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
-            "from frozen parameters. Compute it from the parameters with gradients enabled."
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -34,10 +33,10 @@ from gradgate.accumulation._loss_checks import LossChecks
 from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import MicroBatchCounter
 from gradgate.accumulation._settings import UpdateSettings
-from gradgate.accumulation.batch_size import NoiseScale, SmallBatch
-from gradgate.errors import UpdateError
+from gradgate.accumulation.batch_size import NoiseScale, SmallBatch, add_window, refuse_sharded
+from gradgate.errors import OptionError, UpdateError
 from gradgate.ownership import claims
-from gradgate.ranks import ALONE, RankSetup, SingleProcess
+from gradgate.ranks import ALONE, RankSetup, ShardedCoordinator, SingleProcess
 from gradgate.tally import Tally
 
 Self = TypeVar("Self", bound="OpenWindow")
@@ -112,15 +111,11 @@ class OpenWindow:
         """Open the window. Every action registers its rollback first, in case a signal interrupts it."""
         shared, settings = self._shared, self._settings
         # Read again for each window, so that groups added later belong to the next window.
-        groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
-        parameters = [parameter for group in groups for parameter in group["params"]]
+        parameters = settings.parameters
         if shared.noise_scale is not None:
-            shared.noise_scale._check(parameters)
-        if not (shared.ranks.alone or not dist.is_initialized()):
-            self._coordinator = shared.ranks.coordinator(parameters, settings)
-        coordinator = self._coordinator
-        if shared.open_update is None:  # otherwise this update is refused below
-            coordinator.start(may_replay=self._may_replay)
+            refuse_sharded(parameters)
+        coordinator = shared.ranks.coordinator(parameters, settings, may_replay=self._may_replay)
+        self._coordinator = coordinator
         self._undo.append(partial(claims.pop, self, None))
         claim(self, parameters, settings)
         self._slots = slots = Slots(parameters, settings, shared.leftovers)
@@ -132,9 +127,10 @@ class OpenWindow:
         self._undo.append(slots.put_back)
         slots.take()
         self._first = shared.windows < _FIRST
-        self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=coordinator.sharded)
+        sharded = coordinator if isinstance(coordinator, ShardedCoordinator) else None
+        self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=sharded)
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
-            self._undo += [coordinator.discard, partial(shared.batch_norms.close, keep=False)]
+            self._undo += [coordinator.discard, shared.batch_norms.restore]
             with uninterrupted():  # hold and open change modules before they can undo the change
                 coordinator.hold()
                 shared.batch_norms.open()
@@ -143,7 +139,7 @@ class OpenWindow:
             if self._scale is not None:
                 self._scale.resume(shared.unfinished["scale"])
             self._sums.resume(shared.unfinished["sums"])
-            if (first := shared.unfinished.get("first")) is not None:
+            if (first := shared.unfinished["first"]) is not None:
                 self._sums.first = partial(SmallBatch, *first)
 
     def __exit__(
@@ -178,14 +174,18 @@ class OpenWindow:
     def _finish(self) -> None:
         shared, settings, slots = self._shared, self._settings, self._slots
         self._counter.check_losses()
+        _check_prepared(settings.optimizers)
         own = int(min(self._counter.micro_batches, self._own))
         noise = shared.noise_scale
+        # Restored here, because combining the ranks' sums may broadcast buffers.
+        pools = shared.batch_norms.restore() if shared.batch_norms.pools else []
         mean = finalize(self._sums, slots, settings, self._coordinator, self._scale, own, noise is not None)
         self._norm = mean.norm
         if not mean.usable:
             if self._scale is not None:
                 self._scale.overflowed()
             return
+        shared.batch_norms.add_ranks(pools, self._coordinator)
         for hook in tuple(shared.gradient_hooks.values()):
             hook(self, mean.values, mean.factor)
         seen = None if noise is None else self._seen(mean)
@@ -199,10 +199,10 @@ class OpenWindow:
             try:
                 self._stepped = True
                 if noise is not None and seen is not None:
-                    noise._add(*seen)
+                    add_window(noise, *seen)
                     self._noise_scale = noise.value
-                if shared.batch_norms.pools:
-                    shared.batch_norms.close(keep=True)
+                for pool in pools:
+                    pool.update()
                 clear_gradients(slots.parameters, settings.clear)
                 if settings.scaler is not None:
                     settings.scaler.update()
@@ -216,7 +216,7 @@ class OpenWindow:
 
     def _seen(self, mean: Finalized) -> tuple[list[SmallBatch], int, float, float]:
         """Return the window's contribution to the noise scale. Synchronizes with the device."""
-        firsts = [SmallBatch(*first) for first in self._coordinator.firsts(self._sums)]
+        firsts = [SmallBatch(*first) for first in self._coordinator.firsts(self._sums.first)]
         tallies = self._coordinator.tallies
         if tallies is None:
             counts = [running.total_count() for running in self._sums.by_name.values()]
@@ -257,6 +257,18 @@ class OpenWindow:
                 f"{verb}: this update is {self._state}, not open. Use it inside `with accumulator.update() as "
                 "update:`."
             )
+
+
+def _check_prepared(optimizers: Iterable[Optimizer]) -> None:
+    """Raise OptionError for an optimizer of Accelerate whose step would not be one step on these gradients."""
+    for optimizer in optimizers:
+        state = getattr(optimizer, "gradient_state", None)
+        if state is None or (state.sync_gradients and getattr(optimizer, "scaler", None) is None):
+            continue
+        raise OptionError(
+            "update: the optimizer was prepared by Accelerate, whose own accumulation or loss scale would skip or "
+            "shrink this step. No step was made. Pass torch's own optimizer: gg.Accumulator(optimizer.optimizer)."
+        )
 
 
 def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> RemovableHandle:

@@ -18,8 +18,9 @@ from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.accumulation._settings import is_sharded, owned_parameters
+from gradgate.accumulation._settings import owned_parameters
 from gradgate.errors import OptionError, UpdateError
+from gradgate.torch_compat import is_dtensor
 
 _NARROW = (torch.bfloat16, torch.float16)
 
@@ -35,7 +36,7 @@ class Wide:
 
 def sum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     """Return the dtype in which a parameter's gradients are summed; ``dtype`` is the requested dtype."""
-    if not parameter.is_floating_point() or is_sharded(parameter):  # FSDP adds shards in its own dtype
+    if not parameter.is_floating_point() or is_dtensor(parameter):  # FSDP adds shards in its own dtype
         return parameter.dtype
     return dtype or (torch.float32 if parameter.dtype in _NARROW else parameter.dtype)
 
@@ -53,7 +54,7 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wi
         OptionError: ``dtype`` differs from the dtype in which a sharded parameter's gradients are summed.
     """
     for parameter in parameters:
-        if dtype not in (None, parameter.dtype) and is_sharded(parameter):
+        if dtype not in (None, parameter.dtype) and is_dtensor(parameter):
             raise OptionError(
                 f"update: accumulate_dtype={dtype} does not work under fully_shard, which sums gradients in its "
                 f"own dtype, here {parameter.dtype}. Leave accumulate_dtype out. For float32 sums, shard float32 "

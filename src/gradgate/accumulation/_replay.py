@@ -28,7 +28,7 @@ from gradgate.accumulation._windows import (
 )
 from gradgate.accumulation.coupled import Encode
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
-from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.errors import BudgetError, CountError, OptionError, check_choice
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
 
@@ -51,8 +51,7 @@ def run_batch(
     """Check the arguments of :meth:`Accumulator.step`, and run the window of one batch."""
     plain = collate is None and isinstance(batch_dim, NotGiven)
     if plan is not None:
-        if deal not in (None, "whole", "parts"):
-            raise OptionError(f"step: deal is {deal!r}; it must be 'whole', 'parts' or None.")
+        check_choice("step", "deal", deal, ("whole", "parts", None))
         if not plain:
             raise OptionError(
                 "step: with a plan, pass batch_dim and collate to the plan: gradgate.plan(..., batch_dim=...)."
@@ -103,10 +102,10 @@ def run_window(
     """
     settings = state.settings
     parameters = settings.parameters
-    coordinator = state.ranks.coordinator(parameters, settings)
+    coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
     versions = [tensor_version(parameter) for parameter in parameters]
     # Sharded models are not replayed, see can_replay.
-    modules = settings.models if coordinator.sharded is None else ()
+    modules = () if coordinator.sharded else settings.models
     with on_purpose():  # tells the checker to ignore the copies
         forward_state = ForwardState(modules, parameters, state.at_rest)
     unfinished = state.unfinished
@@ -185,9 +184,9 @@ class _Attempt:
 
         All ranks must replay together, so no rank may have stopped for another reason.
         """
-        if self._coordinator.sharded is not None:
+        if self._coordinator.sharded:
             return False  # the other ranks are in the middle of a pass and wait for this rank
-        return not self._finished_adding and is_out_of_memory(error) and self._coordinator.replays(True)
+        return not self._finished_adding and is_out_of_memory(error) and self.update._coordinator.replays()
 
     @contextmanager
     def reporting(self) -> Iterator[None]:

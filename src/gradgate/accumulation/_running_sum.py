@@ -143,8 +143,7 @@ class RunningSum:
         """Rebuild a sum from :meth:`state_dict`."""
         # Copied, so that the caller's state does not change.
         lists = {key: list(item) for key, item in state.items() if isinstance(item, list)}
-        known = {key: item for key, item in state.items() if key != "expected"}  # written by gradgate 0.1
-        return cls(**{**known, **lists}, headroom=headroom)
+        return cls(**{**state, **lists}, headroom=headroom)
 
 
 def headroom_of(parameters: Iterable[Tensor]) -> float:

@@ -15,7 +15,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from gradgate.errors import OptionError
+from gradgate.errors import OptionError, check_choice
 
 Nonfinite: TypeAlias = Literal["raise", "skip", "step"]
 
@@ -81,22 +81,15 @@ class Models:
         """Yield every parameter of the modules; shared parameters are repeated."""
         return (parameter for root in self.roots for parameter in root.parameters())
 
-    def parameter_name(self, parameter: Tensor) -> str | None:
-        """Return a parameter's path, or None if no module holds it."""
+    def name(self, target: nn.Module | Tensor, optimizers: Iterable[Optimizer] = ()) -> str:
+        """Name a module by its kind and its path, and a parameter by its path or by its place in an optimizer."""
+        parameter = isinstance(target, Tensor)
+        kind = "" if parameter else type(target).__name__
         for root in self.roots:
-            for path, candidate in root.named_parameters():
-                if candidate is parameter:
-                    return self._label(root, path)
-        return None
-
-    def name(self, module: nn.Module) -> str:
-        """Name a module by its kind and its path."""
-        kind = type(module).__name__
-        for root in self.roots:
-            for path, candidate in root.named_modules():
-                if candidate is module and path:
-                    return f"{kind} '{self._label(root, path)}'"
-        return kind
+            for path, candidate in root.named_parameters() if parameter else root.named_modules():
+                if candidate is target and path:
+                    return f"{kind} '{self._label(root, path)}'".lstrip()
+        return _place(target, optimizers) if isinstance(target, Tensor) else kind
 
     def _label(self, root: nn.Module, path: str) -> str:
         for prefix in _WRAPPERS:
@@ -112,22 +105,17 @@ def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
 
 
-def parameter_name(parameter: Tensor, optimizers: Iterable[Optimizer], models: Models) -> str:
-    """Name a parameter for a message: by its path in ``model=``, else by its index in the optimizer."""
+def _place(parameter: Tensor, optimizers: Iterable[Optimizer]) -> str:
+    """Name a parameter by its index in an optimizer, or by the name that the optimizer keeps."""
+    shape = f"shape {list(parameter.shape)}"
     for optimizer in optimizers:
         for number, group in enumerate(optimizer.param_groups):
             for index, candidate in enumerate(group["params"]):
                 if candidate is parameter:
                     names = group.get("param_names")
-                    path = names[index] if names is not None else models.parameter_name(parameter)
-                    kind = f"{type(optimizer).__name__}, shape {list(parameter.shape)}"
-                    return f"'{path}'" if path else f"{index} of group {number} ({kind})"
-    return f"a tensor of shape {list(parameter.shape)}"
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Return whether a tensor is sharded over ranks (a DTensor)."""
-    return hasattr(tensor, "to_local")
+                    place = f"{index} of group {number} ({type(optimizer).__name__}, {shape})"
+                    return place if names is None else f"'{names[index]}'"
+    return f"a tensor of {shape}"
 
 
 @dataclass(frozen=True)
@@ -220,32 +208,23 @@ class UpdateSettings:
                 "Accumulator: accumulate_dtype=torch.float16 together with a GradScaler, which refuses to "
                 "unscale float16 gradients. Leave accumulate_dtype out: sums are then kept in float32."
             )
-        if self.nonfinite not in ("raise", "skip", "step"):
-            raise OptionError(
-                f"Accumulator: nonfinite is {self.nonfinite!r}; it must be 'raise', 'skip' or 'step'."
-            )
+        check_choice("Accumulator", "nonfinite", self.nonfinite, ("raise", "skip", "step"))
         if self.nonfinite == "step" and self.scaler is not None:
             raise OptionError(
                 "Accumulator: nonfinite='step' together with a GradScaler, which never steps on an overflow. "
                 "Use nonfinite='skip', or leave the scaler out."
             )
-        if self.clear not in ("none", "zero") and not isinstance(self.clear, Decay):
-            raise OptionError(
-                f"Accumulator: clear is {self.clear!r}; it must be 'none', 'zero' or gradgate.decay(factor)."
-            )
+        if not isinstance(self.clear, Decay):
+            check_choice("Accumulator", "clear", self.clear, ("none", "zero"), "gradgate.decay(factor)")
 
     @property
     def parameters(self) -> list[Tensor]:
         """The parameters that the optimizers currently step."""
         return owned_parameters(self.optimizers)
 
-    def name(self, parameter: Tensor) -> str:
-        """Name a parameter for a message."""
-        return parameter_name(parameter, self.optimizers, self.models)
-
     def names(self, parameters: Sequence[Tensor], most: int = 3) -> str:
         """List a few parameters by name, and the number of other parameters."""
-        names = ", ".join(map(self.name, parameters[:most]))
+        names = ", ".join(self.models.name(parameter, self.optimizers) for parameter in parameters[:most])
         rest = len(parameters) - most
         return f"{names} and {rest} more" if rest > 0 else names
 

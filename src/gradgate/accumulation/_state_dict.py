@@ -16,8 +16,8 @@ from gradgate.accumulation._settings import Decay, UpdateSettings
 from gradgate.accumulation.batch_size import SmallBatch, pooled
 from gradgate.errors import StateError, UpdateError
 
-_FORMAT = 1
-_KEYS = {"shapes", "window", "carried", "samples_that_fit", "wide_state"}
+_FORMAT = 2
+_KEYS = {"shapes", "window", "carried", "zeros", "samples_that_fit", "noise_scale", "wide_state"}
 
 
 class Checkpointed:
@@ -36,7 +36,7 @@ class Checkpointed:
         state, settings, update = self._state, self._state.settings, self._state.open_update
         parameters = settings.parameters
         window, gradients = state.unfinished, [parameter.grad for parameter in parameters]
-        if update is not None and update._slots is not None:
+        if update is not None:
             window, gradients = _unfinished(update), update._slots.before
         decays = isinstance(settings.clear, Decay) and (
             update is None or any(g is not None for g in gradients)
@@ -64,7 +64,7 @@ class Checkpointed:
         """
         rank, ranks = self._state.ranks.position()
         update = self._state.open_update
-        if update is not None and update._coordinator.sharded is not None:
+        if update is not None and update._coordinator.sharded:
             raise StateError(
                 "state_by_rank: under fully_shard the sum of an unfinished window is inside the engine and "
                 "cannot be read. Save between two windows."
@@ -110,7 +110,7 @@ class Checkpointed:
             raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
         settings, parameters = kept.settings, kept.settings.parameters
         _check_state(state, parameters, settings)
-        carried, zeros = state["carried"], state.get("zeros")
+        carried, zeros = state["carried"], state["zeros"]
         if carried is not None or (zeros is not None and settings.clear == "zero"):
             kept.leftovers.check(parameters, settings)
         if carried is not None:
@@ -127,7 +127,7 @@ class Checkpointed:
         kept.leftovers.remember(parameters)
         kept.unfinished = state["window"]
         kept.samples_that_fit = state["samples_that_fit"]
-        if kept.noise_scale is not None and state.get("noise_scale") is not None:
+        if kept.noise_scale is not None and state["noise_scale"] is not None:
             kept.noise_scale.load_state_dict(state["noise_scale"])
 
 
@@ -249,7 +249,7 @@ def _merged(states: Sequence[dict[str, Any]], like: dict[str, Any]) -> dict[str,
         _added([saved for window in windows for saved in window["sums"] if saved["name"] == name])
         for name in names
     ]
-    firsts = [SmallBatch(*window["first"]) for window in windows if window.get("first") is not None]
+    firsts = [SmallBatch(*window["first"]) for window in windows if window["first"] is not None]
     first = list(pooled(firsts)) if firsts else None
     whole = {"micro_batches": 0, "scale": like["window"]["scale"], "sums": sums, "first": first}
     return {**like, "window": whole}

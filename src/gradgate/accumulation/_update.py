@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gradgate.accumulation._arguments import Into, check_reached, check_window, receivers
 from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
-from gradgate.accumulation._loss_checks import check_graph, check_scalar
+from gradgate.accumulation._loss_checks import check_scalar
 from gradgate.accumulation._running_sum import length_of
 from gradgate.accumulation._windows import Window
 from gradgate.accumulation.batch_size import measure_first
 from gradgate.accumulation.coupled import CoupledWindow
-from gradgate.errors import UpdateError
+from gradgate.errors import GraphError, UpdateError
 from gradgate.notebook_tables import card
 from gradgate.ranks import ALONE
 from gradgate.tally import Tally
@@ -69,7 +69,7 @@ class Update(CoupledWindow):
             if self._state != "open":
                 self._require_open("micro_batches")
             if batch_norms.pools:
-                batch_norms.next_micro_batch()
+                batch_norms.next_micro_batch(repeated=number > self._own)
             if coordinator is not ALONE:
                 coordinator.begin(last=number >= counter.expected)
             counter.begin(number)
@@ -130,7 +130,10 @@ class Update(CoupledWindow):
             count = 0
         receiving = None if into is None else receivers(into, sums.parameters, self._settings.models)
         if not loss.requires_grad and not is_zero(count):
-            check_graph(loss)
+            raise GraphError(
+                "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
+                "from frozen parameters. Compute it from the parameters with gradients enabled."
+            )
         if receiving is not None and not is_zero(count) and self._first:
             check_reached(loss, receiving, self._settings.models)
         name = counter.name(name)
@@ -180,7 +183,7 @@ class Update(CoupledWindow):
         if not is_zero(count) and weight != 1:
             return nullcontext()  # added separately, so `.grad` does not hold the sum during the pass
         unit = None if running.unit is None else float(running.unit)
-        return self._coordinator.overlapping(self._sums, name, unit)
+        return self._coordinator.overlapping(name, unit, self._sums.all_reduced)
 
     # -- readings ---------------------------------------------------------------------------------
 

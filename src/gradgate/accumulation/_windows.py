@@ -252,7 +252,7 @@ class PlannedMicroBatches:
         if dealt is None or coordinator is ALONE:
             self._split = plan.split(batch, rank=0, ranks=1)
             return
-        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_batches(batch))
+        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_objects(batch))
         self._split = plan.split(whole, rank=coordinator.rank, ranks=coordinator.count)
 
     def pieces(self) -> Sequence[Any]:

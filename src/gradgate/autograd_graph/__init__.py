@@ -1,19 +1,11 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
-from gradgate.autograd_graph._broadcasts import (
-    ELEMENTWISE,
-    ERRORS,
-    SUMS,
-    broadcast_at,
-    node_shape,
-)
+from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
 from gradgate.autograd_graph._loss_inputs import normalized_twice, not_log_probabilities
 from gradgate.autograd_graph._losses import (
-    LOSSES,
-    RESHAPES,
     WEIGHT_ROUNDING,
     Input,
     NotUnderstoodError,
@@ -26,9 +18,21 @@ from gradgate.autograd_graph._losses import (
     targets_of,
     without_smoothing,
 )
+from gradgate.autograd_graph._nodes import (
+    DDP_SINK,
+    ELEMENTWISE,
+    ERRORS,
+    LEAF,
+    LOSSES,
+    RESHAPES,
+    SUMS,
+    inputs,
+    only_input,
+    through,
+)
 from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._targets import TrainedTarget, compares_with_own_copy, trained_target
-from gradgate.autograd_graph._walk import DDP_SINK, LEAF, Graph, roots_of, walk
+from gradgate.autograd_graph._walk import Graph, roots_of, walk
 
 __all__ = [
     "DDP_SINK",
@@ -52,15 +56,18 @@ __all__ = [
     "flops_of",
     "functions_of_means",
     "hidden_parameter",
+    "inputs",
     "inputs_of",
     "node_shape",
     "normalized_twice",
     "not_log_probabilities",
+    "only_input",
     "reduced_shape",
     "reduction_of",
     "roots_of",
     "shape_of",
     "targets_of",
+    "through",
     "trained_target",
     "walk",
     "without_smoothing",

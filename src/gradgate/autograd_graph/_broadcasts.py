@@ -9,27 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.autograd_graph._losses import NotUnderstoodError, reduced_shape, shape_of
-from gradgate.autograd_graph._walk import LEAF
+from gradgate.autograd_graph._nodes import ELEMENTWISE, ERRORS, LEAF, named
 
-ERRORS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
-"""Losses of the difference between two values."""
-
-SUMS = ("AddBackward0", "SubBackward0")
-"""Sums of two values."""
-
-ELEMENTWISE = (
-    *SUMS,
-    "MulBackward0",
-    "DivBackward0",
-    "PowBackward0",
-    "AbsBackward0",
-    "NegBackward0",
-    *ERRORS,
-)
-"""Operations on each element by itself."""
-
-_REDUCTIONS = ("MeanBackward0", "SumBackward0")
-_CHOICES = ("WhereBackward0", "ClampBackward1", "ClampMinBackward0", "MinimumBackward0", "MaximumBackward0")
+_BEFORE_REDUCTION = ELEMENTWISE | named("Mean Sum Where ClampMin Minimum Maximum") | named("Clamp", "1")
 _ROUNDING = 1e-5  # of float32
 
 Users = Mapping[Any, list[Any]]
@@ -75,7 +57,7 @@ def _reduction(node: Any, shape: tuple[int, ...], users: Users) -> Any:
     """Return the node that reduces a value to a number, if only elementwise operations come before it."""
     while node_shape(node, 0) == shape:
         above = users.get(node, ())
-        if len(above) != 1 or above[0].name() not in (*ELEMENTWISE, *_REDUCTIONS, *_CHOICES):
+        if len(above) != 1 or above[0].name() not in _BEFORE_REDUCTION:
             return None
         node = above[0]
     return node if math.prod(node_shape(node, 0)) == 1 else None

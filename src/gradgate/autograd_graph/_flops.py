@@ -5,19 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gradgate.autograd_graph._losses import RESHAPES, NotUnderstoodError, shape_of
-from gradgate.autograd_graph._walk import LEAF
+from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of
+from gradgate.autograd_graph._nodes import FACTORS, LEAF, RESHAPES, TRANSPOSES, named
 
-_VIEWS = RESHAPES | {
-    f"{name}Backward0" for name in ("T", "Transpose", "Permute", "Slice", "Unbind", "Split", "Detach")
-}
-_PRODUCTS = {
-    "MmBackward0": 0,
-    "BmmBackward0": 0,
-    "MvBackward0": 0,
-    "AddmmBackward0": 1,
-    "BaddbmmBackward0": 1,
-}
+_VIEWS = RESHAPES | TRANSPOSES | named("Permute Slice Unbind Split Detach")
 _ATTENTION = "ScaledDotProduct"
 _ATTENTION_GRADIENT = 5 / 6  # of the forward pass, for each of three inputs: five products instead of two
 
@@ -46,8 +37,8 @@ def flops_of(node: Any) -> tuple[float, list[float]]:
     elements = [None if shape is None else float(max(math.prod(shape), math.prod(out))) for shape in inputs]
     # `heavy`: the inputs whose gradients take as much work as the forward pass.
     forward, gradient, heavy = 0.0, 1.0, range(0)
-    if name in _PRODUCTS:
-        first = _PRODUCTS[name]
+    if name in FACTORS:
+        first = FACTORS[name]
         forward, heavy = _product(out, *inputs[first : first + 2]), range(first, first + 2)
     elif name.startswith("ConvolutionBackward"):
         forward, heavy = _convolution(node, out, *inputs[:2]), range(2)

@@ -34,7 +34,8 @@ from gradgate.autograd_graph._dimensions import (
     Shape,
     Understand,
 )
-from gradgate.autograd_graph._losses import LOSSES, NotUnderstoodError, SamplesMixedError, without_smoothing
+from gradgate.autograd_graph._losses import NotUnderstoodError, SamplesMixedError, without_smoothing
+from gradgate.autograd_graph._nodes import LEAF, LOSSES, leaf_at, named
 from gradgate.autograd_graph._operations import (
     before_reduction,
     expanded,
@@ -51,7 +52,6 @@ from gradgate.autograd_graph._operations import (
     viewed,
     within_samples,
 )
-from gradgate.autograd_graph._walk import LEAF
 from gradgate.torch_compat import view_base
 
 
@@ -88,7 +88,9 @@ def _is_usual_classifier(node: Any) -> bool:
     if linear.name() != "AddmmBackward0":
         return False
     (bias, _), _, (weight, _) = linear.next_functions
-    return _is_weight(weight) and (bias is None or _is_weight(bias))
+    return isinstance(leaf_at(weight), nn.Parameter) and (
+        bias is None or isinstance(leaf_at(bias), nn.Parameter)
+    )
 
 
 # -- where the model begins -----------------------------------------------------------------------------
@@ -100,17 +102,10 @@ def _leaf(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     return Dimensions((FEATURES,) * len(shape), shape, from_samples=False)
 
 
-def _is_weight(node: Any) -> bool:
-    """Return whether a node is a parameter, or the transpose of one."""
-    if node is not None and node.name() == "TBackward0":
-        node = node.next_functions[0][0]
-    return node is not None and node.name() == LEAF and isinstance(node.variable, nn.Parameter)
-
-
 def _is_parameter(reader: GraphReader, node: Any, operand: int, saved: str) -> bool:
     """Return whether an operand depends on parameters alone. A frozen parameter has no edge, but is saved."""
     edge = node.next_functions[operand]
-    if _is_weight(edge[0]):
+    if isinstance(leaf_at(edge[0]), nn.Parameter):
         return True
     if edge[0] is None:
         tensor = getattr(node, f"_saved_{saved}", None)
@@ -167,7 +162,9 @@ def _distances(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
 def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:
     """Raise SamplesMixedError for a square matrix if both operands are computed from parameters."""
     square = len(shape) > 1 and shape[-1] == shape[-2] > 1 and set(shape[:-2]) <= {1}
-    if square and all(child is not None and not _is_weight(child) for child, _ in operands):
+    if square and all(
+        child is not None and not isinstance(leaf_at(child), nn.Parameter) for child, _ in operands
+    ):
         raise SamplesMixedError(f"{node.name()} makes a matrix of {shape[-2]} by {shape[-1]} pairs")
 
 
@@ -175,7 +172,7 @@ def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:
 
 
 def _named(names: str, understand: Understand | None, *, numbers: str = "0") -> dict[str, Understand | None]:
-    return {f"{name}Backward{number}": understand for name in names.split() for number in numbers}
+    return dict.fromkeys(named(names, numbers), understand)
 
 
 _TABLE: dict[str, Understand | None] = {

@@ -7,20 +7,23 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._losses import RESHAPES, signed
-from gradgate.autograd_graph._walk import LEAF
+from gradgate.autograd_graph._losses import signed
+from gradgate.autograd_graph._nodes import (
+    CLASS_LOSSES,
+    LAYERS,
+    LEAF,
+    RESHAPES,
+    SAME_VALUES,
+    inputs,
+    layer_weight,
+    named,
+    through,
+)
 
 Given: TypeAlias = Literal["probabilities", "scores", "other axis"]
 
-_CLASSES_FIRST = ("NllLossBackward0", "NllLoss2DBackward0")
-_CLASSES_LAST = ("CtcLossBackward0", "CtcLossBackward1", "CudnnCtcLossBackward0", "CudnnCtcLossBackward1")
-_NAMES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias Transpose Permute T"
-
-SAME_VALUES = frozenset(f"{name}Backward{number}" for name in _NAMES.split() for number in "012")
-"""Nodes that return all of their values unchanged, in any order."""
-
-_PARTS = frozenset(("SliceBackward0", "SelectBackward0", "IndexBackward0"))
-_LINEAR = ("AddmmBackward0", "MmBackward0", "ConvolutionBackward0", "LinearBackward0", "BmmBackward0")
+_CLASSES_LAST = named("CtcLoss CudnnCtcLoss", "01")
+_SAME_OR_PART = SAME_VALUES | named("Slice Select Index")
 _MOST_VALUES = 1 << 22  # larger inputs are not read
 _OFF = 0.1  # far above the rounding of 16-bit log-probabilities, whose logsumexp is 0
 _MOST_ROWS = 0.9
@@ -35,13 +38,13 @@ def not_log_probabilities(node: Any) -> Given | None:
     name = node.name()
     if name == "SubBackward0":
         return _given_to_divergence(node)
-    if name not in (*_CLASSES_FIRST, *_CLASSES_LAST):
+    if name not in CLASS_LOSSES and name not in _CLASSES_LAST:
         return None
     made_by, whole = _maker(node.next_functions[0][0])
     kind = made_by.name() if made_by is not None else ""
-    if kind not in ("LogSoftmaxBackward0", "SoftmaxBackward0") and not _is_layer(made_by):
+    if kind not in ("LogSoftmaxBackward0", "SoftmaxBackward0") and layer_weight(made_by) is None:
         return None
-    given: Tensor = node._saved_self if name in _CLASSES_FIRST else node._saved_log_probs
+    given: Tensor = node._saved_self if name in CLASS_LOSSES else node._saved_log_probs
     dim = -1 if name in _CLASSES_LAST or given.dim() < 2 else 1
     if given.shape[dim] < 2 or not 0 < given.numel() <= _MOST_VALUES:
         return None
@@ -51,7 +54,7 @@ def not_log_probabilities(node: Any) -> Given | None:
     off = given.logsumexp(dim).abs() > _OFF
     if float(off.float().mean()) < _MOST_ROWS:
         return None
-    if kind in _LINEAR:
+    if kind in LAYERS:
         return "scores"
     return "other axis" if whole and not _pairs_samples(node, given) else None
 
@@ -66,7 +69,9 @@ def _given_to_divergence(node: Any) -> Given | None:
     target = product._saved_other if children[1] is None else product._saved_self
     made_by, whole = _maker(next(child for child in children if child is not None))
     kind = made_by.name() if made_by is not None and whole else ""
-    if not isinstance(target, Tensor) or not (kind == "SoftmaxBackward0" or (kind and _is_layer(made_by))):
+    if not isinstance(target, Tensor) or not (
+        kind == "SoftmaxBackward0" or (kind and layer_weight(made_by) is not None)
+    ):
         return None
     if target.dim() < 2 or not 0 < target.numel() <= _MOST_VALUES:
         return None
@@ -78,34 +83,20 @@ def _given_to_divergence(node: Any) -> Given | None:
 
 def _maker(node: Any) -> tuple[Any, bool]:
     """Return the node that made the values, and whether they are all of its values, in another shape at most."""
-    whole = True
-    while node is not None and node.name() in SAME_VALUES | _PARTS:
-        whole = whole and node.name() not in _PARTS
-        node = next((child for child, _ in node.next_functions if child is not None), None)
+    node, unsplit = through(node, _SAME_OR_PART), through(node, SAME_VALUES)
+    whole = node is unsplit
     if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product
-        below = [child for child, _ in node.next_functions if child is not None]
+        below = inputs(node)
         others = [child for child in below if child.name() != LEAF]
         if len(below) == 2 and len(others) == 1:
             made_by, _ = _maker(others[0])
-            return (made_by if _is_layer(made_by) else node), whole
+            return (node if layer_weight(made_by) is None else made_by), whole
     return node, whole
-
-
-def _is_layer(node: Any) -> bool:
-    """Return whether a node multiplies by a weight that is a leaf."""
-    if node is None or node.name() not in _LINEAR:
-        return False
-    below = [child for child, _ in node.next_functions if child is not None]
-    weights = [
-        each.next_functions[0][0] if each.name() in ("TBackward0", "TransposeBackward0") else each
-        for each in below
-    ]
-    return any(each is not None and each.name() == LEAF for each in weights)
 
 
 def _pairs_samples(node: Any, given: Tensor) -> bool:
     """Return whether the classes are the samples themselves: a contrastive loss also normalizes over rows."""
-    if node.name() not in _CLASSES_FIRST:
+    if node.name() not in CLASS_LOSSES:
         return False
     if given.dim() == 2 and given.shape[0] == given.shape[1]:
         return True
@@ -131,11 +122,11 @@ def normalized_twice(node: Any) -> Any:
     """
     name = node.name()
     if name == "LogSoftmaxBackward0":
-        inner = _given(node)
+        inner = through(node.next_functions[0][0], RESHAPES)
         if inner is not None and inner.name() == "SoftmaxBackward0" and _dim(inner) == _dim(node):
             return inner
     elif name == "BinaryCrossEntropyWithLogitsBackward0":
-        inner = _given(node)
+        inner = through(node.next_functions[0][0], RESHAPES)
         if inner is not None and inner.name() == "SigmoidBackward0":
             return inner
     elif name == "SubBackward0":  # logits - logits.logsumexp(-1, keepdim=True)
@@ -145,14 +136,6 @@ def normalized_twice(node: Any) -> Any:
         if total.name() == "LogsumexpBackward0" and total.next_functions[0][0] is inner:
             return inner
     return None
-
-
-def _given(node: Any) -> Any:
-    """Return the node of a function's first argument, behind reshapes."""
-    inner = node.next_functions[0][0]
-    while inner is not None and inner.name() in RESHAPES and len(inner.next_functions) == 1:
-        inner = inner.next_functions[0][0]
-    return inner
 
 
 def _dim(node: Any) -> int:

@@ -11,32 +11,20 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph._nodes import (
+    CLASS_LOSSES,
+    ELEMENT_LOSSES,
+    LOSSES,
+    PRODUCTS,
+    RESHAPES,
+    SUMS,
+    named,
+    through,
+)
 from gradgate.torch_compat import node_shape
 
 _REDUCTIONS: dict[int, Literal["mean", "sum"]] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
-_MEANS = ("MeanBackward0", "MeanBackward1")
-
-CLASS_LOSSES = frozenset({"NllLossBackward0", "NllLoss2DBackward0"})
-"""Losses of class scores in dimension 1. A mean divides by the number of targets that aren't ignored, or by the sum
-of their weights."""
-
-MARGIN_LOSSES = frozenset({"MultiMarginLossBackward0", "MultilabelMarginLossBackward0"})
-"""Losses of class scores in dimension 1. Their mean divides by the number of samples."""
-
-ELEMENT_LOSSES = frozenset(
-    {
-        *("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "SoftMarginLossBackward0"),
-        *("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0"),
-    }
-)
-"""Losses of single elements. Their mean divides by the number of elements."""
-
-LOSSES = CLASS_LOSSES | MARGIN_LOSSES | ELEMENT_LOSSES
-
-_RESHAPES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Expand Select Clone ToCopy Alias"
-
-RESHAPES = frozenset(f"{name}Backward{number}" for name in _RESHAPES.split() for number in "012")
-"""Nodes that return unchanged values in another shape, dtype or memory."""
+_MEANS = named("Mean", "01")
 
 _OVER_CLASSES = (
     *("MulBackward1", "DivBackward0?", "SumBackward0", "MaskedFillBackward0", "NegBackward0", "SumBackward1"),
@@ -48,10 +36,7 @@ apply class weights."""
 WEIGHT_ROUNDING = 1e-5
 """Relative rounding of a sum of class weights, which a loss saves in float32 as the divisor of its mean."""
 
-_ARITHMETIC = RESHAPES | {
-    *("AddBackward0", "AddBackward1", "SubBackward0", "SubBackward1", "RsubBackward1", "NegBackward0"),
-    *("MulBackward0", "MulBackward1", "DivBackward0"),
-}
+_ARITHMETIC = RESHAPES | SUMS | PRODUCTS | named("Neg") | named("Add Sub Rsub Mul", "1")
 
 
 class NotUnderstoodError(Exception):
@@ -106,15 +91,13 @@ def _smoothed(node: Any) -> _Smoothed | None:
     if loss is None or loss.name() not in CLASS_LOSSES:
         return None
     scores = loss.next_functions[0][0]
-    while scores.name() in RESHAPES:
-        scores = scores.next_functions[0][0]
     summed, division = over_classes["SumBackward1"], over_classes.get("DivBackward0")
     dims, product = summed._saved_dim, over_classes.get("MulBackward0")
     classes = math.prod(int(summed._saved_self_sym_sizes[signed(dim)]) for dim in dims)
     weights = float(scaled._saved_other), float(over_classes["MulBackward1"]._saved_other)
     weight = None if product is None else product._saved_other
     if (
-        scores is not softmax
+        (scores is not softmax and through(scores, RESHAPES) is not softmax)
         or [signed(dim) for dim in dims] != [signed(softmax._saved_dim)]
         or not math.isclose(weights[0] + weights[1] * classes, 1)
         or reduction_of(loss) != ("sum" if division is None else "mean")
@@ -225,9 +208,7 @@ def targets_of(node: Any) -> int | Tensor | None:
     """
     loss = without_smoothing(node)
     if loss.name() == "SumBackward0":
-        loss = loss.next_functions[0][0]
-        while loss is not None and loss.name() in RESHAPES:
-            loss = loss.next_functions[0][0]
+        loss = through(loss.next_functions[0][0], RESHAPES)
     if loss is None or loss.name() not in CLASS_LOSSES:
         return None
     unreduced = reduction_of(loss) is None

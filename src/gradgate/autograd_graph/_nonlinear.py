@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.autograd_graph._losses import LOSSES, inputs_of, shape_of
+from gradgate.autograd_graph._losses import inputs_of, shape_of
+from gradgate.autograd_graph._nodes import LAYERS, LOSSES, PRODUCTS, inputs, named
 from gradgate.autograd_graph._walk import walk
 
-_FUNCTIONS = frozenset(
-    f"{name}Backward{number}"
-    for name in (
-        *("Sqrt", "Rsqrt", "Pow", "Reciprocal", "Exp", "Expm1", "Log", "Log1P", "Log2", "Log10", "Abs"),
-        *("Sigmoid", "LogSigmoid", "Tanh", "Softplus", "Relu", "Clamp", "ClampMin", "ClampMax"),
-    )
-    for number in "01"
+_FUNCTIONS = named(
+    "Sqrt Rsqrt Pow Reciprocal Exp Expm1 Log Log1P Log2 Log10 Abs Sigmoid LogSigmoid Tanh Softplus Relu "
+    "Clamp ClampMin ClampMax",
+    "01",
 )
-_REDUCTIONS = frozenset(
-    {"NormBackward0", "NormBackward1", "LinalgVectorNormBackward0", "StdBackward0", "VarBackward0"}
-)
-_PRODUCTS = ("MulBackward0", "DivBackward0")
-
-# Layers, with the position of the first operand that isn't a bias. An operand without a graph is data.
-_LAYERS = {
-    **dict.fromkeys(("AddmmBackward0", "BaddbmmBackward0"), 1),
-    **dict.fromkeys(("MmBackward0", "BmmBackward0", "MvBackward0"), 0),
-    **dict.fromkeys(("LinearBackward0", "ConvolutionBackward0", "EmbeddingBackward0"), 0),
-}
+_REDUCTIONS = named("LinalgVectorNorm Std Var") | named("Norm", "01")
+_LAYERS = {**LAYERS, "EmbeddingBackward0": 0}  # an operand without a graph is data
 
 
 def functions_of_means(root: Any) -> list[Any]:
@@ -44,13 +33,12 @@ def functions_of_means(root: Any) -> list[Any]:
         if node is None or node in seen or shape_of(node) != ():
             continue
         seen.add(node)
-        inputs = inputs_of(node)
-        if inputs is not None:
-            waiting += [entry.node for entry in inputs]
+        terms = inputs_of(node)
+        if terms is not None:
+            waiting += [term.node for term in terms]
             continue
-        operands = [child for child, _ in node.next_functions if child is not None]
-        from_data = [child for child in operands if _reaches_data(child)]
-        if node.name() in _PRODUCTS:
+        from_data = [child for child in inputs(node) if _reaches_data(child)]
+        if node.name() in PRODUCTS:
             divisor = node.next_functions[1][0] if node.name() == "DivBackward0" else None
             if len(from_data) > 1 or (divisor is not None and divisor in from_data):
                 found.append(node)

@@ -21,9 +21,8 @@ from gradgate.autograd_graph._dimensions import (
     along,
     dims_of,
 )
-from gradgate.autograd_graph._losses import ELEMENT_LOSSES, NotUnderstoodError, reduction_of, shape_of, signed
-
-_WEIGHING = ("MulBackward0", "DivBackward0")
+from gradgate.autograd_graph._losses import NotUnderstoodError, reduction_of, shape_of, signed
+from gradgate.autograd_graph._nodes import ELEMENT_LOSSES, PRODUCTS
 
 # -- element by element ---------------------------------------------------------------------------------
 
@@ -35,7 +34,7 @@ def joined(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         known = reader.dimensions(first)
         return known if first == second else _joined(node, known, reader.dimensions(second), shape)
     known = reader.dimensions(second if first[0] is None else first)
-    weighs = node.name() in _WEIGHING
+    weighs = node.name() in PRODUCTS
     if weighs and _is_number(node._saved_self if first[0] is None else node._saved_other):
         return known
     if shape == known.shape and not weighs:  # a target

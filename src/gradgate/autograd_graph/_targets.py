@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradgate.autograd_graph._broadcasts import ERRORS
-from gradgate.autograd_graph._loss_inputs import SAME_VALUES
-from gradgate.autograd_graph._walk import LEAF, Graph
+from gradgate.autograd_graph._nodes import ERRORS, LEAF, SAME_VALUES, inputs, named, through
+from gradgate.autograd_graph._walk import Graph
 
-_CROSS_ENTROPIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
-_MONOTONE = SAME_VALUES | {
-    "SigmoidBackward0",
-    "ClampBackward0",
-    "ClampBackward1",
-    "ClampMinBackward0",
-    "ClampMinBackward1",
-}
-_COPIES = ("CloneBackward0", "AliasBackward0", "ViewBackward0", "ToCopyBackward0")
+_CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
+_MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
+_COPIES = named("Clone Alias View ToCopy")
 _FILLED = ("IndexPutBackward0", "CopySlices")  # a tensor of data into which values with a graph were written
 
 
@@ -49,24 +42,13 @@ def compares_with_own_copy(node: Any) -> bool:
     """Return whether a node takes the difference of a leaf and a copy of the leaf, whose gradients cancel."""
     if node.name() not in ("SubBackward0", *ERRORS):
         return False
-    sides = [child for child, _ in node.next_functions if child is not None]
+    sides = inputs(node)
     if len(sides) != 2 or float(getattr(node, "_saved_alpha", 1)) != 1:
         return False
-    first, second = map(_copied, sides)
+    first, second = (through(side, _COPIES) for side in sides)
     return first is second and first.name() == LEAF
-
-
-def _copied(node: Any) -> Any:
-    while node.name() in _COPIES and node.next_functions[0][0] is not None:
-        node = node.next_functions[0][0]
-    return node
 
 
 def _origin(node: Any) -> Any:
     """Return the node that made the values, before reshapes, sigmoid and clamping."""
-    while node.name() in _MONOTONE:
-        below = [child for child, _ in node.next_functions if child is not None]
-        if len(below) != 1:
-            break
-        node = below[0]
-    return node
+    return through(node, _MONOTONE)

@@ -8,13 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from gradgate.autograd_graph._nodes import DDP_SINK
 from gradgate.torch_compat import node_number
-
-LEAF = "torch::autograd::AccumulateGrad"
-"""The name of the nodes that add gradient to leaves."""
-
-DDP_SINK = "_DDPSinkBackward"
-"""The name of the node to which DistributedDataParallel ties a model's outputs, to find unused parameters."""
 
 
 def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from gradgate.errors import OptionError
 from gradgate.gates._gates import Factor, check_broadcasts, checked_factor
 from gradgate.gates._parameters import Holding, check_modules, on_gradient
+from gradgate.torch_compat import is_dtensor
 
 
 class ScaledModules:
@@ -81,7 +82,7 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
             "scaled: the modules have no parameters, so there is nothing to scale. Pass modules with parameters; "
             "scale_gradient(x, factor) scales a tensor between them."
         )
-    if any(hasattr(each, "full_tensor") for module in modules for each in module.parameters()):
+    if any(is_dtensor(each) for module in modules for each in module.parameters()):
         raise OptionError(
             "scaled: parameters are sharded, and fully_shard fills their gradients past all hooks. Give the "
             "modules a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."

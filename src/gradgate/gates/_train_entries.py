@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._optimizer_proxy import Entries, has_entries, restrict, unrestrict
 from gradgate.gates._parameters import Holding, on_gradient
+from gradgate.torch_compat import is_dtensor
 
 
 class TrainedOnly:
@@ -147,7 +148,7 @@ def _weight(given: nn.Module | Tensor, verb: str) -> Tensor:
         raise OptionError(
             f"{verb}: the parameter is {parameter.dtype}, which has no gradient. Pass a floating-point parameter."
         )
-    if hasattr(parameter, "full_tensor"):
+    if is_dtensor(parameter):
         raise OptionError(
             f"{verb}: the parameter is sharded, so each rank's optimizer sees only its own shard. Choose entries "
             "of a parameter that is whole on each rank."

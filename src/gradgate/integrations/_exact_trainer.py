@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
-from gradgate.errors import OptionError
+from gradgate.accumulation import owned_parameters
+from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of, sharding_of
+from gradgate.integrations._trained import parameters_of, sharding_of
+from gradgate.integrations._window_mean import WindowMean
 
 AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
 
@@ -60,7 +62,10 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
             "with torchrun, one process for each GPU."
         )
     extended: Any = extend(trainer, _exact_trainer)
-    advice = "Pass the count: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum())."
+    advice = (
+        "Pass the count: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum()). Models that "
+        "predict the next token skip the first label of each row: inputs['labels'][:, 1:]."
+    )
     extended._gradgate_mean = WindowMean("transformers", advice, trainer.accelerator.num_processes)
     extended._gradgate_count = count
     trainer.pop_callback(_ExactTraining)
@@ -92,21 +97,30 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
         _gradgate_count: Callable[[Any], Any] | None
         # Open during a training step: marks its backward pass as gradgate's.
         _gradgate_step: ExitStack | None = None
+        # The loss that `compute_loss` returned in this training step.
+        _gradgate_loss: Tensor | None = None
 
         def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
             trainer: Any = self
             mean = self._gradgate_mean
+            self._gradgate_loss = None
             try:
-                with ExitStack() as self._gradgate_step:
+                with _one_backward(self), ExitStack() as self._gradgate_step:
                     loss: Tensor = super().training_step(*args, **kwargs)
             finally:
                 self._gradgate_step = None
             if not trainer.accelerator.sync_gradients:
+                mean.held.remember(trainer.model.parameters())
                 # Trainer adds up the losses it logs, so the whole window's loss is returned at its end.
                 return torch.zeros_like(loss)
             scaler = trainer.accelerator.scaler
-            parameters = parameters_of(trainer.model.parameters(), of_optimizers([trainer.optimizer]))
-            window = mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
+            parameters = parameters_of(trainer.model.parameters(), owned_parameters([trainer.optimizer]))
+            divisors = {
+                1,
+                trainer.args.gradient_accumulation_steps,
+                trainer.current_gradient_accumulation_steps,
+            }
+            window = mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale(), divisors)
             return torch.full_like(loss, window.mean)
 
         def compute_loss(
@@ -121,16 +135,60 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
             step, options = self._gradgate_step, {"return_outputs": return_outputs, **kwargs}
             if step is None:  # in an evaluation
                 return super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch, **options)
+            if self._gradgate_loss is not None:
+                raise _several("training_step calls compute_loss twice")
+            self._gradgate_mean.check_sum()
             count = None if self._gradgate_count is None else self._gradgate_count(inputs)
             with _on_its_own(trainer, [inputs], counted=num_items_in_batch is not None) as (items, smoothed):
                 result = super().compute_loss(model, inputs, num_items_in_batch=items, **options)
             if count is None and smoothed:
                 count = smoothed[-1]
-            self._gradgate_mean.add(result[0] if return_outputs else result, count, passed=items)
+            self._gradgate_loss = result[0] if return_outputs else result
+            self._gradgate_mean.add(self._gradgate_loss, count, passed=items)
             step.enter_context(on_purpose())
             return result
 
     return ExactTrainer
+
+
+@contextmanager
+def _one_backward(trainer: Any) -> Iterator[None]:
+    """Raise if ``training_step`` makes a backward pass from anything but the loss of ``compute_loss``."""
+    accelerator = trainer.accelerator
+    backward, before = accelerator.backward, dict(vars(accelerator))
+    called: list[Tensor] = []
+
+    def checked(loss: Tensor, *args: Any, **kwargs: Any) -> Any:
+        called.append(loss)
+        if len(called) > 1:
+            raise _several("training_step calls accelerator.backward twice")
+        computed = trainer._gradgate_loss
+        if computed is not None and not _is_multiple(loss, computed):
+            raise _several("training_step adds terms to the loss after compute_loss has returned it")
+        return backward(loss, *args, **kwargs)
+
+    accelerator.backward = checked
+    try:
+        yield
+    finally:
+        del accelerator.backward
+        vars(accelerator).update({key: before[key] for key in ("backward",) if key in before})
+
+
+def _is_multiple(loss: Tensor, computed: Tensor) -> bool:
+    """Return whether a loss is computed from another one alone."""
+    node = loss.grad_fn
+    while node is not None and node is not computed.grad_fn:
+        inputs = [each for each, _ in node.next_functions if each is not None]
+        node = inputs[0] if len(inputs) == 1 else None
+    return node is not None
+
+
+def _several(what: str) -> UpdateError:
+    return UpdateError(
+        f"transformers: {what}, but each micro-batch has one loss and one count. No step was made. Return the sum "
+        "of all terms from compute_loss, or use a gg.Accumulator in a loop of your own."
+    )
 
 
 @contextmanager

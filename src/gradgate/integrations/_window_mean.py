@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,24 +16,27 @@ from torch.optim import Optimizer
 from gradgate.accumulation import (
     Count,
     RunningSum,
+    are_proportional,
     as_number,
     check_scalar,
     checked_count,
+    count_and_items,
     count_in_graph,
     dense_values,
     divided_by,
     divisor_in_graph,
     is_sum,
     multiply,
+    owned_parameters,
     refuse_divided,
     warn_divided_twice,
+    warn_not_proportional,
 )
-from gradgate.autograd_graph import WEIGHT_ROUNDING, NotUnderstoodError, SamplesMixedError, inputs_of
-from gradgate.errors import CountError, CountWarning, UpdateError
+from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
+from gradgate.errors import CountError, UpdateError
+from gradgate.integrations._held_gradient import HeldGradient
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
-
-T = TypeVar("T")
 
 
 class WindowMean:
@@ -59,6 +61,7 @@ class WindowMean:
         self._library, self._advice, self.ranks = library, advice, ranks
         self._unit: Count | None = None
         self._guards: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
+        self.held = HeldGradient()
         self.divides_in_closure = False  # True during a step whose closure ends and divides the window
         self.divided = True  # False from the start of a micro-batch until its window is divided
         self.start()
@@ -112,7 +115,14 @@ class WindowMean:
 
         loss.register_hook(weighted)
 
-    def finish(self, parameters: Iterable[Tensor], scale: float = 1.0) -> Tally:
+    def check_sum(self) -> None:
+        """Raise if other code has changed the gradients since the last backward pass of this window."""
+        if self._arrived:
+            self.held.check(self._library)
+
+    def finish(
+        self, parameters: Iterable[Tensor], scale: float = 1.0, divisors: Collection[float] = ()
+    ) -> Tally:
         """Divide the gradients of a window by its count over all ranks, and begin the next one.
 
         Synchronizes with the device, and with the other ranks.
@@ -120,6 +130,8 @@ class WindowMean:
         Args:
             parameters: the parameters whose ``.grad`` holds the window's sum, averaged over ranks.
             scale: the loss scale, which stays in the gradients.
+            divisors: the numbers by which the trainer may divide each loss. Empty if the script passes the loss
+                itself.
 
         Returns:
             the window's loss and count, over all ranks.
@@ -134,6 +146,12 @@ class WindowMean:
             raise self._changed(
                 f"{self._expected} micro-batches were added, and their losses received the gradients "
                 f"{arrived}. Each loss should have received the same gradient"
+            )
+        known = not divisors or not arrived or not math.isfinite(arrived[0] * scale)
+        if not known and not any(math.isclose(arrived[0] * each, scale, rel_tol=0.01) for each in divisors):
+            raise self._changed(
+                f"each loss was multiplied by {arrived[0] / scale:.4g} after it was returned, which the division "
+                "by the count would undo"
             )
         for divisor, passed in self._passed:
             if float(passed) and float(divisor) != float(passed):
@@ -186,12 +204,16 @@ class WindowMean:
         if self.divides_in_closure:
             return
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first argument is the optimizer
-        if self.open or closure is not None:
+        if closure is not None:
+            raise self._changed(
+                f"{type(optimizer).__name__} steps with a closure, which would make backward passes within the step"
+            )
+        if self.open:
             raise self._changed(
                 f"an optimizer steps in the middle of a window, after {self._expected} micro-batches, before their "
                 "gradients were divided"
             )
-        if not self.divided and any(p.grad is not None for p in of_optimizers([optimizer])):
+        if not self.divided and any(p.grad is not None for p in owned_parameters([optimizer])):
             raise self._changed("an optimizer steps on gradients of a window to which no loss was added")
 
     def _changed(self, what: str) -> UpdateError:
@@ -230,21 +252,13 @@ class WindowMean:
 
     def _warn_if_counted_otherwise(self, loss: Tensor, count: Count) -> None:
         """Warn if a window's counts are not proportional to those that the losses' graphs show."""
-        if isinstance(count, Tensor) or not loss.is_cpu:
-            return  # comparing would synchronize
-        known = divisor_in_graph(loss)
-        if known is None or not count or not float(known):
+        found = count_and_items(loss, count)
+        if found is None:
             return
-        first_count, first_known = self._counted = self._counted or (float(count), float(known))
-        if not math.isclose(count * first_known, first_count * float(known), rel_tol=WEIGHT_ROUNDING):
-            warnings.warn(
-                f"{self._library}: count is {count:.10g} for a mean over {float(known):.10g} items (read from the "
-                f"graph), but an earlier loss in this window had count {first_count:.10g} for {first_known:.10g} "
-                "items. These counts are not proportional, so the micro-batches get the wrong weights. Leave count "
-                "out, or count the items that take part in the loss.",
-                CountWarning,
-                stacklevel=2,
-            )
+        first = self._counted = self._counted or found
+        if not are_proportional(found, first):
+            advice = "Leave count out, or count the items that take part in the loss."
+            warn_not_proportional(self._library, found, first, advice, stacklevel=3)
 
     def _first_unit(self, count: Count) -> Count:
         """Return the unit of the first window, the same on all ranks. Synchronizes only with several ranks."""
@@ -253,26 +267,6 @@ class WindowMean:
         largest = torch.tensor(float(as_number(count)), dtype=torch.float64, device=RankGroup().device)
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return _power_of_two(float(largest))
-
-
-def sharding_of(accelerator: Any) -> str:
-    """Return how an ``Accelerator`` divides a model or samples among processes; empty for one device and DDP."""
-    how: str = accelerator.distributed_type.name
-    if how != "NO" and not how.startswith("MULTI_"):
-        return how
-    parallel = getattr(accelerator, "parallelism_config", None)
-    sizes = (f"{kind}_size={getattr(parallel, f'{kind}_size', 1)}" for kind in ("dp_shard", "tp", "cp", "sp"))
-    return ", ".join(size for size in sizes if not size.endswith("=1"))
-
-
-def parameters_of(*groups: Iterable[T]) -> list[T]:
-    """Return each parameter once."""
-    return list({id(parameter): parameter for group in groups for parameter in group}.values())
-
-
-def of_optimizers(optimizers: Iterable[Any]) -> list[Tensor]:
-    """Return the parameters that optimizers own."""
-    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
 
 
 def _divisor(loss: Tensor) -> Any:

@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 from accelerate import Accelerator
 from torch import Tensor
 
+from gradgate.accumulation import owned_parameters
 from gradgate.errors import GradientError, OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of, sharding_of
+from gradgate.integrations._trained import parameters_of, sharding_of
+from gradgate.integrations._window_mean import WindowMean
 from gradgate.torch_compat import tensor_version
 
 __all__ = ["exact"]
@@ -74,6 +76,8 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
         _gradgate_mean: WindowMean
         # The models of the open `accumulate` block, until it calls backward.
         _gradgate_models: tuple[Any, ...] | None = None
+        # The models of the last `accumulate` block.
+        _gradgate_window: tuple[Any, ...] = ()
         # A parameter, its gradient after the last backward call, and the version counter of that gradient.
         _gradgate_left: tuple[Any, Tensor, int] | None = None
 
@@ -85,6 +89,13 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             mean.divided = False
             with super().accumulate(*models):
                 self._gradgate_models = models
+                if mean.open and {*map(id, models)} != {*map(id, self._gradgate_window)}:
+                    raise UpdateError(
+                        "exact: two accumulate blocks of one window name different models, so their losses would "
+                        "share one divisor, and Accelerate would count each block as a micro-batch. Use one "
+                        "gg.Accumulator for each optimizer (docs/accelerate.md)."
+                    )
+                self._gradgate_window = models
                 try:
                     yield
                 finally:
@@ -105,7 +116,7 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-            owned: list[Any] = of_optimizers(accelerator._optimizers)
+            owned: list[Any] = owned_parameters(accelerator._optimizers)
             of_models = (parameter for model in models for parameter in model.parameters())
             if accelerator.sync_gradients:
                 scaler = accelerator.scaler

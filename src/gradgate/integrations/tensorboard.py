@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from gradgate.accumulation import Accumulator, Update, dense_values, is_sharded, register, total_norm
+from gradgate.accumulation import Accumulator, Update, dense_values, register, total_norm
 from gradgate.errors import OptionError
-from gradgate.torch_compat import foreach_norm
+from gradgate.torch_compat import foreach_norm, is_dtensor
 
 
 class Writer(Protocol):
@@ -107,7 +107,7 @@ def _parts(model: nn.Module, accumulator: Accumulator, depth: int) -> dict[str, 
             f"log_to: the accumulator owns no parameter of this {type(model).__name__}. Pass the model that it "
             "trains."
         )
-    if any(is_sharded(parameter) for several in parts.values() for parameter in several):
+    if any(is_dtensor(parameter) for several in parts.values() for parameter in several):
         raise OptionError(
             "log_to: the model's parameters are sharded over ranks, and each rank knows the norms of its own "
             "shards only. Leave model out; gradgate/grad_norm covers all parameters."

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gradgate.errors import OptionError, ShapeError
+from gradgate.errors import OptionError, ShapeError, check_choice
 from gradgate.losses._tiles import LogSumExp, PairwiseLogistic, uncast, wide
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -181,8 +181,7 @@ def siglip_loss(
         Zhai et al. 2023, arXiv:2303.15343, equation 1 and algorithm 1.
     """
     _check(left, right, "siglip_loss", "left", "right", paired=True)
-    if reduction not in ("mean", "sum"):
-        raise OptionError(f"siglip_loss: reduction is {reduction!r}; it must be 'mean' or 'sum'.")
+    check_choice("siglip_loss", "reduction", reduction, ("mean", "sum"))
     scale = _scale(temperature, left, "siglip_loss")
     dtype = wide(left.dtype)
     shift = torch.as_tensor(bias, dtype=dtype, device=left.device)
@@ -227,8 +226,7 @@ def _check(left: Tensor, right: Tensor, who: str, first: str, second: str, *, pa
 
 
 def _reduced(losses: Tensor, weights: Tensor | None, reduction: str, who: str) -> Tensor:
-    if reduction not in ("mean", "sum", "none"):
-        raise OptionError(f"{who}: reduction is {reduction!r}; it must be 'mean', 'sum' or 'none'.")
+    check_choice(who, "reduction", reduction, ("mean", "sum", "none"))
     weighted = losses if weights is None else losses * weights
     if reduction == "none":
         return weighted

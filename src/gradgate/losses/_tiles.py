@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -66,11 +65,8 @@ def uncast(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        kinds = {each.device.type for each in args if isinstance(each, Tensor)}
-        with ExitStack() as stack:
-            for kind in kinds:
-                if torch.is_autocast_enabled(kind):
-                    stack.enter_context(torch.autocast(kind, enabled=False))
+        first = next(each for each in (*args, *kwargs.values()) if isinstance(each, Tensor))
+        with torch.autocast(first.device.type, enabled=False):
             return function(*args, **kwargs)
 
     return run

@@ -1,8 +1,7 @@
 """Training over several ranks: exchanges statuses, all-reduces gradients once, and suspends DDP and FSDP2."""
 
-from gradgate.ranks._coordinator import ReplayError
-from gradgate.ranks._ddp import Sync
-from gradgate.ranks._fsdp import ShardedEngine
+from gradgate.ranks._coordinator import ReplayError, Sync
+from gradgate.ranks._fsdp import ShardedCoordinator
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._setup import RankSetup, RanksOption
 from gradgate.ranks._single_process import ALONE, SingleProcess
@@ -15,7 +14,7 @@ __all__ = [
     "RankStatus",
     "RanksOption",
     "ReplayError",
-    "ShardedEngine",
+    "ShardedCoordinator",
     "SingleProcess",
     "Sync",
 ]

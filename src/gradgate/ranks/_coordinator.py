@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 from gradgate.errors import RankError
-from gradgate.ranks._ddp import Engine
-from gradgate.ranks._fsdp import ShardedEngine
-from gradgate.ranks._gather_rows import Gathered, gather_rows
-from gradgate.ranks._process_group import is_lost, lost
-from gradgate.ranks._single_process import SingleProcess, WindowSums
-from gradgate.ranks._status_exchange import RankStatus, StatusExchange
-from gradgate.torch_compat import sparse_tensor
+from gradgate.pytree import tensors_in
+from gradgate.ranks._ddp import hold_wrapper, own_wrappers, release_wrapper, wrappers_in
+from gradgate.ranks._overlap import Buckets
+from gradgate.ranks._process_group import RankGroup
+from gradgate.ranks._single_process import Combine, Gathered, SingleProcess
+from gradgate.ranks._status_exchange import RankStatus, Status, StatusExchange
+from gradgate.torch_compat import compiled_in_place, reset_reducer, running_wrapper, sparse_tensor
 
-T = TypeVar("T")
+Sync: TypeAlias = Literal["last", "every", "overlap"]
+"""When gradients are all-reduced."""
 
 
 class ReplayError(RankError):
@@ -30,54 +31,139 @@ class ReplayError(RankError):
 class RankCoordinator(SingleProcess):
     """The coordinator of several ranks that train together.
 
+    By default, DistributedDataParallel averages gradients at every backward pass, although counts may differ
+    between ranks. It also broadcasts buffers before every forward pass, so that ranks wait for a rank with fewer
+    micro-batches. The coordinator suspends both. When the window ends, its sum is all-reduced once, and buffers are
+    broadcast from rank 0, as in DDP.
+
     Args:
-        engine: controls the wrappers around the modules.
+        ranks: the ranks that train together.
+        parameters: the parameters that the accumulator owns.
+        roots: the modules of ``model=``, to find the wrapper in which they run.
+        modules: the roots and all their submodules; wrappers among them are suspended.
+        neighbours: the modules of other accumulators, whose wrappers may run in this accumulator's windows.
+        buckets: all-reduce gradients during the last backward pass.
+        may_replay: whether the window can run again if memory runs out.
+
+    Raises:
+        RankError: a wrapper cannot be suspended.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.ranks = engine.ranks
-        self.rank, self.count = engine.ranks.rank, engine.ranks.count
-        self.sharded = engine if isinstance(engine, ShardedEngine) else None
-        self._exchange: StatusExchange | None = None
-        self._may_replay = False
-
-    def start(self, *, may_replay: bool) -> None:
-        self._may_replay = may_replay
-        self._exchange = self.tallies = None
-        self.all_reduced = False
-        self.own_micro_batches = math.inf
+    def __init__(
+        self,
+        ranks: RankGroup,
+        parameters: Sequence[Tensor],
+        roots: Sequence[nn.Module] = (),
+        modules: Sequence[nn.Module] = (),
+        neighbours: Sequence[nn.Module] = (),
+        buckets: Buckets | None = None,
+        *,
+        may_replay: bool = False,
+    ) -> None:
+        self.ranks = ranks
+        self.rank, self.count = ranks.rank, ranks.count
         # A pass that may run again must not communicate.
-        self.overlaps = self.engine.buckets is not None and not may_replay
+        self.overlaps = buckets is not None and not may_replay
+        self.buckets = buckets
+        self._may_replay = may_replay
+        self._exchange: StatusExchange | None = None
+        self._parameters = parameters
+        self._roots = roots
+        self._wrappers = own_wrappers(modules)
+        self._known = wrappers_in([*self._wrappers, *neighbours])
+        self._held: list[DistributedDataParallel] = []
+        self._handles: list[RemovableHandle] = []
+
+    # -- wrappers ---------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        self.engine.hold()
+        """Stop all wrappers from communicating.
 
-    def even(self, window: Iterable[T]) -> Iterable[T]:
-        if self.sharded is None:
-            return window
-        own = window if isinstance(window, Sequence) else list(window)
-        self.own_micro_batches = len(own)
-        return self.sharded.even(own)
+        Raises:
+            RankError: an unknown wrapper is in its forward pass, as Lightning's is in ``training_step``.
+        """
+        self._check_wrapper(self._roots[0] if self._roots else None)
+        for wrapper in self._known:
+            hold_wrapper(wrapper)
+            self._held.append(wrapper)
+        for wrapper in self._wrappers:
+            # A forward pass before the window, such as an evaluation with gradients enabled, has prepared the
+            # reducer to average the next backward pass.
+            reset_reducer(wrapper)
+        for module in self._roots:
+            inner = module.module if isinstance(module, DistributedDataParallel) else module
+            if not compiled_in_place(inner):  # a hook would be compiled with it
+                self._handles.append(inner.register_forward_pre_hook(self._check_wrapper))
 
-    def begin(self, *, last: bool) -> None:
-        self.engine.begin(last=last)
+    def release(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        while self._held:
+            release_wrapper(self._held.pop())
+
+    def _check_wrapper(self, module: nn.Module | None = None, inputs: tuple[Any, ...] = ()) -> None:
+        """Raise RankError if a module runs inside a wrapper that is not suspended."""
+        active = running_wrapper()
+        if active is not None and not any(active is wrapper for wrapper in self._known):
+            raise RankError(
+                f"update: {type(module or active.module).__name__} runs inside a DistributedDataParallel that this "
+                "accumulator does not know, and that averages gradients at each backward pass. Pass the wrapper: "
+                "Accumulator(..., model=wrapper). If you wrapped the model again: accumulator.model = wrapper."
+            )
+
+    # -- statuses ---------------------------------------------------------------------------------
+
+    def _exchange_statuses(self, status: RankStatus) -> StatusExchange:
+        exchange = StatusExchange.run(self.ranks, status)
+        stopped = exchange.stopped(self.rank)
+        if stopped is not None:
+            self._exchange = exchange
+            if self.replays():
+                raise ReplayError(stopped)
+            raise RankError(f"update: {stopped} No rank made a step. Fix the error on that rank first.")
+        if exchange.differ_in_coupled:
+            self._exchange = exchange
+            raise RankError(exchange.differ_in_coupled)
+        return exchange
+
+    def replays(self) -> bool:
+        return self._may_replay and self._exchange is not None and self._exchange.replays
+
+    def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
+        """Report an error once in a window, and only where the other ranks exchange statuses."""
+        if self._exchange is not None or self.ranks.broken or not isinstance(error, Exception):
+            return  # an interrupt must not wait for the others
+        with suppress(RankError):
+            self._exchange = self._report(error, "out of memory" if out_of_memory else "failed")
+
+    def report_outside(self, error: BaseException) -> None:
+        if not self.ranks.broken:
+            self._report(error, "failed")
+
+    def _report(self, error: BaseException, status: Status) -> StatusExchange:
+        text = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200]
+        return StatusExchange.run(self.ranks, RankStatus(status=status, error=text))
+
+    # -- sums -------------------------------------------------------------------------------------
 
     @contextmanager
-    def overlapping(self, sums: WindowSums, name: str, unit: float | None) -> Iterator[None]:
+    def overlapping(
+        self, name: str, unit: float | None, all_reduced: Callable[[str, float], object]
+    ) -> Iterator[None]:
         """All-reduce gradients while the block runs the last backward pass, if all ranks are about to run it.
 
         Args:
-            sums: the sums of the window. It has a single loss, whose sum is in ``.grad``.
-            name: the name of the loss.
+            name: the name of the window's only loss, whose sum is in ``.grad``.
             unit: the unit of its sum; None if the sum is empty.
+            all_reduced: called with the name and the unit once ``.grad`` holds the loss's sum over all ranks.
 
         Raises:
             RankError: another rank has stopped in this window, or stops in this pass, so no rank steps.
         """
         units = {} if unit is None else {name: unit}
         exchange = self._exchange_statuses(RankStatus(phase="last", counts={name: 0}, units=units))
-        buckets = self.engine.buckets
+        buckets = self.buckets
         if buckets is None or not exchange.all_at_last:
             yield
             return
@@ -90,50 +176,30 @@ class RankCoordinator(SingleProcess):
                 buckets.finish(failed=True)
             raise
         buckets.finish()
-        sums.all_reduced(name, common)
+        all_reduced(name, common)
         self.all_reduced = True
 
-    def _exchange_statuses(self, status: RankStatus) -> StatusExchange:
-        exchange = StatusExchange.run(self.ranks, status)
-        stopped = exchange.stopped(self.rank)
-        if stopped is not None:
-            self._exchange = exchange
-            if self.replays(self._may_replay):
-                raise ReplayError(stopped)
-            raise RankError(f"update: {stopped} No rank made a step. Fix the error on that rank first.")
-        if exchange.differ_in_coupled:
-            self._exchange = exchange
-            raise RankError(exchange.differ_in_coupled)
-        return exchange
-
-    def combine(self, sums: WindowSums) -> float | None:
-        sums.check()
-        if self.sharded is not None:
-            self.sharded.check_reduced()
-        status = sums.status()
-        if self.sharded is not None:
-            status = replace(status, reached_by_pass=self.sharded.reached_by_pass)
-        exchange = self._exchange_statuses(status)
+    def combine(self, status: Callable[[], RankStatus], combine: Combine) -> float | None:
+        own = status()
+        exchange = self._exchange_statuses(own)
         while exchange.incomplete:
-            exchange = self._exchange_statuses(status)
+            exchange = self._exchange_statuses(own)
         self._exchange = exchange
         if exchange.differ_in_trained:
             raise RankError(exchange.differ_in_trained)
         self.tallies = exchange.tallies
-        totals = {name: tally.count for name, tally in self.tallies.items()}
-        if not any(totals.values()):
-            return None
-        factor: float | None = sums.combine(totals, exchange.units)
-        if self.sharded is not None:
-            self.sharded.keep_reached(exchange.statuses, sums.parameters)
-            (total,) = totals.values()
-            # Close to a rank's count in a window, so that sums are about as large as means.
-            self.sharded.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
-            return factor
-        if not self.all_reduced:
-            self._all_reduce(sums.parameters, exchange.filled)
-        self.engine.broadcast_buffers()
+        factor = combine({name: tally.count for name, tally in self.tallies.items()}, exchange.units)
+        if factor is not None:
+            self._add_ranks(exchange)
         return factor
+
+    def _add_ranks(self, exchange: StatusExchange) -> None:
+        """Add the gradients of all ranks in ``.grad``, and broadcast buffers as DDP does."""
+        if not self.all_reduced:
+            self._all_reduce(self._parameters, exchange.filled)
+        for wrapper in self._wrappers:
+            if wrapper.broadcast_buffers:
+                self.ranks.broadcast(list(wrapper.modules_buffers))
 
     def _all_reduce(self, parameters: Sequence[Tensor], filled: Sequence[int]) -> None:
         for parameter, kind in zip(parameters, filled, strict=True):
@@ -147,53 +213,51 @@ class RankCoordinator(SingleProcess):
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = self.ranks.all_reduce_sparse(parameter.grad)
 
-    def firsts(self, sums: WindowSums) -> list[tuple[float, float]]:
+    def firsts(self, first: Callable[[], tuple[float, float] | None]) -> list[tuple[float, float]]:
         statuses = () if self._exchange is None else self._exchange.statuses
         return [status.first for status in statuses if status.first is not None]
 
-    def gather_batches(self, batch: Any) -> list[Any]:
-        return self.ranks.gather_batches(batch)
+    # -- other values -----------------------------------------------------------------------------
+
+    def gather_objects(self, mine: Any) -> list[Any]:
+        return self.ranks.gather_objects(mine)
 
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
-        return gather_rows(self.ranks, self._exchange_statuses, tensors, tree, device)
+        """Gather tensors from all ranks, such as the representations that a loss compares.
 
-    def replays(self, may_replay: bool) -> bool:
-        return may_replay and self._exchange is not None and self._exchange.replays
-
-    def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        """Report an error once in a window, and only where the other ranks exchange statuses."""
-        if self._exchange is not None or self.ranks.broken:
-            return
-        if self.sharded is not None or not isinstance(error, Exception):
-            return  # the others may be in the middle of a pass, and an interrupt must not wait for them
-        with suppress(RankError):
-            self._exchange = self._report(error, out_of_memory=out_of_memory)
-
-    def report_outside(self, error: BaseException) -> None:
-        if not self.ranks.broken:
-            self._report(error, out_of_memory=False)
-
-    def _report(self, error: BaseException, *, out_of_memory: bool) -> StatusExchange:
-        text = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200]
-        status = RankStatus(status="out of memory" if out_of_memory else "failed", error=text)
-        return StatusExchange.run(self.ranks, status)
-
-    def explained(self, error: BaseException) -> BaseException:
-        return error if self.sharded is None or not is_lost(error) else lost(self.ranks, error)
-
-    def discard(self) -> None:
-        self.engine.discard()
-
-    def release(self) -> None:
-        self.engine.release()
+        Raises:
+            RankError: ranks have different tensors, or another rank has stopped in this window.
+        """
+        mine = [(len(each), str(each.dtype), tuple(each.shape[1:])) for each in tensors] if tensors else None
+        statuses = self._exchange_statuses(RankStatus(phase="coupled", rows=mine)).statuses
+        kinds = {
+            rank: ", ".join(f"{dtype} with rows of shape {shape}" for _, dtype, shape in status.rows)
+            for rank, status in enumerate(statuses)
+            if status.rows is not None
+        }
+        first = next(iter(kinds), 0)
+        for rank, kind in kinds.items():
+            if kind != kinds[first]:
+                raise RankError(
+                    f"update: the representations of rank {first} are {kinds[first]}; those of rank {rank} are "
+                    f"{kind}. They cannot be concatenated. Let encode return the same dtypes and row shapes on "
+                    "every rank. No step was made."
+                )
+        if len(kinds) < self.count:
+            tree = next((each for each in self.gather_objects(tree) if each is not None), None)
+            tensors = tensors or [leaf.to(device) for leaf in tensors_in(tree)]
+        gathered = [
+            self.ranks.gather_rows(each, [int(s.rows[place][0]) if s.rows else 0 for s in statuses])
+            for place, each in enumerate(tensors)
+        ]
+        return [of[: self.rank] for of in gathered], [of[self.rank + 1 :] for of in gathered], tree
 
 
 def _empty(parameter: Tensor, *, sparse: bool) -> Tensor:
     dtype = parameter.grad_dtype or parameter.dtype
     if not sparse:
         return torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
-    indices = torch.empty(
-        1, 0, dtype=torch.long, device=parameter.device
-    )  # sparse in rows, as embeddings are
+    # Sparse in rows, as embeddings are.
+    indices = torch.empty(1, 0, dtype=torch.long, device=parameter.device)
     values = torch.empty(0, *parameter.shape[1:], dtype=dtype, device=parameter.device)
     return sparse_tensor(indices, values, parameter.shape)

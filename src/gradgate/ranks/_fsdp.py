@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from gradgate.errors import GradientError, RankError, UpdateError
-from gradgate.ranks._ddp import Engine
-from gradgate.ranks._process_group import RankGroup
-from gradgate.ranks._status_exchange import RankStatus
+from gradgate.ranks._coordinator import RankCoordinator
+from gradgate.ranks._process_group import RankGroup, is_lost, lost
+from gradgate.ranks._single_process import Combine
+from gradgate.ranks._status_exchange import RankStatus, StatusExchange
 from gradgate.torch_compat import fsdp_records, gathered_parameter
 
 T = TypeVar("T")
 
 
-class ShardedEngine(Engine):
-    """The engine for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
+class ShardedCoordinator(RankCoordinator):
+    """The coordinator for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
 
-    The engine makes it add gradients instead of averaging them, and chooses the micro-batches at which it
-    communicates. Every forward and backward pass involves all ranks, so all ranks run equally many micro-batches: a
+    It makes ``fully_shard`` add gradients instead of averaging them, and chooses the micro-batches at which ranks
+    communicate. Every forward and backward pass involves all ranks, so all ranks run equally many micro-batches: a
     rank with fewer repeats its last one, with count 0.
 
     Args:
@@ -30,26 +33,45 @@ class ShardedEngine(Engine):
         parameters: the parameters that the accumulator owns.
         modules: the modules under ``fully_shard`` of this and other accumulators.
         every: synchronize at each micro-batch, not only at the last. Needs less memory and more communication.
+        may_replay: whether the window can run again if memory runs out.
+
+    Attributes:
+        unsharded: the owned parameters that are replicated, such as ``ignored_params``; no pass reduces their
+            gradients.
+        reached: the ids of the owned parameters that this rank has reached in the window.
     """
 
+    sharded = True
+
     def __init__(
-        self, ranks: RankGroup, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
+        self,
+        ranks: RankGroup,
+        parameters: Sequence[Tensor],
+        modules: Sequence[Any],
+        *,
+        every: bool,
+        may_replay: bool,
     ) -> None:
-        super().__init__(ranks)
-        owned = {id(parameter) for parameter in parameters}
-        self._mine: list[Any] = [
-            m for m in modules if any(id(p.sharded_param) in owned for p in fsdp_records(m))
-        ]
-        self._shards = [shard for module in modules for shard in fsdp_records(module)]
-        self._owned = owned
+        super().__init__(ranks, parameters, may_replay=may_replay)
+        modules = list({id(module): module for module in modules}.values())
+        self._owned = owned = set(map(id, parameters))
+        self._mine = [m for m in modules if any(id(s.sharded_param) in owned for s in fsdp_records(m))]
+        shards = [shard for module in modules for shard in fsdp_records(module)]
+        self._shards = [shard for shard in shards if id(shard.sharded_param) in owned]
+        self._others = [shard for shard in shards if id(shard.sharded_param) not in owned]
+        sharded = {id(shard.sharded_param) for shard in self._shards}
+        self.unsharded = [parameter for parameter in parameters if id(parameter) not in sharded]
         self._every = every
-        self.reached_by_pass = ""
-        """One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ."""
+        self._last = self._passed_last = False
+        # One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ.
+        self._reached_by_pass = ""
         self.reached: set[int] = set()
-        """The ids of the owned parameters that this rank has reached in the window."""
         self._without: list[Tensor] = []  # owned parameters without a gradient when the window began
-        self.unit = 1.0
-        """The unit of the next window's sums. Fixed in advance: ranks add before they exchange statuses."""
+
+    @property
+    def unit(self) -> float:
+        """The unit of the window's sums. Fixed in advance: ranks add before they exchange statuses."""
+        return self.ranks.unit
 
     def hold(self) -> None:
         """Make the modules add gradients instead of averaging them."""
@@ -60,10 +82,7 @@ class ShardedEngine(Engine):
                 "Adding to them would mix two updates. Finish that accumulation first, with "
                 "set_requires_gradient_sync(True) at its last backward pass."
             )
-        owned = [shard.sharded_param for shard in self._shards if id(shard.sharded_param) in self._owned]
-        self._without = [parameter for parameter in owned if parameter.grad is None]
-        self.reached.clear()
-        self.reached_by_pass = ""
+        self._without = [shard.sharded_param for shard in self._shards if shard.sharded_param.grad is None]
         self._reduce_unused(True)
         for module in self._mine:
             module.set_gradient_divide_factor(1.0)
@@ -72,7 +91,7 @@ class ShardedEngine(Engine):
     def release(self) -> None:
         """Make the modules average gradients again, which is their default."""
         for module in self._mine:
-            module.set_gradient_divide_factor(float(self.ranks.count))
+            module.set_gradient_divide_factor(float(self.count))
             module.set_force_sum_reduction_for_comms(False)
         self._reduce_unused(False)
         self.begin(last=True)
@@ -91,18 +110,22 @@ class ShardedEngine(Engine):
         """Return whether ranks can reduce-scatter parameters that only some ranks reached. torch 2.11 cannot."""
         return hasattr(self._mine[0], "set_reduce_scatter_unused_params")
 
-    def keep_reached(self, statuses: Sequence[RankStatus], parameters: Sequence[Tensor]) -> None:
-        """Remove the zeros of parameters that no rank has reached.
+    def combine(self, status: Callable[[], RankStatus], combine: Combine) -> float | None:
+        def checked() -> RankStatus:
+            own = status()
+            self._check_reduced()
+            return replace(own, reached_by_pass=self._reached_by_pass)
 
-        Args:
-            statuses: the statuses of all ranks, which tell what each rank has reached.
-            parameters: the owned parameters.
+        return super().combine(checked, combine)
+
+    def _add_ranks(self, exchange: StatusExchange) -> None:
+        """Remove the zeros of parameters that no rank has reached, and add the ranks of unsharded parameters.
 
         Raises:
             RankError: only some ranks have reached a parameter, and this torch cannot send zeros from the others.
         """
-        filled = [status.filled for status in statuses]
-        differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in statuses}) > 1
+        filled = [status.filled for status in exchange.statuses]
+        differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in exchange.statuses}) > 1
         if differ and not self.can_reduce_unused():
             raise RankError(
                 "update: ranks have reached different parameters in this window, and fully_shard of torch "
@@ -111,15 +134,20 @@ class ShardedEngine(Engine):
             )
         unreached = {
             id(p)
-            for p, digits in zip(parameters, zip(*filled, strict=True), strict=True)
+            for p, digits in zip(self._parameters, zip(*filled, strict=True), strict=True)
             if "1" not in digits
         }
         for parameter in self._without:
             if id(parameter) in unreached:
                 parameter.grad = None
+        kinds = dict(zip(map(id, self._parameters), exchange.filled, strict=True))
+        self._all_reduce(self.unsharded, [kinds[id(parameter)] for parameter in self.unsharded])
+        (total,) = (tally.count for tally in exchange.tallies.values())
+        # Close to a rank's count in a window, so that sums are about as large as means.
+        self.ranks.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
 
     def begin(self, *, last: bool) -> None:
-        """Begin a micro-batch. The last one synchronizes."""
+        self._last = last
         for module in self._mine:
             module.set_requires_gradient_sync(last or self._every, recurse=False)
 
@@ -128,7 +156,7 @@ class ShardedEngine(Engine):
         for module in self._mine:
             module.reshard()
 
-    def check_reduced(self) -> None:
+    def _check_reduced(self) -> None:
         """Make the shards ready for a step.
 
         Raises:
@@ -144,11 +172,7 @@ class ShardedEngine(Engine):
 
     def _unreduced(self) -> list[Any]:
         """Return the owned parameters with gradients that are not reduce-scattered yet."""
-        return [
-            shard
-            for shard in self._shards
-            if id(shard.sharded_param) in self._owned and any(g is not None for g in _local(shard))
-        ]
+        return [shard for shard in self._shards if any(each is not None for each in _local(shard))]
 
     def discard(self) -> None:
         """Drop the gradients of a rolled-back window, and reset modules whose pass raised."""
@@ -172,29 +196,28 @@ class ShardedEngine(Engine):
         Args:
             leaves: the leaves of the graph.
         """
-        ours = self._owned | {
-            id(gathered_parameter(s)) for s in self._shards if id(s.sharded_param) in self._owned
-        }
+        ours = self._owned.union(id(gathered_parameter(shard)) for shard in self._shards)
         others = [leaf for leaf in leaves if id(leaf) not in ours]
-        gathered = {id(leaf) for leaf in leaves}
-        found = [id(gathered_parameter(shard)) in gathered for shard in self._shards]
-        self.reached |= {
-            id(shard.sharded_param) for shard, yes in zip(self._shards, found, strict=True) if yes
-        }
+        others += [shard.sharded_param for shard in self._others]
+        in_graph = set(map(id, leaves))
+        found = [shard for shard in self._shards if id(gathered_parameter(shard)) in in_graph]
+        self.reached.update(id(shard.sharded_param) for shard in found)
         if self._every and not self.can_reduce_unused():  # ranks communicate in each pass, this one included
-            self.reached_by_pass += "".join(str(int(yes)) for yes in found)
-        theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
-        others += [shard.sharded_param for shard in theirs]
+            everything = (*self._shards, *self._others)
+            self._reached_by_pass += "".join(
+                str(int(id(gathered_parameter(shard)) in in_graph)) for shard in everything
+            )
         before = [tensor.grad for tensor in others]
-        held = [_local(shard) for shard in theirs]
+        held = [_local(shard) for shard in self._others]
         for tensor in others:
             tensor.grad = None  # autograd would add to it in place
-        for shard in theirs:
+        for shard in self._others:
             _set_local(shard, None, None)
         try:
             yield
+            self._passed_last = self._last  # then all passes are over
         finally:
-            for shard, gradients in zip(theirs, held, strict=True):
+            for shard, gradients in zip(self._others, held, strict=True):
                 _set_local(shard, *gradients)
             for tensor, gradient in zip(others, before, strict=True):
                 tensor.grad = gradient
@@ -204,21 +227,23 @@ class ShardedEngine(Engine):
         group = getattr(node, "param_group", None)
         if group is None or not node.name().startswith("RegisterPostBackward"):
             return
-        known = {id(shard) for shard in self._shards}
-        if not all(id(shard) in known for shard in group.fsdp_params):
+        known = {id(shard) for shard in (*self._shards, *self._others)}
+        if not known.issuperset(map(id, group.fsdp_params)):
             raise RankError(
                 "backward: the loss runs through a module under fully_shard that is in no accumulator's model=, so "
                 "it would receive gradients too. Pass that module as well: Accumulator(..., model=[mine, "
                 "the_other])."
             )
 
-    def even(self, micro_batches: Sequence[T]) -> Sequence[T]:
+    def even(self, window: Iterable[T]) -> Sequence[T]:
         """Repeat the last micro-batch until this rank has as many as the rank with the most.
 
         Raises:
             RankError: a rank has no micro-batch to repeat.
         """
-        received = self.ranks.exchange({"micro_batches": len(micro_batches)})
+        own = window if isinstance(window, Sequence) else list(window)
+        self.own_micro_batches = len(own)
+        received = self.ranks.exchange({"micro_batches": len(own)})
         lengths = [int(message["micro_batches"]) for message in received]
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
@@ -227,7 +252,15 @@ class ShardedEngine(Engine):
                 f"{max(lengths)}. Under fully_shard every pass waits for all ranks. Give that rank a micro-batch "
                 "with count=0."
             )
-        return _Repeated(micro_batches, max(lengths))
+        return _Repeated(own, max(lengths))
+
+    def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
+        """Report an error after the last pass; before, the other ranks may be in the middle of a pass."""
+        if self._passed_last:
+            super().report(error, out_of_memory=out_of_memory)
+
+    def explained(self, error: BaseException) -> BaseException:
+        return lost(self.ranks, error) if is_lost(error) else error
 
 
 class _Repeated(Sequence[T]):
@@ -243,11 +276,6 @@ class _Repeated(Sequence[T]):
         if not 0 <= place < self._length:
             raise IndexError(place)
         return self._items[min(place, len(self._items) - 1)]
-
-
-def is_sharded(module: Any) -> bool:
-    """Return whether ``fully_shard`` has wrapped a module. Importing its class would take half a second."""
-    return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
 
 
 def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:

@@ -33,7 +33,7 @@ class Buckets:
 
     def start(self, factor: float) -> None:
         """Send each group, multiplied by ``factor``, as soon as a backward pass completes it."""
-        self._factor = factor
+        self._factor, self._sent, self._ready = factor, [], set()
         parameters = [parameter for group in self._groups for parameter in group if parameter.requires_grad]
         self._hooks = [each.register_post_accumulate_grad_hook(self._filled) for each in parameters]
 
@@ -79,14 +79,14 @@ class Buckets:
         for (flat, work), group in zip(self._sent, self._groups, strict=True):
             self._ranks.wait_for(work)
             *parts, flags = flat.split([*(parameter.numel() for parameter in group), len(group) + 1])
-            *filled, failures = flags.tolist()
+            *filled, failures = flags.abs().tolist()  # of complex parameters, too
             others_failed |= failures > 0
             for parameter, part, ranks in zip(group, parts, filled, strict=True):
                 if ranks and parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter, dtype=part.dtype, requires_grad=False)
                 if parameter.grad is not None:
                     parameter.grad.copy_(part.view_as(parameter))
-        self._sent, self._ready = [], set()
+        self._sent = []
         if others_failed and not failed:
             raise RankError(
                 "update: another rank stopped in the last backward pass of this window. No rank made a step. See "

@@ -32,9 +32,10 @@ class RankGroup:
         self._group = group
         self.rank = dist.get_rank(group)
         self.count = dist.get_world_size(group)
+        self.unit = 1.0
+        """The unit in which ranks add sharded gradients in the next window."""
         self.broken = False
         """Whether a collective has failed, so that no other can succeed."""
-        self.sent_bytes = 0
         self.collectives = 0
 
     def exchange(self, message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -43,13 +44,21 @@ class RankGroup:
         Uses one small all-gather, and a second one only if a message is too long.
 
         Raises:
-            RankError: a rank died, or did not join within the group's time-out.
+            RankError: a rank died, did not join within the group's time-out, or is at another place of its loop.
         """
         text = json.dumps(message).encode()
         lengths, texts = self._gather(text, _TEXT_BYTES)
         if max(lengths) > _TEXT_BYTES:
             lengths, texts = self._gather(text, max(lengths))
-        return [json.loads(received[:length]) for received, length in zip(texts, lengths, strict=True)]
+        received = [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
+        elsewhere = [rank for rank, each in enumerate(received) if each.keys() != message.keys()]
+        if elsewhere:
+            raise RankError(
+                f"update: ranks {self.rank} and {elsewhere[0]} are at different places of their loops, because "
+                "one of them left a window early, by an error or an interrupt, and began another one. No step was "
+                "made here. Fix the first error of that rank, and start all ranks again."
+            )
+        return received
 
     def _gather(self, text: bytes, size: int) -> tuple[list[int], list[bytes]]:
         header = len(text).to_bytes(8, "big")
@@ -57,7 +66,7 @@ class RankGroup:
             self.device
         )
         received = [torch.empty_like(sent) for _ in range(self.count)]
-        self._run(lambda: dist.all_gather(received, sent, group=self._group), sent)
+        self._run(lambda: dist.all_gather(received, sent, group=self._group))
         whole = [bytes(tensor.tolist()) for tensor in received]
         return [int.from_bytes(each[:8], "big") for each in whole], [each[8:] for each in whole]
 
@@ -71,7 +80,7 @@ class RankGroup:
         """Replace each tensor with its sum over ranks, in place. Shapes and order must match across ranks."""
         for bucket in bucketed(tensors, lambda tensor: tensor.dtype):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            self._run(partial(dist.all_reduce, flat, group=self._group), flat)
+            self._run(partial(dist.all_reduce, flat, group=self._group))
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
@@ -91,24 +100,24 @@ class RankGroup:
         padded[: len(values)] = values
         sent = padded.reshape(-1).view(torch.uint8)
         received = [torch.empty_like(sent) for _ in numbers]
-        self._run(lambda: dist.all_gather(received, sent, group=self._group), sent)
+        self._run(lambda: dist.all_gather(received, sent, group=self._group))
         whole = [each.view(values.dtype).view_as(padded) for each in received]
         return [rows[:number] for rows, number in zip(whole, numbers, strict=True)]
 
-    def gather_batches(self, batch: Any) -> list[Any]:
-        """Return the batches of all ranks, in rank order. Pickles them, so it suits inputs but not activations."""
-        batches: list[Any] = [None] * self.count
-        self._run(lambda: dist.all_gather_object(batches, batch, group=self._group), torch.empty(0))
-        return batches
+    def gather_objects(self, mine: Any) -> list[Any]:
+        """Return the objects of all ranks, in rank order. Pickles them, so it suits inputs but not activations."""
+        of_ranks: list[Any] = [None] * self.count
+        self._run(lambda: dist.all_gather_object(of_ranks, mine, group=self._group))
+        return of_ranks
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
         """Broadcast the tensors of rank 0."""
         for tensor in tensors:
-            self._run(partial(dist.broadcast, tensor, group=self._group, group_src=0), tensor)
+            self._run(partial(dist.broadcast, tensor, group=self._group, group_src=0))
 
     def start_all_reduce(self, tensor: Tensor) -> Any:
         """Start an asynchronous all-reduce; :meth:`wait_for` ends it."""
-        return self._run(lambda: dist.all_reduce(tensor, group=self._group, async_op=True), tensor)
+        return self._run(lambda: dist.all_reduce(tensor, group=self._group, async_op=True))
 
     def wait_for(self, work: Any) -> None:
         """Wait until an asynchronous collective is done."""
@@ -134,9 +143,8 @@ class RankGroup:
             return missing
         return []
 
-    def _run(self, collective: Callable[[], Any], sent: Tensor) -> Any:
+    def _run(self, collective: Callable[[], Any]) -> Any:
         self.collectives += 1
-        self.sent_bytes += sent.nbytes
         return self._checked(collective)
 
     def _checked(self, collective: Callable[[], Any]) -> Any:

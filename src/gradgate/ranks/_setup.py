@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import weakref
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from operator import is_
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from gradgate.errors import OptionError, RankError
-from gradgate.ranks._coordinator import RankCoordinator
-from gradgate.ranks._ddp import Engine, Sync
-from gradgate.ranks._fsdp import ShardedEngine, is_sharded
+from gradgate.errors import OptionError, RankError, check_choice
+from gradgate.ranks._coordinator import RankCoordinator, Sync
+from gradgate.ranks._ddp import wrappers_in
+from gradgate.ranks._fsdp import ShardedCoordinator
+from gradgate.ranks._overlap import Buckets
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import check_agreement
-from gradgate.torch_compat import fsdp_records
+from gradgate.torch_compat import fsdp_records, fully_sharded, is_dtensor
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -29,106 +29,151 @@ RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None
 _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
 
 
-class Trained(Protocol):
-    """The modules and optimizers that the ranks train."""
-
-    @property
-    def models(self) -> Any:
-        """The modules of ``model=``."""
-
-    @property
-    def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizers that step their parameters."""
-
-    def names(self, parameters: Sequence[Tensor]) -> str:
-        """List some parameters by name."""
-
-
 class RankSetup:
     """Makes the coordinator of an accumulator's windows.
 
     Args:
         ranks: the accumulator's option.
         sync: when gradients are all-reduced.
+        batch_norm: the accumulator's option, which must be the same on all ranks.
     """
 
-    def __init__(self, ranks: RanksOption, sync: Sync) -> None:
-        if sync not in ("last", "every", "overlap"):
-            raise OptionError(f"Accumulator: sync is {sync!r}; it must be 'last', 'every' or 'overlap'.")
+    def __init__(self, ranks: RanksOption, sync: Sync, batch_norm: str) -> None:
+        check_choice("Accumulator", "sync", sync, ("last", "every", "overlap"))
         if not (ranks is None or ranks is False or dist.is_available()):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed. "
                 "Leave ranks out, or install a torch that has torch.distributed."
             )
-        self._option, self._sync = ranks, sync
-        self.alone = ranks is False or not dist.is_available()
-        """Whether this process trains alone, even if it is part of a process group."""
+        self._option, self._sync, self._batch_norm = ranks, sync, batch_norm
+        # Whether this process trains alone, even if it is part of a process group.
+        self._alone = ranks is False or not dist.is_available()
         self._ranks: RankGroup | None = None
-        self._coordinator: RankCoordinator | None = None
-        self._known: list[weakref.ref[Any]] = []  # the objects that the coordinator was made for
-        self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks have agreed on
+        self._agreed: Sequence[Tensor] = ()  # the parameters that all ranks have agreed on
+        self._buckets: Buckets | None = None  # of these parameters
+        self._roots: Sequence[nn.Module] = ()  # the modules that contain them
 
     def position(self) -> tuple[int, int]:
         """Return this process's rank, and the number of ranks."""
         ranks = self._process_group()
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
 
+    def _check_alone(self, settings: Any) -> None:
+        """Raise RankError if this process trains alone, but a wrapper averages gradients over ranks.
+
+        Checks once, and again after the models were replaced.
+        """
+        models = settings.models
+        if self._roots is models.roots:
+            return
+        modules, owned = list(models), set(map(id, settings.parameters))
+        inside: list[tuple[nn.Module, list[Tensor]]] = [
+            (wrapper, list(wrapper.parameters()))
+            for wrapper in wrappers_in(modules)
+            if dist.get_world_size(wrapper.process_group) > 1
+        ]
+        for module in fully_sharded(modules):
+            shards = [shard.sharded_param for shard in fsdp_records(module)]
+            inside.append((module, [shard for shard in shards if shard.device_mesh.size() > 1]))
+        for module, parameters in inside:
+            if not owned.isdisjoint(map(id, parameters)):
+                raise RankError(
+                    f"update: this accumulator trains on one rank alone, but {models.name(module)} averages "
+                    "gradients over several ranks in each backward pass. Leave ranks= out, so that all ranks train "
+                    "together, or do not wrap the model."
+                )
+        self._roots = models.roots
+
     def _process_group(self) -> RankGroup | None:
-        if self.alone or not dist.is_initialized():
+        if self._alone or not dist.is_initialized():
             return None
         self._ranks = self._ranks or RankGroup(_group(self._option))
         return self._ranks
 
-    def coordinator(self, parameters: Sequence[Tensor], trained: Trained) -> SingleProcess:
+    def coordinator(
+        self, parameters: Sequence[Tensor], settings: Any, *, may_replay: bool = False
+    ) -> SingleProcess:
         """Return the coordinator of the next window.
 
-        The first call, and each call after parameters or modules have changed, checks that all ranks agree.
+        The first call, and each call after parameters have changed, checks that all ranks agree.
 
         Args:
             parameters: the owned parameters.
-            trained: the modules, and the settings that must be the same on all ranks.
+            settings: the accumulator's modules, optimizers and options.
+            may_replay: whether the window can run again if memory runs out.
 
         Raises:
-            RankError: ranks differ in parameters or settings, or a parameter is in no module of ``model=``.
+            RankError: ranks differ in parameters or settings, a parameter is in no module of ``model=``, or a
+                wrapper cannot be suspended.
         """
-        ranks = self._process_group()
-        if ranks is None or (ranks.count == 1 and not any(hasattr(p, "to_local") for p in parameters)):
+        if not dist.is_available() or not dist.is_initialized():
             return ALONE
-        models = trained.models
-        modules, others = list(models), models.neighbours()
-        if self._coordinator is None or not _are(self._known, (*parameters, *modules, *others)):
-            engine = engine_of(parameters, models.roots, modules, others, ranks, self._sync)
-            _check_covered(parameters, trained, ranks)
-            before = None if self._coordinator is None else self._coordinator.sharded
-            if isinstance(engine, ShardedEngine) and before is not None:
-                # Keep the unit: it must be the same on all ranks, and another rank may not rebuild its engine now.
-                engine.unit = before.unit
-            if not _are(self._agreed, parameters):
-                check_agreement(ranks, {**_facts(parameters, trained), "sync": self._sync})
-                self._agreed = _references(parameters)
-            self._known = _references((*parameters, *modules, *others))
-            self._coordinator = RankCoordinator(engine)
-        return self._coordinator
+        ranks = self._process_group()
+        if ranks is None or (ranks.count == 1 and not any(map(is_dtensor, parameters))):
+            self._check_alone(settings)
+            return ALONE
+        models = settings.models
+        agreed = len(parameters) == len(self._agreed) and all(map(is_, parameters, self._agreed))
+        known = agreed and models.roots is self._roots
+        modules, neighbours = list(models), models.neighbours()
+        sharded = fully_sharded(modules)
+        others = _unsharded(parameters, sharded)
+        if not known and any(map(is_dtensor, others)):
+            raise RankError(
+                "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
+                "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or "
+                "parameters without a wrapper."
+            )
+        coordinator: RankCoordinator
+        if len(others) < len(parameters):
+            _check_not_wrapped(others, modules)
+            everywhere, every = [*sharded, *fully_sharded(neighbours)], self._sync == "every"
+            coordinator = ShardedCoordinator(
+                ranks, parameters, everywhere, every=every, may_replay=may_replay
+            )
+        else:
+            if not agreed and self._sync == "overlap":
+                self._buckets = Buckets(ranks, parameters)
+            coordinator = RankCoordinator(
+                ranks, parameters, models.roots, modules, neighbours, self._buckets, may_replay=may_replay
+            )
+        if not known:
+            for module in sharded:
+                module.reshard()  # after a forward pass, its parameters are gathered copies
+            _check_covered(parameters, settings, ranks)
+        if not agreed:
+            options = {"sync": self._sync, "batch_norm": self._batch_norm}
+            check_agreement(ranks, {**_facts(parameters, settings), **options})
+        self._agreed, self._roots = parameters, models.roots
+        return coordinator
 
 
-def _references(objects: Sequence[Any]) -> list[weakref.ref[Any]]:
-    return [weakref.ref(each) for each in objects]
+def _unsharded(parameters: Sequence[Tensor], sharded: Sequence[nn.Module]) -> Sequence[Tensor]:
+    """Return the owned parameters that no ``fully_shard`` has sharded."""
+    if not sharded:
+        return parameters
+    shards = {id(shard.sharded_param) for module in sharded for shard in fsdp_records(module)}
+    return [parameter for parameter in parameters if id(parameter) not in shards]
 
 
-def _are(references: list[weakref.ref[Any]], objects: Sequence[Any]) -> bool:
-    """Return whether these are the same objects. Ids are not enough: Python reuses a freed object's id."""
-    return len(references) == len(objects) and all(
-        reference() is each for reference, each in zip(references, objects, strict=True)
-    )
+def _check_not_wrapped(others: Sequence[Tensor], modules: Sequence[nn.Module]) -> None:
+    """Raise RankError if a wrapper averages the parameters that are not sharded."""
+    wrapped = {id(parameter) for wrapper in wrappers_in(modules) for parameter in wrapper.parameters()}
+    if not wrapped.isdisjoint(map(id, others)):
+        raise RankError(
+            "update: some modules are under fully_shard and others under DistributedDataParallel, which would "
+            "average in each backward pass. Leave those others without a wrapper: the update adds their gradients "
+            "over ranks."
+        )
 
 
-def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGroup) -> None:
+def _check_covered(parameters: Sequence[Tensor], settings: Any, ranks: RankGroup) -> None:
     """Raise RankError if an owned parameter is in no module of ``model=``, so that its wrapper is unknown."""
-    covered = {id(parameter) for parameter in trained.models.parameters()}
+    covered = {id(parameter) for parameter in settings.models.parameters()}
     missing = [parameter for parameter in parameters if id(parameter) not in covered]
     if not missing:
         return
-    if not trained.models.roots:
+    if not settings.models.roots:
         raise RankError(
             f"update: {ranks.count} ranks train together, but model is not given, so the wrapper that synchronizes "
             "gradients is unknown. Pass the module that the loop calls, including its wrapper: "
@@ -136,25 +181,25 @@ def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGr
         )
     raise RankError(
         f"update: {len(missing)} of {len(parameters)} parameters are in no module of model=: "
-        f"{trained.names(missing)}. With several ranks, their wrapper must be known. Pass all modules: "
+        f"{settings.names(missing)}. With several ranks, their wrapper must be known. Pass all modules: "
         "model=[encoder, head]; for a single parameter: model=[encoder, torch.nn.ParameterList([scale])]."
     )
 
 
-def _facts(parameters: Sequence[Tensor], trained: Trained) -> dict[str, str | float]:
+def _facts(parameters: Sequence[Tensor], settings: Any) -> dict[str, str | float]:
     """Return the facts that must be the same on all ranks."""
-    whole = [parameter.detach() for parameter in parameters if not hasattr(parameter, "to_local")]
-    groups = [group for optimizer in trained.optimizers for group in optimizer.param_groups]
+    whole = [parameter.detach() for parameter in parameters if not is_dtensor(parameter)]
+    groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
     return {
         "the number of parameters": str(len(parameters)),
         "the shapes of parameters": _brief([tuple(parameter.shape) for parameter in parameters]),
         "the values of parameters (the sum of their absolute values)": sum(
             float(tensor.double().abs().sum()) for tensor in whole
         ),
-        "optimizers": ", ".join(type(optimizer).__name__ for optimizer in trained.optimizers),
+        "optimizers": ", ".join(type(optimizer).__name__ for optimizer in settings.optimizers),
         "learning rates": _brief([group.get("lr") for group in groups]),
-        **{name: str(getattr(trained, name)) for name in _OPTIONS},
-        "a scaler": "given" if getattr(trained, "scaler", None) is not None else "not given",
+        **{name: str(getattr(settings, name)) for name in _OPTIONS},
+        "a scaler": "not given" if settings.scaler is None else "given",
     }
 
 
@@ -172,46 +217,3 @@ def _group(option: RanksOption) -> dist.ProcessGroup | None:
             "that data is split along: ranks=mesh['data']."
         )
     return option.get_group()
-
-
-def engine_of(
-    parameters: Sequence[Tensor],
-    roots: Sequence[nn.Module],
-    modules: Sequence[nn.Module],
-    neighbours: Sequence[nn.Module],
-    ranks: RankGroup,
-    sync: Sync,
-) -> Engine:
-    """Return the engine that controls the parameters' wrapper.
-
-    Args:
-        parameters: the parameters that an accumulator owns.
-        roots: the modules of ``model=``.
-        modules: the roots and all their submodules.
-        neighbours: the modules of other accumulators.
-        ranks: the ranks that train together.
-        sync: when gradients are all-reduced. "every" makes a difference only for sharded parameters, and "overlap"
-            only for others.
-
-    Raises:
-        RankError: a wrapper cannot be suspended.
-    """
-    sharded: list[Any] = [module for module in modules if is_sharded(module)]
-    for module in sharded:
-        module.reshard()  # after a forward pass, its parameters are gathered copies
-    owned = {id(parameter) for parameter in parameters}
-    if any(id(shard.sharded_param) in owned for module in sharded for shard in fsdp_records(module)):
-        everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
-        return ShardedEngine(
-            ranks,
-            parameters,
-            list({id(module): module for module in everywhere}.values()),
-            every=sync == "every",
-        )
-    if any(hasattr(parameter, "full_tensor") for parameter in parameters):
-        raise RankError(
-            "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
-            "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or parameters "
-            "without a wrapper."
-        )
-    return Engine(ranks, parameters, roots, modules, neighbours, sync)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from gradgate.errors import RankError
@@ -29,7 +29,7 @@ class RankStatus:
     )
     first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
     rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
-    reached_by_pass: str = ""  # see ShardedEngine
+    reached_by_pass: str = ""  # see ShardedCoordinator
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class StatusExchange:
         Raises:
             RankError: a rank died, or did not join.
         """
-        return cls(tuple(RankStatus(**received) for received in ranks.exchange(asdict(status))))
+        return cls(tuple(RankStatus(**received) for received in ranks.exchange(vars(status))))
 
     def stopped(self, rank: int) -> str | None:
         """Return which other rank stopped and why; None if no other rank stopped."""

@@ -144,12 +144,10 @@ def compare_update(
     """Return the verdict of :func:`assert_exact_update` without raising."""
     parameters = [parameter for parameter in owned_parameters([optimizer]) if parameter.requires_grad]
     models = Models(model, "compare_update")
-    snapshot, forward_state = (
-        Snapshot(parameters, [optimizer]),
-        ForwardState(models, owned_parameters([optimizer])),
-    )
     gradients = [parameter.grad for parameter in parameters]
-    copies = [None if gradient is None else gradient.clone() for gradient in gradients]
+    kept_gradients = Snapshot(gradients)
+    snapshot = Snapshot.before_step(parameters, [optimizer])
+    forward_state = ForwardState(models, owned_parameters([optimizer]))
 
     def whole_batch() -> list[Tensor]:
         forward_state.restore()
@@ -172,14 +170,11 @@ def compare_update(
             nearby = [_moved(whole_batch, parameters, snapshot, widest, draw) for draw in range(_DRAWS)]
             found = compare(received, expected, scales(expected, nearby))
     finally:
-        snapshot.restore()
-        forward_state.restore()
-        for parameter, gradient, copied in zip(parameters, gradients, copies, strict=True):
-            # Written only if they differ: an accumulator recognizes its own zeros by their version counter.
-            if gradient is not None and copied is not None and not torch.equal(gradient, copied):
-                gradient.copy_(copied)
+        for state in (snapshot, forward_state, kept_gradients):
+            state.restore()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-    names = [_name(index, parameter, models) for index, parameter in enumerate(parameters)]
+    names = [models.name(parameter, [optimizer]) for parameter in parameters]
     verdict = Verdict(
         found.error, found.factor, found.residual, tolerance, record.steps, "", names[found.worst]
     )
@@ -224,8 +219,3 @@ def _whole_batch(returned: Any, parameters: list[Tensor]) -> list[Tensor]:
         )
     pairs = zip(parameters, gradients, strict=True)
     return [torch.zeros_like(p) if gradient is None else gradient for p, gradient in pairs]
-
-
-def _name(index: int, parameter: Tensor, models: Models) -> str:
-    path = models.parameter_name(parameter)
-    return f"'{path}'" if path else f"parameter {index} of the optimizer (shape {list(parameter.shape)})"

@@ -73,7 +73,9 @@ from gradgate.torch_compat._python import (
 from gradgate.torch_compat._ranks import (
     default_store,
     fsdp_records,
+    fully_sharded,
     gathered_parameter,
+    is_dtensor,
     reset_reducer,
     running_wrapper,
 )
@@ -101,11 +103,13 @@ __all__ = [
     "foreach_norm",
     "foreach_zero_",
     "fsdp_records",
+    "fully_sharded",
     "gathered_parameter",
     "get_signal_handler",
     "has_forward_hooks",
     "inner_milestones",
     "inner_schedulers",
+    "is_dtensor",
     "next_node_number",
     "node_number",
     "node_shape",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -26,6 +27,19 @@ running_wrapper: Private[[], Any] = Private(
     "see that a module runs inside another DistributedDataParallel",
     find=lambda: torch().nn.parallel.DistributedDataParallel._get_active_ddp_module,
 )
+
+
+def is_dtensor(value: Any) -> bool:
+    """Return whether a tensor is a DTensor, sharded over ranks. Importing the class would take half a second."""
+    return hasattr(value, "to_local")
+
+
+def fully_sharded(modules: Sequence[Any]) -> list[Any]:
+    """Return the modules that ``fully_shard`` has wrapped. Importing their class would take half a second."""
+    kinds = {
+        kind for kind in set(map(type, modules)) if any(b.__name__ == "FSDPModule" for b in kind.__mro__)
+    }
+    return [module for module in modules if type(module) in kinds] if kinds else []
 
 
 def _records(module: Any) -> list[Any]:

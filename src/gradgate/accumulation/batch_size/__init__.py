@@ -4,9 +4,23 @@ from gradgate.accumulation.batch_size._learning_rate import scale_lr, warmup
 from gradgate.accumulation.batch_size._noise_scale import (
     NoiseScale,
     SmallBatch,
+    add_window,
+    bind_noise_scale,
     claim_noise_scale,
     measure_first,
     pooled,
+    refuse_sharded,
 )
 
-__all__ = ["NoiseScale", "SmallBatch", "claim_noise_scale", "measure_first", "pooled", "scale_lr", "warmup"]
+__all__ = [
+    "NoiseScale",
+    "SmallBatch",
+    "add_window",
+    "bind_noise_scale",
+    "claim_noise_scale",
+    "measure_first",
+    "pooled",
+    "refuse_sharded",
+    "scale_lr",
+    "warmup",
+]

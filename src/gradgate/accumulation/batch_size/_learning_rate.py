@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LinearLR
 
-from gradgate.errors import OptionError
+from gradgate.errors import OptionError, check_choice
 
 
 def scale_lr(
@@ -62,10 +62,7 @@ def scale_lr(
             raise OptionError(
                 f"scale_lr: {name} is {size}, but the number of samples per update must be positive."
             )
-    if rule not in ("linear", "sqrt"):
-        raise OptionError(
-            f"scale_lr: rule is {rule!r}; it must be 'linear' (usual for SGD) or 'sqrt' (for Adam)."
-        )
+    check_choice("scale_lr", "rule", rule, ("linear", "sqrt"))
     if any("initial_lr" in group for group in optimizer.param_groups):
         raise OptionError(
             "scale_lr: a scheduler was already made for this optimizer and holds the unscaled rate; its next "

@@ -13,8 +13,8 @@ from torch import Tensor
 from gradgate.accumulation._counts import Count, as_number
 from gradgate.accumulation._gradients import dense_values, total_norm
 from gradgate.accumulation._precision import LossScale
-from gradgate.accumulation._settings import is_sharded
 from gradgate.errors import OptionError
+from gradgate.torch_compat import is_dtensor
 
 
 class SmallBatch(NamedTuple):
@@ -190,49 +190,51 @@ class NoiseScale:
         self._weight, self._square, self._trace = state["weight"], state["square"], state["trace"]
         self._batch = state["batch"]
 
-    # -- for the accumulator ------------------------------------------------------------------------
 
-    @staticmethod
-    def _check(parameters: Sequence[Tensor]) -> None:
-        if any(map(is_sharded, parameters)):
-            raise OptionError(
-                "Accumulator: noise_scale does not work with parameters that are sharded over ranks: their "
-                "gradients are summed only at the window's last micro-batch. Leave noise_scale out, or measure "
-                "with DDP."
-            )
-
-    def _add(self, smalls: Sequence[SmallBatch], losses: int, square: float, count: float) -> None:
-        """Add a window that was stepped.
-
-        Args:
-            smalls: the first micro-batch of each rank.
-            losses: the number of losses in the window.
-            square: the squared norm of the mean gradient of the window, over all ranks.
-            count: the number of items in the window.
-        """
-        self._batch = count
-        small = pooled(smalls) if smalls else SmallBatch(0.0, 0.0)
-        weight = count - small.items
-        reason = (
-            "several losses"
-            if losses != 1
-            else "no first gradient"
-            if not smalls
-            else "one micro-batch"
-            if weight <= 0
-            else ""
+def refuse_sharded(parameters: Sequence[Tensor]) -> None:
+    """Raise OptionError if parameters are sharded over ranks."""
+    if any(map(is_dtensor, parameters)):
+        raise OptionError(
+            "Accumulator: noise_scale does not work with parameters that are sharded over ranks: their gradients "
+            "are summed only at the window's last micro-batch. Leave noise_scale out, or measure with DDP."
         )
-        if not reason:
-            trace = (small.square - square) / (1 / small.items - 1 / count)
-            signal = (count * square - small.items * small.square) / weight
-            reason = "" if math.isfinite(trace) and math.isfinite(signal) else "not finite"
-        if reason:
-            self.skipped[reason] = self.skipped.get(reason, 0) + 1
-            return
-        self.updates += 1
-        self._weight = self.decay * self._weight + weight
-        self._trace = self.decay * self._trace + weight * trace
-        self._square = self.decay * self._square + weight * signal
+
+
+def add_window(
+    noise_scale: NoiseScale, smalls: Sequence[SmallBatch], losses: int, square: float, count: float
+) -> None:
+    """Add a window that was stepped to the averages.
+
+    Args:
+        noise_scale: the averages.
+        smalls: the first micro-batch of each rank.
+        losses: the number of losses in the window.
+        square: the squared norm of the mean gradient of the window, over all ranks.
+        count: the number of items in the window.
+    """
+    noise_scale._batch = count
+    small = pooled(smalls) if smalls else SmallBatch(0.0, 0.0)
+    weight = count - small.items
+    reason = (
+        "several losses"
+        if losses != 1
+        else "no first gradient"
+        if not smalls
+        else "one micro-batch"
+        if weight <= 0
+        else ""
+    )
+    if not reason:
+        trace = (small.square - square) / (1 / small.items - 1 / count)
+        signal = (count * square - small.items * small.square) / weight
+        reason = "" if math.isfinite(trace) and math.isfinite(signal) else "not finite"
+    if reason:
+        noise_scale.skipped[reason] = noise_scale.skipped.get(reason, 0) + 1
+        return
+    noise_scale.updates += 1
+    noise_scale._weight = noise_scale.decay * noise_scale._weight + weight
+    noise_scale._trace = noise_scale.decay * noise_scale._trace + weight * trace
+    noise_scale._square = noise_scale.decay * noise_scale._square + weight * signal
 
 
 def measure_first(sums: Any, name: str, count: Count, scale: LossScale | None) -> None:
@@ -257,6 +259,11 @@ def claim_noise_scale(noise_scale: Any, owner: object) -> None:
             "Accumulator: noise_scale belongs to another accumulator, so the estimate would mix the gradients of "
             "both. Create one for each: noise_scale=gg.NoiseScale()."
         )
+    bind_noise_scale(noise_scale, owner)
+
+
+def bind_noise_scale(noise_scale: NoiseScale, owner: object) -> None:
+    """Bind a noise scale to an accumulator's state, also if it is a copy of one that belongs to another."""
     noise_scale._owner = weakref.ref(owner)
 
 

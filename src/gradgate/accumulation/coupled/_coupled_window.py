@@ -102,7 +102,7 @@ class CoupledWindow(OpenWindow):
                 f"backward_coupled: {name!r} comes after the window's last backward pass, which has already "
                 "all-reduced the gradients. Call it before the loop over micro-batches, or use sync='last'."
             )
-        budget = _bytes(budget_bytes, sharded=self._coordinator.sharded is not None)
+        budget = _bytes(budget_bytes, sharded=self._coordinator.sharded)
         TwoPasses(self, name, into, budget, self._at).run(encode, micro_batches, loss_fn)
 
     @property

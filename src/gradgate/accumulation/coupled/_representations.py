@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -278,10 +278,3 @@ def _largest(entry: Tensor) -> float:
 
 def _autocast_dtypes(device_type: str) -> list[torch.dtype]:
     return [torch.get_autocast_dtype(device_type)] if torch.is_autocast_enabled(device_type) else []
-
-
-def without_autocast(tensors: Iterable[Tensor]) -> Any:
-    """Return a context that disables autocast on the devices of these tensors."""
-    types = {tensor.device.type for tensor in tensors}
-    enabled = [kind for kind in types if torch.is_autocast_enabled(kind)]
-    return torch.autocast(enabled[0], enabled=False) if enabled else nullcontext()

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradgate.accumulation._arguments import Into, receivers, refuse_unreached
 from gradgate.accumulation._loss_checks import check_scalar, refuse_hidden_parameters
 from gradgate.accumulation._open_window import OpenWindow
-from gradgate.accumulation.coupled._representations import Encode, Encoded, Encoder, form_of, without_autocast
+from gradgate.accumulation.coupled._representations import Encode, Encoded, Encoder, form_of
 from gradgate.autograd_graph import Graph
 from gradgate.errors import CountError, GraphError, ShapeError
 from gradgate.pytree import children, mapped_tensors
@@ -57,7 +57,7 @@ class TwoPasses:
         encoder = Encoder(
             encode,
             self._models,
-            sharded=coordinator.sharded is not None,
+            sharded=coordinator.sharded,
             budget_bytes=self._budget,
             thorough=window._first,
         )
@@ -72,8 +72,8 @@ class TwoPasses:
 
     def _begin(self, number: int) -> None:
         self._at(number)
-        if self._window._shared.batch_norms.pools:
-            self._window._shared.batch_norms.next_micro_batch()
+        repeated = number >= self._coordinator.own_micro_batches
+        self._window._shared.batch_norms.next_micro_batch(repeated=repeated)
 
     # -- the loss ---------------------------------------------------------------------------------
 
@@ -81,6 +81,8 @@ class TwoPasses:
         """Compute the loss, and its gradient at the entries and at the parameters that the loss uses."""
         tree, rows, entries = self._joined(parts)
         self._coordinator.begin(last=True)  # modules that run in the loss have no later backward pass
+        # Every rank computes the loss over all representations, so one rank's statistics suffice.
+        self._window._shared.batch_norms.pause(self._coordinator.rank != 0)
         loss = loss_fn(tree)
         del tree
         check_scalar(loss)
@@ -92,7 +94,7 @@ class TwoPasses:
         refuse_hidden_parameters(loss)
         if self._window._scale is not None:
             self._window._scale.look_at(loss)
-        with without_autocast([loss]):
+        with torch.autocast(loss.device.type, enabled=False):
             # Every rank computes the same loss, so each adds only its share to the parameters that the loss
             # itself uses.
             share = self._items / self._coordinator.count
@@ -172,7 +174,7 @@ class TwoPasses:
         pairs = []
         for leaf, entry in zip(leaves, part.entries, strict=True):
             gradient = entry.grad if counted else None
-            if gradient is None and self._coordinator.sharded is not None:  # every rank must run this pass
+            if gradient is None and self._coordinator.sharded:  # every rank must run this pass
                 gradient = torch.zeros_like(leaf)
             if leaf.requires_grad and gradient is not None:
                 pairs.append((leaf, gradient))
@@ -190,7 +192,7 @@ class TwoPasses:
         if self._receiving is not None and window._first:
             graph = Graph(surrogate)
             self._reached |= any(parameter in graph for parameter in self._receiving)
-        with without_autocast([surrogate]):
+        with torch.autocast(surrogate.device.type, enabled=False):
             self._sums.add(self._name, surrogate, 0, "mean", False, self._receiving, items=self._items)
         return True
 

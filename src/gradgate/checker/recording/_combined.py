@@ -19,9 +19,12 @@ from gradgate.autograd_graph import (
     Graph,
     broadcast_at,
     compares_with_own_copy,
+    inputs,
     node_shape,
     normalized_twice,
     not_log_probabilities,
+    only_input,
+    through,
     trained_target,
 )
 from gradgate.checker.recording._node_lines import line_of
@@ -93,7 +96,7 @@ class _Reader:
 
     def _own_target(self, node: Any) -> Iterator[Combined]:
         """Find a target like ``reward + gamma * q(next_state)``, compared with ``q(state)``."""
-        sides = _inputs(node)
+        sides = inputs(node)
         if len(sides) != 2:
             return
         for value, target in (sides, sides[::-1]):
@@ -102,12 +105,12 @@ class _Reader:
                 continue
             ids = self._ids(inner)
             if ids and ids == self._ids(value) and _are_apart(inner, value):
-                yield self._event("own target", _skip(target), ids)
+                yield self._event("own target", through(target, RESHAPES), ids)
                 return
 
     def _teacher(self, node: Any) -> Iterator[Combined]:
         """Find a target of ``kl_div``, t * log(t) - t * input, if the parameters behind t get no other gradient."""
-        target, *others = _inputs(node)
+        target, *others = inputs(node)
         if others != [target]:
             return
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
@@ -144,7 +147,7 @@ class _Reader:
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""
-        sides = _inputs(node)
+        sides = inputs(node)
         if len(sides) != 2:
             return
         for logarithm, advantage in (sides, sides[::-1]):
@@ -163,13 +166,13 @@ class _Reader:
             if node in seen or depth > _MOST_DEPTH:
                 continue
             seen.add(node)
-            inputs = _inputs(node)
-            if node.name() == "SubBackward0" and len(inputs) == 1:
-                value = _skip(inputs[0])
+            below = inputs(node)
+            if node.name() == "SubBackward0" and len(below) == 1:
+                value = through(below[0], RESHAPES)
                 if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
                     return value
             elif node.name() in ELEMENTWISE or node.name() in RESHAPES:
-                todo += [(child, depth + 1) for child in inputs]
+                todo += [(child, depth + 1) for child in below]
         return None
 
     def _is_squared(self, value: Any) -> bool:
@@ -183,11 +186,11 @@ class _Reader:
                 seen.add(user)
                 name = user.name()
                 square = name == "PowBackward0" and float(user._saved_exponent) == 2
-                if square or name in ERRORS or (name == "MulBackward0" and _inputs(user) == [node, node]):
+                if square or name in ERRORS or (name == "MulBackward0" and inputs(user) == [node, node]):
                     return True
                 if (
                     name in RESHAPES
-                    or (name == "SubBackward0" and len(_inputs(user)) == 1)
+                    or (name == "SubBackward0" and len(inputs(user)) == 1)
                     or name == "StackBackward0"
                 ):
                     todo.append(user)
@@ -199,10 +202,10 @@ class _Reader:
         todo = [(root, root) for root in self._graph.roots]
         while todo:
             node, joint = todo.pop()
-            inputs = _inputs(node)
-            scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
-            if inputs and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
-                todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]
+            below = inputs(node)
+            scaled = node.name() in ("MulBackward0", "DivBackward0") and len(below) == 1
+            if below and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
+                todo += [(child, joint if len(below) == 1 else node) for child in below]
             elif len(nodes) < _MOST_SUMMANDS:
                 nodes.append((node, joint))
             else:
@@ -216,8 +219,8 @@ class _Reader:
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
         ids, shape = self._ids(value), node_shape(value, 0)
-        compared = (_inputs(node) for node in self._graph.nodes if node.name() in ERRORS)
-        again = [_skip(inputs[0]) for inputs in compared if len(inputs) == 1]
+        compared = (inputs(node) for node in self._graph.nodes if node.name() in ERRORS)
+        again = [through(below[0], RESHAPES) for below in compared if len(below) == 1]
         return bool(ids) and any(
             each.name() == value.name() and node_shape(each, 0) == shape and self._ids(each) == ids
             for each in again
@@ -235,8 +238,8 @@ def _compares_equals(node: Any) -> bool | None:
     """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
     name, below = node.name(), node
     if name != "DivBackward0":
-        below = _inputs(node)[0]
-    if below.name() not in ("SubBackward0", "DivBackward0") or len(_inputs(below)) != 2:
+        below = inputs(node)[0]
+    if below.name() not in ("SubBackward0", "DivBackward0") or len(inputs(below)) != 2:
         return None
     if math.prod(node_shape(node, 0)) < 2:
         return None
@@ -254,31 +257,19 @@ def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
         node = todo.pop()
         if node not in seen:
             seen.add(node)
-            todo += _inputs(node)
+            todo += inputs(node)
     return {node for node in seen if node is not None and node.name() == LEAF}
-
-
-def _inputs(node: Any) -> list[Any]:
-    return [child for child, _ in node.next_functions if child is not None]
-
-
-def _skip(node: Any) -> Any:
-    """Return the first node below ``node`` that isn't a reshape."""
-    while node.name() in RESHAPES and len(_inputs(node)) == 1:
-        node = _inputs(node)[0]
-    return node
 
 
 def _after_reward(target: Any) -> Any:
     """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
-    node = _skip(target)
+    node = through(target, RESHAPES)
     shape = node_shape(node, 0)
-    if node.name() != "AddBackward0" or len(_inputs(node)) != 1 or not shape or math.prod(shape) != shape[0]:
+    if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
         return None
-    node, products = _skip(_inputs(node)[0]), 0
-    while node.name() == "MulBackward0" and len(_inputs(node)) == 1:
-        node, products = _skip(_inputs(node)[0]), products + 1
-    return node if products else None
+    product = through(only_input(node), RESHAPES)
+    node = through(product, RESHAPES | {"MulBackward0"})
+    return None if node is product else node
 
 
 def _are_apart(first: Any, second: Any) -> bool:

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._user_objects import modules_in
 from gradgate.events import Event, Gap, Ids, Parameter, Site
+from gradgate.torch_compat import is_dtensor
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -129,7 +130,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
     FSDP frees the storage of a gathered parameter after use.
     """
-    if type(tensor).__name__ == "DTensor":
+    if is_dtensor(tensor):
         return True
     try:
         return tensor.numel() > 0 and tensor.untyped_storage().size() == 0

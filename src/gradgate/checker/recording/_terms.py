@@ -23,9 +23,11 @@ from gradgate.autograd_graph import (
     NotUnderstoodError,
     divisor_of,
     inputs_of,
+    only_input,
     reduced_shape,
     reduction_of,
     targets_of,
+    through,
     without_smoothing,
 )
 from gradgate.checker.recording._node_lines import line_of
@@ -211,20 +213,14 @@ def _weighted_log_softmax(node: Any) -> tuple[Tensor, Tensor] | None:
     """Return the result of a log_softmax, and the constants that multiply the result."""
     for _ in range(_MOST_REDUCTIONS + 1):
         if node is not None and node.name() in (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS):
-            node = _only_input(node)
-    if node is None or node.name() != "MulBackward0" or (inner := _only_input(node)) is None:
+            node = only_input(node)
+    if node is None or node.name() != "MulBackward0" or (inner := only_input(node)) is None:
         return None
     weights = node._saved_other if node.next_functions[1][0] is None else node._saved_self
-    inner = _only_input(inner) if inner.name() in _SIGNS else inner
+    inner = only_input(inner) if inner.name() in _SIGNS else inner
     if inner is None or inner.name() != "LogSoftmaxBackward0" or not isinstance(weights, Tensor):
         return None
     return inner._saved_result, weights
-
-
-def _only_input(node: Any) -> Any:
-    """Return the only input of a node that has a graph; None if several inputs have one."""
-    found = [child for child, _ in node.next_functions if child is not None]
-    return found[0] if len(found) == 1 else None
 
 
 def _padding_mask(mean: Any) -> float | None:
@@ -251,9 +247,7 @@ def _items_of_sum(total: Any) -> int | Tensor | None:
 
 def _ones(reduction: Any) -> Tensor | None:
     """Find a 0/1 mask that multiplies the values just before their reduction. Return where the mask is 1."""
-    product = reduction.next_functions[0][0]
-    while product is not None and product.name() in RESHAPES:
-        product = product.next_functions[0][0]
+    product = through(reduction.next_functions[0][0], RESHAPES)
     if product is None or product.name() != "MulBackward0":
         return None
     (first, _), (second, _) = product.next_functions
