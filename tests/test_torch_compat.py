@@ -23,13 +23,37 @@ PACKAGE = Path(gg.__file__).parent
 ENTRIES = {name: one for name, one in vars(torch_compat).items() if isinstance(one, Private)}
 
 # Documented, underscore or not: where, says the docstring of torch_compat.
-DOCUMENTED = re.compile(r"_saved_\w+|_getframe|_current_frames|_exit|_thread|_fields|_replace")
+DOCUMENTED = re.compile(
+    r"_saved_\w+|_getframe|_current_frames|_exit|_thread|_python_dispatch|_fields|_replace"
+)
+# Of torch: where one of our own attributes has the same name, only ours, of `self`, may be spelled.
+_WEIGHT = torch.ones(1, requires_grad=True)
+_OPTIMIZER = torch.optim.SGD([_WEIGHT], lr=1.0)
+OF_TORCH = {
+    name
+    for thing in (
+        *(
+            nn.Linear(1, 1),
+            nn.BatchNorm1d(1),
+            _WEIGHT,
+            _WEIGHT.untyped_storage(),
+            torch.Generator(),
+            _OPTIMIZER,
+        ),
+        *(torch.optim.lr_scheduler.ExponentialLR(_OPTIMIZER, 0.5), torch.amp.GradScaler(device="cpu")),
+        torch.ops.aten.mm.default,
+    )
+    for name in dir(thing)
+    if name.startswith("_") and not name.endswith("__")
+} - {"_scale"}  # our windows have one, and so has a GradScaler
+UNDOCUMENTED = {"hooks_dict_ref"}  # although it begins with a letter
+
 # Of transformers and Accelerate. A test of integrations/ notices if they are gone, and so does the user's run.
 ELSEWHERE = {"_encodings", "_get_num_items_in_batch", "_optimizers"}
 
 
 def private_names(tree: ast.Module, mine: set[str], fields: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines and names that begin with an underscore and are nobody's here.
+    """Yield the lines and names that begin with an underscore and are nobody's here, or are torch's all the same.
 
     Args:
         tree: what is looked through.
@@ -40,7 +64,10 @@ def private_names(tree: ast.Module, mine: set[str], fields: set[str]) -> Iterato
         names: list[str] = []
         own = mine
         if isinstance(node, ast.Attribute):
-            names, own = [node.attr], fields
+            owner = getattr(node.value, "id", "")
+            names, own = [node.attr], fields if owner in ("self", "cls") else fields - OF_TORCH
+        elif isinstance(node, ast.Constant):
+            names = [str(node.value)] if node.value in OF_TORCH else []
         elif isinstance(node, ast.Import):
             names = [part for alias in node.names for part in alias.name.split(".")]
         elif isinstance(node, ast.ImportFrom):
@@ -49,7 +76,8 @@ def private_names(tree: ast.Module, mine: set[str], fields: set[str]) -> Iterato
             names, own = [str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)], fields
         for name in names:
             dunder = name.startswith("__") and name.endswith("__")
-            if name.startswith("_") and not (dunder or name in own | ELSEWHERE or DOCUMENTED.fullmatch(name)):
+            private = name.startswith("_") and not (name in own | ELSEWHERE or DOCUMENTED.fullmatch(name))
+            if (private and not dunder) or name in UNDOCUMENTED:
                 yield node.lineno, name
 
 
@@ -96,6 +124,10 @@ def test_a_private_name_would_be_noticed(tmp_path: Path) -> None:
         "    return torch._C.TensorBase, node._sequence_nr(), self._here, _mine(), node._mine\n"
         "getattr(torch.autograd.graph, '_engine_run_backward')\n"
         "node.__class__, node.name, x._replace(a=1)\n"
+        "class Gate:\n"
+        "    def open(self, module, handle):\n"
+        "        self._parameters = module._parameters\n"
+        "        return self._parameters, handle.hooks_dict_ref(), vars(module)['_buffers'], '_mine', 3\n"
     )
     (tmp_path / "torch_compat").mkdir()
     (tmp_path / "torch_compat" / "_modes.py").write_text("import torch._C\n")
@@ -107,6 +139,9 @@ def test_a_private_name_would_be_noticed(tmp_path: Path) -> None:
         "_gate.py:8: _mine",
         "_gate.py:8: _sequence_nr",
         "_gate.py:9: _engine_run_backward",
+        "_gate.py:13: _parameters",
+        "_gate.py:14: _buffers",
+        "_gate.py:14: hooks_dict_ref",
     ]
 
 

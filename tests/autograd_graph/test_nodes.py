@@ -4,8 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# private: no other package needs the weight of a layer
 from gradgate.autograd_graph import RESHAPES, inputs, only_input, through
+
+# private: no other package needs the weight of a layer
 from gradgate.autograd_graph._nodes import layer_weight
 from tests.tensors import ones
 

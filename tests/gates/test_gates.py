@@ -278,6 +278,16 @@ def test_a_masked_nan_does_not_pass() -> None:
             ShapeError,
             ("a factor of another shape", "[2]", "[3]"),
         ),
+        (
+            lambda x: reverse_gradient(x, strength=torch.ones(2)),
+            ShapeError,
+            ("a strength of another shape", "reverse_gradient: the strength", "[2]", "[3]"),
+        ),
+        (
+            lambda x: reverse_gradient(x, strength=float("inf")),
+            OptionError,
+            ("a factor that is a word", "reverse_gradient: the strength", "inf"),
+        ),
         (lambda x: mask_gradient(x, torch.ones(4, 3)), ShapeError, ("a mask of another shape", "[4, 3]")),
         (lambda x: clip_gradient(x), OptionError, ("two limits of a clip",)),
         (lambda x: clip_gradient(x, max_norm=1.0, max_value=1.0), OptionError, ("two limits of a clip",)),

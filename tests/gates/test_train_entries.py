@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer
 
 import gradgate as gg
 from gradgate.errors import OptionError, ShapeError
@@ -274,6 +274,41 @@ def test_all_rows_move_again_after_it_is_removed_whatever_the_state_is_made_of(m
     for _ in range(2):
         step()
     assert ((embedding.weight - before).abs().amax(1) > 1e-3).all()
+
+
+def test_an_optimizer_that_factors_its_state_trains_the_rows_as_a_matrix_of_their_own() -> None:
+    torch.manual_seed(0)
+    embedding = nn.Embedding(6, 3)
+    before, rows = embedding.weight.detach().clone(), nn.Parameter(embedding.weight.detach()[[1, 2]])
+    optimizer, alone = Adafactor(embedding.parameters(), lr=0.1), Adafactor([rows], lr=0.1)
+    train_rows(embedding, [1, 2])
+    for _ in range(3):
+        for stepped, weight in ((optimizer, embedding.weight), (alone, rows)):
+            stepped.zero_grad()
+            weight.square().sum().backward()
+            stepped.step()
+    assert torch.equal(embedding.weight[[1, 2]], rows)
+    assert torch.equal(embedding.weight[[0, 3, 4, 5]], before[[0, 3, 4, 5]])
+
+
+def test_a_factored_state_of_all_rows_or_of_others_is_refused_in_words() -> None:
+    embedding = nn.Embedding(6, 3)
+    optimizer = Adafactor(embedding.parameters())
+    embedding(torch.arange(6)).sum().backward()
+    optimizer.step()
+    with (
+        train_rows(embedding, [1, 2]),
+        raises(OptionError, "rows with the state of others", "row_var", "[6, 1]", "[2, 3]", "[6, 3]"),
+    ):
+        optimizer.step()
+    optimizer.state.clear()
+    with train_rows(embedding, [1]):
+        optimizer.step()
+        saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    train_rows(embedding, [1, 2])
+    with raises(OptionError, "rows with the state of others", "col_var", "[1, 3]", "[2, 3]", "[6, 3]"):
+        optimizer.step()
 
 
 def test_a_state_of_other_rows_is_refused_in_words() -> None:

@@ -158,6 +158,18 @@ class NeverClears(Loop):
         super().run(epochs)
 
 
+class NeverClearsItsOwn(Loop):
+    """Its optimizer is not prepared, so the accelerator knows only the model."""
+
+    def run(self, epochs: int = 1) -> None:
+        self.accelerator._optimizers.clear()
+        for x, y in self.loader:
+            with self.accelerator.accumulate(self.model):
+                self.back(x, y)
+                if self.accelerator.sync_gradients:
+                    self.inner.step()
+
+
 class TwoModelsInTurn(Loop):
     def run(self, epochs: int = 1) -> None:
         head = torch.nn.Linear(9, 1)
@@ -182,6 +194,7 @@ class StepsPastTheWrapper(Loop):
         (ClipsTheRunningSum, GradientError, "if accelerator.sync_gradients:"),
         (ClearsTheRunningSum, GradientError, "changed between two backward calls"),
         (NeverClears, GradientError, "were not cleared"),
+        (NeverClearsItsOwn, GradientError, "were not cleared"),
         (TwoModelsInTurn, UpdateError, "name different models"),
         (StepsPastTheWrapper, UpdateError, "steps in the middle of a window, after 1 micro-batch"),
     ],

@@ -88,6 +88,14 @@ def wanted(module: Module) -> list[tuple[Tensor, ...]]:
     ]
 
 
+def test_nothing_of_it_is_left_on_the_strategy() -> None:
+    fitted = trainer(ExactAccumulation())
+    before = set(vars(fitted.strategy))
+    fitted.fit(Module(), Loader(BATCHES))
+    assert {name for name in set(vars(fitted.strategy)) - before if "gradgate" in name} == set()
+    assert not hasattr(fitted.strategy, "gradgate_mean")
+
+
 def test_the_mean_is_clipped_once() -> None:
     module = Module()
     found = received(module, ExactAccumulation(), gradient_clip_val=0.01)

@@ -177,10 +177,10 @@ def failed(**options: Any) -> WatchGradients:
 
 def test_a_training_that_raised_is_over_when_the_report_is_asked_for(tmp_path: Path) -> None:
     watching = failed(raise_on="error", output=tmp_path / "report.json")
-    assert watching._watched.running
+    assert repr(watching) == "WatchGradients(watching)"
     assert watching.report is not None
     assert (watching.report.summary.outcome, watching.report.summary.steps) == ("failed", 2)
-    assert not watching._watched.running
+    assert repr(watching) != "WatchGradients(watching)"
     assert json.loads((tmp_path / "report.json").read_text("utf-8"))["summary"]["steps"] == 2
 
 
@@ -190,7 +190,7 @@ def test_a_training_that_raised_is_over_at_the_next_step_of_any_optimizer() -> N
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.sum().backward()
     optimizer.step()
-    assert not watching._watched.running
+    assert repr(watching) != "WatchGradients(watching)"
     assert watching.report is not None
     assert watching.report.summary.steps == 2
 
@@ -198,7 +198,7 @@ def test_a_training_that_raised_is_over_at_the_next_step_of_any_optimizer() -> N
 def test_a_training_that_raised_is_over_when_the_next_begins() -> None:
     watching = failed()
     trainer(watching).train()
-    assert not watching._watched.running
+    assert repr(watching) != "WatchGradients(watching)"
     assert watching.report is not None
     assert (watching.report.summary.outcome, watching.report.summary.steps) == ("finished", 6)
 
@@ -206,10 +206,10 @@ def test_a_training_that_raised_is_over_when_the_next_begins() -> None:
 def test_a_training_that_raised_is_over_when_its_callback_is_dropped() -> None:
     watching = failed()
     watched = watching._watched
-    assert watched.running
+    assert repr(watched) == "watching"
     del watching
     gc.collect()
-    assert not watched.running
+    assert repr(watched) != "watching"
 
 
 def test_a_training_that_goes_on_is_not_taken_for_one_that_raised() -> None:

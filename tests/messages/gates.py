@@ -92,6 +92,7 @@ def middle_detached() -> Tensor:
 CASES: dict[str, Any] = {
     "a factor that is a word": lambda: gg.scale_gradient(X, "fast"),  # type: ignore[arg-type]
     "a factor of another shape": lambda: gg.scale_gradient(X, torch.ones(3)),
+    "a strength of another shape": lambda: gg.reverse_gradient(X, strength=torch.ones(3)),
     "a mask of another shape": lambda: gg.mask_gradient(X, torch.ones(3)),
     "two limits of a clip": lambda: gg.clip_gradient(X, max_norm=1.0, max_value=2.0),
     "a complex value clipped": lambda: gg.clip_gradient(X * 1j, max_value=2.0),

@@ -64,6 +64,16 @@ def kept_in_a_slot() -> Plan:
     return gg.plan(loss_fn, FOUR, budget_bytes="1 MB")
 
 
+def on_a_device_that_does_not_tell() -> Plan:
+    model = nn.Linear(8, 1, device="meta")
+    return gg.plan(lambda x: model(x.to("meta")).mean(), FOUR)
+
+
+def state_unseen() -> Plan:
+    optimizer = torch.optim.Adafactor(MODEL.parameters())  # asks for a number in its step
+    return gg.plan(lambda x: MODEL(x).mean(), FOUR, budget_bytes="1 MB", optimizer=optimizer)
+
+
 def pool_full_ones() -> None:
     full = [{"x": torch.ones(2, width, dtype=torch.long), "mask": torch.ones(2, width)} for width in (4, 6)]
     plan(full[0], lengths="mask").pool(full)
@@ -79,7 +89,7 @@ WIDER = {"ids": torch.cat([IDS, IDS], 1), "mask": torch.cat([MASK, ~MASK], 1)}
 
 CASES: dict[str, Any] = {
     "a budget without a unit": lambda: plan(budget_bytes="8"),
-    "no way to know what is free": lambda: gg.plan(lambda x: MODEL(x).mean(), FOUR.to("meta")),
+    "no way to know what is free": on_a_device_that_does_not_tell,
     "a budget below the model": lambda: gg.plan(lambda x: MODEL(x).mean(), FOUR, budget_bytes=10),
     "a sample beyond the budget": lambda: gg.plan(lambda x: MODEL(x).mean(), FOUR, budget_bytes=75),
     "a text beyond the budget": lambda: of_text(budget_bytes=60),
@@ -123,6 +133,7 @@ CASES: dict[str, Any] = {
     "pooling other widths": lambda: plan().pool([FOUR, torch.ones(4, 9)]),
     "pooling batches that show no padding": pool_full_ones,
     "an estimate that is uncertain": padded_to_powers_of_two,
+    "a state that is not counted": state_unseen,
     "a fake tensor in a slot": kept_in_a_slot,
     "a loss differentiated twice": differentiate_twice,
     "fewer keys than queries": lambda: info_nce(torch.ones(4, 5), ROWS),

@@ -13,7 +13,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
+from gradgate.errors import EstimateWarning
 from gradgate.planning import peak_memory
+from tests.messages import warns
 
 WIDTH, WORDS = 48, 50
 
@@ -280,6 +282,67 @@ def test_the_state_of_an_optimizer_is_known_before_its_first_step(kind: type[tor
     assert estimated.state_bytes == real.state_bytes
     assert estimated.gradient_bytes == sum(one.numel() * 4 for one in model.parameters())
     assert real.allocated_bytes == real.total_bytes
+
+
+def test_the_state_that_an_optimizer_keeps_from_fake_tensors_is_missed_aloud() -> None:
+    model = perceptron()
+    optimizer = torch.optim.Adafactor(model.parameters())  # asks for a number in its step
+    loss_fn, batch = classifier(model), images()
+    with warns(EstimateWarning, "a state that is not counted", "Adafactor") as told:
+        plan = gg.plan(loss_fn, batch, budget_bytes="1GiB", optimizer=optimizer)
+    assert [warning.filename for warning in told] == [__file__]
+    assert plan.resident.state_bytes is None
+    assert "  optimizer  not counted: Adafactor cannot step fake tensors (" in str(plan)
+    loss_fn(batch).backward()
+    optimizer.step()
+    known = gg.plan(loss_fn, batch, budget_bytes="1GiB", optimizer=optimizer).resident.state_bytes
+    assert known == sum(value.numel() * 4 for state in optimizer.state.values() for value in state.values())
+
+
+@pytest.mark.parametrize("item", [False, True], ids=["fake", "measured"])
+def test_only_memory_of_the_accelerator_counts(item: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The meta device is one that every torch has. Like a GPU, it gets its batch from the CPU."""
+    model = perceptron().to("meta")
+    optimizer = torch.optim.Adam(model.parameters())  # counts its steps on the CPU
+    batch = images()
+
+    def loss_fn(batch: tuple[Tensor, Tensor]) -> Tensor:
+        x, y = batch
+        x = x * (2.0 if not item or x.sum().item() else 1.0)  # on the CPU
+        return F.cross_entropy(model(x.to("meta")), y.to("meta"))
+
+    asked = []
+    monkeypatch.setattr(
+        # private: of which device a plan asks the free memory
+        "gradgate.planning._estimator.free_bytes",
+        lambda device: asked.append(device.type) or 1 << 30,
+    )
+    plan = gg.plan(loss_fn, batch, optimizer=optimizer)
+    assert plan.estimated != item
+    assert set(asked) == {"meta"}
+    parameters = sum(parameter.numel() * 4 for parameter in model.parameters())
+    resident = plan.resident
+    assert (resident.parameter_bytes, resident.gradient_bytes) == (parameters, parameters)
+    assert resident.state_bytes == 2 * parameters
+    there = tuple(part.to("meta") for part in batch)
+    copied = batch[0].numel() * 4  # the labels are freed before the peak
+    inputs = gg.plan(
+        lambda batch: F.cross_entropy(model(batch[0]), batch[1]), there, budget_bytes="1GiB"
+    ).peak_bytes(len(batch[0]))
+    assert plan.peak_bytes(len(batch[0])) == pytest.approx(inputs + copied, rel=1e-3)
+
+
+def test_a_tensor_without_memory_is_no_accelerator() -> None:
+    model, batch = perceptron(), images()
+    plain = classifier(model)
+
+    def loss_fn(batch: Any) -> Tensor:
+        shape = batch[0].to("meta").flatten(1).shape  # as a shape is found out without computing it
+        return plain((batch[0].view(shape[0], *batch[0].shape[1:]), batch[1]))
+
+    plan = gg.plan(loss_fn, batch, budget_bytes="1GiB")
+    assert plan.peak_bytes(64) == pytest.approx(tracked(plain, batch), rel=1e-3)
+    assert plan.resident.parameter_bytes == sum(parameter.numel() * 4 for parameter in model.parameters())
 
 
 @pytest.mark.gpu

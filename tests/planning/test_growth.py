@@ -250,7 +250,10 @@ def test_an_estimate_that_a_real_pass_contradicts_is_measured_instead() -> None:
 
     plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1MiB")
     assert not plan.estimated
-    assert "a pass over 3 samples took" in plan.reason
+    assert plan.reason.startswith("a pass over 3 samples took ")
+    assert f"measured     on small micro-batches: {plan.reason}" in str(plan)
+    assert "fake tensors cannot" not in str(plan)
+    assert plan.unchecked == ""
     assert plan.peak_bytes(64) == pytest.approx(tracked(loss_fn, torch.randn(64, WIDTH)), rel=1e-2)
 
 
@@ -261,10 +264,25 @@ def test_no_real_pass_is_run_where_it_would_take_long() -> None:
         seen.append(type(x)) if type(x) is Tensor else None
         return model(x).repeat(1, 1 << 30).square().mean()
 
+    with_little = gg.plan(loss_fn, torch.zeros(8, 64), budget_bytes="4TiB")
+    assert with_little.unchecked == "a real pass of 3 samples would take too much memory"
     plan = gg.plan(loss_fn, torch.zeros(8, 64), budget_bytes="900TiB")
-    assert not plan.estimate.checked
-    assert "unchecked    " in str(plan)
+    assert plan.unchecked == "a real pass of 3 samples would take too long"
+    assert f"unchecked    {plan.unchecked}\n" in f"{plan}\n"
     assert seen == []
+
+
+def test_a_real_pass_that_fails_is_said() -> None:
+    def loss_fn(x: Tensor) -> Tensor:
+        if len(x) == 3 and type(x) is Tensor:
+            raise ValueError("three are too few")
+        return MODEL(x).mean()
+
+    plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1MiB")
+    assert plan.estimated
+    assert plan.unchecked == "a real pass of 3 samples raised ValueError: three are too few"
+    assert f"unchecked    {plan.unchecked}\n" in f"{plan}\n"
+    assert gg.plan(lambda x: MODEL(x).mean(), torch.randn(64, WIDTH), budget_bytes="1MiB").unchecked == ""
 
 
 @given(

@@ -374,8 +374,9 @@ def test_what_cannot_be_reached_is_named(
             keep(vars(sys.modules["elsewhere"]), h.detach())
         return h.mean()
 
-    with pytest.warns(EstimateWarning, match=rf"estimate are left in {name}, which gg.plan"):
+    with pytest.warns(EstimateWarning, match=rf"estimate are left in {name}, which gg.plan") as told:
         gg.plan(loss_fn, torch.ones(8, WIDTH), budget_bytes="1MiB")
+    assert [warning.filename for warning in told] == [__file__]
 
 
 def test_a_cache_keeps_what_it_held_if_the_estimate_left_nothing_in_it() -> None:

@@ -192,7 +192,7 @@ def test_a_sample_that_cannot_fit_is_named() -> None:
 def test_what_a_plan_leaves_alone_refuses_no_sample_that_fits() -> None:
     model, batch = nn.Linear(8, 1), torch.randn(3, 8)
     plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes="1MiB")
-    plan.estimated = False  # as if it had been measured: a part of the budget is left alone
+    plan.reason = "a reason"  # as if it had been measured: a part of the budget is left alone
     cut = plan.split(batch)
     while len(cut) < 3:
         before = len(cut)

@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from gradgate.errors import BudgetError
-from gradgate.torch_compat import is_dtensor, tensor_version
+from gradgate.torch_compat import OWN_BUFFERS, OWN_MODULES, OWN_PARAMETERS, is_dtensor, tensor_version
 
 LARGE_BYTES = 1 << 20
 _CHUNK = 1 << 20
@@ -29,7 +29,7 @@ _OUT_OF_MEMORY = (
     "CUDA error: out of memory",  # AcceleratorError outside the caching allocator
     "CUBLAS_STATUS_ALLOC_FAILED",  # RuntimeError from cuBLAS, for its workspace
 )
-_OF_MODULES = ("training", "_parameters", "_buffers", "_modules")
+_OF_MODULES = ("training", OWN_PARAMETERS, OWN_BUFFERS, OWN_MODULES)
 _HOOKS = frozenset(vars(nn.Module())) - {*_OF_MODULES}
 # Of a wrapper, only parameters, buffers and submodules are restored; the rest belongs to its engine.
 _WRAPPERS = (DistributedDataParallel, DataParallel)

@@ -1,6 +1,7 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
 from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
+from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
@@ -53,6 +54,7 @@ __all__ = [
     "check_items",
     "compares_with_own_copy",
     "divisor_of",
+    "driven",
     "flops_of",
     "functions_of_means",
     "hidden_parameter",

@@ -59,6 +59,9 @@ class Backward(Event):
     beyond: Annotated[Ids, "parameters combined with values computed from another optimizer's parameters"] = (
         frozenset()
     )
+    driven: Annotated[
+        Ids, "parameters of last layers whose outputs the loss drives one way: it compares them with no data"
+    ] = frozenset()
     value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
     managed: Annotated[bool, "by gradgate's own accumulator, which divides later; there are no terms"] = False
     trainer: Annotated[str, "the library that accumulates: lightning, transformers, accelerate"] = ""

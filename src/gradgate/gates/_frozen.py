@@ -36,6 +36,9 @@ class Frozen:
             self.unfreeze()
             raise
 
+    def __copy__(self) -> Frozen:
+        return self  # another handle on the same modules would freeze them again
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (tuple(self._frozen),)
 
@@ -86,7 +89,7 @@ class Frozen:
 
 def _restored(modules: tuple[nn.Module, ...]) -> Frozen:
     """Return a copied handle on copied modules, or an empty handle if the modules are not copied completely yet."""
-    return Frozen(modules if all("_modules" in vars(module) for module in modules) else ())
+    return Frozen(modules if all(vars(module) for module in modules) else ())
 
 
 def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:

@@ -15,7 +15,13 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.gates._parameters import parameters_now
-from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
+from gradgate.torch_compat import (
+    buffers_of,
+    has_forward_hooks,
+    parameters_of,
+    unsaved_buffers,
+    without_hooks,
+)
 
 _Buffers: TypeAlias = "tuple[nn.Module, dict[str, Tensor | None], dict[str, Tensor | None]]"
 """A module, its buffers by name, and the copies that it uses while it runs."""
@@ -113,7 +119,7 @@ class FrozenModule:
         self.holders += 1
         if self.holders > 1:
             return
-        for name, parameter in self._module._parameters.items():
+        for name, parameter in parameters_of(self._module).items():
             if parameter is not None:
                 frozen = _frozen_parameters.get(id(parameter)) or _FrozenParameter(parameter)
                 _frozen_parameters[id(parameter)] = frozen
@@ -160,11 +166,7 @@ class FrozenModule:
         if self._own_train is not None:
             attributes["train"] = self._own_train
         attributes["training"] = self._training
-        ours = {hook.id for hook in self._hooks}
-        for name in ("_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called"):
-            hooks = attributes[name]
-            attributes[name] = type(hooks)((key, hook) for key, hook in hooks.items() if key not in ours)
-        return _with_attributes(self._module, attributes)
+        return _with_attributes(self._module, without_hooks(attributes, {hook.id for hook in self._hooks}))
 
     def guard_buffers(self, parts: list[FrozenModule]) -> None:
         """Make the module and its frozen submodules use copies of their buffers while it runs."""

@@ -63,7 +63,8 @@ def scale_gradient(x: T, factor: Factor) -> T:
         >>> x.grad
         tensor([0.1000, 0.1000])
     """
-    return _scaled(x, checked_factor(factor, "scale_gradient"), "scale_gradient")
+    what = "scale_gradient: the factor"
+    return _scaled(x, checked_factor(factor, what), what)
 
 
 def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
@@ -85,7 +86,8 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
     Sources:
         Y. Ganin, V. Lempitsky, "Unsupervised Domain Adaptation by Backpropagation" (2015).
     """
-    return _scaled(x, -checked_factor(strength, "reverse_gradient"), "reverse_gradient")
+    what = "reverse_gradient: the strength"
+    return _scaled(x, -checked_factor(strength, what), what)
 
 
 def mask_gradient(x: T, mask: Tensor) -> T:
@@ -112,8 +114,8 @@ def mask_gradient(x: T, mask: Tensor) -> T:
     def check(tensor: Tensor) -> None:
         check_broadcasts(mask, tensor, "mask_gradient: the mask")
 
-    gated = _gated(x, _Scaled, mask, check=check, verb="mask_gradient") if mask.is_floating_point() else x
-    return _gated(gated, _Masked, mask != 0, check=check, verb="mask_gradient")
+    fractions = mask if mask.is_floating_point() else None
+    return _gated(x, _Masked, mask != 0, fractions, check=check, verb="mask_gradient")
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
@@ -150,12 +152,12 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
     return _gated(x, _Clipped, max_norm, max_value, check=check, verb="clip_gradient")
 
 
-def _scaled(x: T, factor: float | Tensor, verb: str) -> T:
+def _scaled(x: T, factor: float | Tensor, what: str) -> T:
     def check(tensor: Tensor) -> None:
         if isinstance(factor, Tensor):
-            check_broadcasts(factor, tensor, "scale_gradient: the factor")
+            check_broadcasts(factor, tensor, what)
 
-    return _gated(x, _Scaled, factor, check=check, verb=verb)
+    return _gated(x, _Scaled, factor, check=check, verb=what.partition(":")[0])
 
 
 def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], None], verb: str) -> T:
@@ -171,15 +173,15 @@ def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], Non
     return mapped_tensors(x, gated, lambda leaf: check_leaf(leaf, verb))
 
 
-def checked_factor(factor: Factor, verb: str) -> float | Tensor:
-    """Return the current factor."""
+def checked_factor(factor: Factor, what: str) -> float | Tensor:
+    """Return the current factor; ``what`` names it in messages."""
     if callable(factor) and not isinstance(factor, Tensor):
         factor = factor()
     if isinstance(factor, Tensor):
         return factor
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not math.isfinite(factor):
         raise OptionError(
-            f"{verb}: the factor is {factor!r}. Pass a finite number, a tensor, or a function that returns one."
+            f"{what} is {factor!r}. Pass a finite number, a tensor, or a function that returns one."
         )
     return float(factor)
 
@@ -224,12 +226,13 @@ class _Scaled(_Gate):
 class _Masked(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (mask,) = ctx.saved_tensors
-        return torch.where(mask, gradient, 0), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        mask, fractions = ctx.saved_tensors
+        kept = torch.where(mask, gradient, 0)
+        return kept if fractions is None else _times(kept, fractions), None, None
 
 
 class _Clipped(_Gate):

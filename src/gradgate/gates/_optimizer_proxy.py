@@ -10,9 +10,10 @@ entries.
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradgate.errors import OptionError
 from gradgate.ownership import chosen_entries
-from gradgate.torch_compat import sparse_tensor, uncompiled
+from gradgate.torch_compat import move_hook, sparse_tensor, uncompiled
 
 
 class Entries:
@@ -77,17 +78,19 @@ class Entries:
 
 
 _entries: Any = WeakTensorKeyDictionary()  # by parameter: the entries that optimizers may move
-_global_hook: RemovableHandle | None = None
 # The hook that swaps in the proxy, for each optimizer that has stepped with one.
 _hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()
 
 
 def restrict(parameter: Tensor, entries: Entries) -> None:
     """Let optimizers see only these entries of a parameter from now on."""
-    global _global_hook  # noqa: PLW0603
     _entries[parameter], chosen_entries[parameter] = entries, entries.checksum()
-    if _global_hook is None:
-        _global_hook = register_optimizer_step_pre_hook(_before_hooks)
+    _order_hooks()
+
+
+@functools.cache
+def _order_hooks() -> RemovableHandle:
+    return register_optimizer_step_pre_hook(_before_hooks)
 
 
 def has_entries(parameter: Tensor) -> bool:
@@ -186,9 +189,8 @@ def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str,
         _hooks[optimizer] = optimizer.register_step_pre_hook(_replace)
         after = optimizer.register_step_post_hook(_finish)
         # Moved to the front, so that other hooks see the result of the step.
-        after.hooks_dict_ref().move_to_end(after.id, last=False)  # type: ignore[union-attr]
-    before = _hooks[optimizer]
-    before.hooks_dict_ref().move_to_end(before.id)  # type: ignore[union-attr]
+        move_hook(after, last=False)
+    move_hook(_hooks[optimizer], last=True)
 
 
 def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
@@ -241,10 +243,11 @@ def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
 
 def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> None:
     """Raise OptionError for state that fits neither the whole parameter nor these entries."""
-    for key, value in state.items():
-        shape = value.shape if isinstance(value, Tensor) else ()
-        if not shape or shape in (parameter.shape, entries.shape):
-            continue
+    shapes = {key: value.shape for key, value in state.items() if isinstance(value, Tensor) and value.dim()}
+    others = {key: shape for key, shape in shapes.items() if shape not in (parameter.shape, entries.shape)}
+    if not others or _broadcast(others.values()) == entries.shape:  # Adafactor keeps a row and a column
+        return
+    for key, shape in others.items():
         of_other_rows = shape[1:] == parameter.shape[1:]
         of_all_rows = shape[0] == parameter.shape[0] != entries.shape[0]
         if of_other_rows or of_all_rows:
@@ -253,6 +256,14 @@ def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> No
                 f"have {list(entries.shape)} of {list(parameter.shape)}. Choose the entries with which the state "
                 "was saved, or choose before the first step, or drop the state: del optimizer.state[parameter]."
             )
+
+
+def _broadcast(shapes: Iterable[torch.Size]) -> torch.Size | None:
+    try:
+        found: torch.Size = torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        return None
+    return found
 
 
 def _has_shape_of(value: Any, tensor: Tensor) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +14,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.errors import OptionError
-
-
-class _Held(NamedTuple):
-    """A parameter that a handle acts on."""
-
-    call: str
-    name: str
-    id: int
-
-
-_held: weakref.WeakKeyDictionary[nn.Module, list[_Held]] = weakref.WeakKeyDictionary()
-_global_hook: RemovableHandle | None = None
+from gradgate.torch_compat import parameters_of
 
 
 class Holding:
@@ -34,29 +24,30 @@ class Holding:
     """
 
     def __init__(self, modules: Iterable[nn.Module], call: str, chosen: Collection[Tensor]) -> None:
-        global _global_hook  # noqa: PLW0603
+        self.call = call
         ids = set(map(id, chosen))
-        self._held = [
-            (weakref.ref(module), _Held(call, name, id(parameter)))
-            for module in modules
-            for name, parameter in module.named_parameters(recurse=False)
-            if id(parameter) in ids
-        ]
-        for of, held in self._held:
-            if (module := of()) is not None:
-                _held.setdefault(module, []).append(held)
-        if _global_hook is None:
-            _global_hook = register_optimizer_step_pre_hook(_refuse_replaced)
+        for module in modules:
+            for name, parameter in module.named_parameters(recurse=False):
+                if id(parameter) in ids:
+                    _held.setdefault(module, []).append((self, name, id(parameter)))
+        _check_steps()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Holding, ((), "", ())
 
     def release(self) -> None:
         """Stop checking these parameters."""
-        for of, held in self._held:
-            if (module := of()) is not None and held in _held.get(module, ()):
-                _held[module].remove(held)
-        self._held.clear()
+        for held in _held.values():
+            held[:] = [each for each in held if each[0] is not self]
+
+
+# By module: who holds a parameter, its name and its id. A module outlives the parameters that it replaces.
+_held: weakref.WeakKeyDictionary[nn.Module, list[tuple[Holding, str, int]]] = weakref.WeakKeyDictionary()
+
+
+@functools.cache
+def _check_steps() -> RemovableHandle:
+    return register_optimizer_step_pre_hook(_refuse_replaced)
 
 
 def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -64,8 +55,8 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if torch.compiler.is_compiling():
         return
     for module, held in list(_held.items()):
-        parameters = module._parameters
-        for call, name, old in held:
+        parameters = parameters_of.use(module)
+        for holding, name, old in held:
             if name in parameters and id(parameters[name]) == old:
                 continue
             now = set(map(id, parameters_now(module, name)))
@@ -73,6 +64,7 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 id(p) in now for group in optimizer.param_groups for p in group["params"]
             ):
                 continue
+            call = holding.call
             raise OptionError(
                 f"{call}: the {name} of {type(module).__name__} was replaced by a parameter on which the call "
                 "has no effect: the model was sharded, parametrized, or loaded with assign=True. Call remove() on "

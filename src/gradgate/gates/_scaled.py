@@ -26,7 +26,7 @@ class ScaledModules:
         return f"ScaledModules({names}, factor={self._factor})"
 
     def _times(self, gradient: Tensor) -> Tensor:
-        factor = checked_factor(self._factor, "scaled")
+        factor = checked_factor(self._factor, "scaled: the factor")
         if isinstance(factor, Tensor):
             check_broadcasts(factor, gradient, "scaled: the factor")
             factor = factor.to(gradient.dtype)
@@ -88,5 +88,5 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
             "modules a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."
         )
     if not callable(factor):
-        checked_factor(factor, "scaled")
+        checked_factor(factor, "scaled: the factor")
     return ScaledModules(modules, factor)

@@ -54,7 +54,8 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
     The usual case is new tokens in a pretrained vocabulary. The gradient of the other rows becomes zero, so norms
     and clipping count only the trained rows. The optimizer sees only the trained rows: neither momentum nor weight
     decay changes the others, and its state is only as large as these rows. The parameter remains the same object.
-    If output weights are tied to the embedding, the same rows are trained there.
+    If output weights are tied to the embedding, the same rows are trained there. An optimizer that uses whole
+    matrices (Muon, Adafactor) sees the rows as a matrix of their own.
 
     Args:
         embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``, also

@@ -39,11 +39,6 @@ class Watched:
         return watch(select=self._select, ignore=self._ignore, raise_on=self._raise_on)
 
     @property
-    def running(self) -> bool:
-        """Whether a run is being watched."""
-        return self._watching is not None
-
-    @property
     def report(self) -> Report | None:
         """The report of the current or last run; None before the first run."""
         return self._report if self._watching is None else self._watching.report

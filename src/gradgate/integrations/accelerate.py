@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any, TypeVar
 
 from accelerate import Accelerator
@@ -116,15 +115,16 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-            owned: list[Any] = owned_parameters(accelerator._optimizers)
-            of_models = (parameter for model in models for parameter in model.parameters())
+
+            def parameters() -> Iterator[Any]:
+                yield from owned_parameters(accelerator._optimizers)
+                for model in models:
+                    yield from model.parameters()
+
             if accelerator.sync_gradients:
                 scaler = accelerator.scaler
-                parameters = parameters_of(owned, of_models)
-                mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
-            held = next(
-                (parameter for parameter in chain(owned, of_models) if parameter.grad is not None), None
-            )
+                mean.finish(parameters_of(parameters()), 1.0 if scaler is None else scaler.get_scale())
+            held = next((parameter for parameter in parameters() if parameter.grad is not None), None)
             self._gradgate_left = None if held is None else (held, held.grad, tensor_version.use(held.grad))
 
         def _gradgate_check(self) -> None:

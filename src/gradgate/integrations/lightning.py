@@ -149,9 +149,12 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the strategy and the optimizer."""
-        if hasattr(trainer.strategy, "gradgate_mean"):
-            trainer.strategy.gradgate_mean.release()
-        restore(trainer.strategy)
+        strategy = trainer.strategy
+        if hasattr(strategy, "gradgate_mean"):
+            strategy.gradgate_mean.release()
+        restore(strategy)
+        for name in [name for name in vars(strategy) if name.startswith("gradgate_")]:
+            delattr(strategy, name)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Restore the strategy and the optimizer."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any, Protocol
 
 import torch
@@ -153,9 +152,7 @@ class Logging:
     def __enter__(self) -> Logging:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
     def _look_at_gradient(self, update: Update, values: Sequence[Tensor], factor: float) -> None:

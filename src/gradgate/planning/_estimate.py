@@ -35,23 +35,19 @@ class Estimate:
             the probe shows with which power of the samples each size grows.
 
     Attributes:
-        checked: whether one of the traced passes was real.
-        reason: why real passes were measured instead of fake ones; "" if they were not.
         start: the work of starting a micro-batch, in floating-point operations.
         aligned: whether passes run the same operations, so that each size is fitted. Otherwise only peaks are
             fitted.
         exact: whether each size is a polynomial that more passes confirm than its fit needs.
     """
 
-    checked, reason, start = False, "", 0.0
-
     def __init__(self, grid: Sequence[PassTrace], probe: PassTrace | None = None) -> None:
         first = grid[0]
         self.grid, self.lengths = list(grid), sorted({trace.length for trace in grid})
         self._traces = [*grid, *([] if probe is None else [probe])]
         self._most_samples: dict[tuple[float, int], int] = {}
-        self.resident, self.operations = first.resident, first.operations
-        self.mixes = frozenset(kind for trace in self._traces for kind in trace.mixes)
+        self.resident, self.start = first.resident, first.operations * first.start_flops
+        self.has_batch_norm = any(trace.has_batch_norm for trace in self._traces)
         # A pass of few samples may run other operations than the largest pass. Such a pass is ignored if enough
         # others remain.
         run = [(trace.samples, (len(trace.sizes), len(trace.flops))) for trace in self._traces]

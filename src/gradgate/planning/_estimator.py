@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import distributed
 from torch.optim import Optimizer
 
 from gradgate.byte_sizes import format_bytes
-from gradgate.errors import EstimateWarning
 from gradgate.planning._estimate import TOLERANCE, Estimate
+from gradgate.planning._memory import FREE_MARGIN, ResidentMemory, free_bytes, in_one_line
 from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
@@ -35,9 +33,14 @@ class Estimator:
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         samples: the batch.
-        budget_bytes: the memory for a pass and all resident memory together.
+        budget_bytes: the memory for a pass and all resident memory together. None: most of what is free on the
+            device of the passes, and what they have allocated already.
         optimizer: its state counts as resident.
-        device: runs most of the computation.
+
+    Attributes:
+        reason: why real passes were measured instead of fake ones; "" if they were not.
+        unchecked: why no real pass confirms the estimate; "" if one does.
+        warnings: what the user must know.
     """
 
     def __init__(
@@ -45,13 +48,14 @@ class Estimator:
         loss_fn: Callable[[Any], Any],
         samples: Samples,
         *,
-        budget_bytes: float,
+        budget_bytes: int | None,
         optimizer: Optimizer | None,
-        device: torch.device,
     ) -> None:
         self._loss_fn, self._samples = loss_fn, samples
-        self._budget, self._optimizer = budget_bytes, optimizer
-        self._start_flops = 4e5 if device.type == "cpu" else 1e8  # done in the time of starting an operation
+        self._given, self._optimizer = budget_bytes, optimizer
+        self._free: int | None = None
+        self.reason = self.unchecked = ""
+        self.warnings: list[str] = []
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training without the checker does not need it
 
@@ -61,16 +65,21 @@ class Estimator:
 
     def estimate(self) -> Estimate:
         """Return the estimate, from real passes of small micro-batches if fake passes do not work."""
+        found = None
         try:
-            found, reason = self._from_fake_passes(), ""
+            found = self._from_fake_passes()
         except FakePassError as error:
-            found, reason = None, str(error)
+            self.reason, self.unchecked = str(error), ""
         self._remove_fakes()
-        if found is None:
-            found = self._from_real_passes()
-            found.checked, found.reason = True, reason
-        found.start = found.operations * self._start_flops
-        return found
+        return found or self._from_real_passes()
+
+    def budget(self, resident: ResidentMemory) -> int:
+        """Return the memory for a pass and all resident memory together."""
+        if self._given is not None:
+            return self._given
+        if self._free is None:
+            self._free = int((1 - FREE_MARGIN) * free_bytes(resident.device))
+        return self._free + resident.allocated_bytes
 
     def _from_fake_passes(self) -> Estimate:
         many = _coprime(min(max(2 * self._samples.count, 61), 1021))
@@ -89,7 +98,6 @@ class Estimator:
             numbers = (7, 13, 31)
         if not found.exact:
             found = self._refined(self._with_more(grid, probe, numbers, fake=True), probe)
-        found.checked = real is not None
         if real is not None and found.error() > TOLERANCE:
             fake, peak = self._trace(real.samples, real.length).peak_bytes, real.peak_bytes
             if abs(fake - peak) > TOLERANCE * peak:
@@ -102,7 +110,8 @@ class Estimator:
     def _from_real_passes(self) -> Estimate:
         two = self._trace(2, self._lengths[-1], fake=False)
         # Many samples, because some kernels treat few samples specially, but no more than will surely fit.
-        most = min(max(int(self._budget / 2 / max(two.peak_bytes, 1)), 4), _MEASURED_SAMPLES)
+        available = self.budget(two.resident) - two.resident.total_bytes
+        most = min(max(available // 2 // max(two.peak_bytes, 1), 4), _MEASURED_SAMPLES)
         grid = [self._trace(most, length, fake=False) for length in self._lengths]
         numbers = (most // 2, 3 * most // 4, max(most // 4, 2))
         return self._with_more(grid, None, numbers, fake=False)
@@ -129,7 +138,8 @@ class Estimator:
     def _refined(self, found: Estimate, probe: PassTrace) -> Estimate:
         """Trace the largest micro-batch that fits, until this no longer changes its size."""
         for _ in range(_REFINEMENTS):
-            available = self._budget - found.resident.with_optimizer(self._optimizer).total_bytes
+            resident = found.resident.with_optimizer(self._optimizer)
+            available = self.budget(resident) - resident.total_bytes
             fits = min(found.most_samples(available, found.lengths[-1:])[0], self._samples.count)
             if not found.uncertainty(available) or fits in (0, *(trace.samples for trace in found.grid)):
                 break
@@ -138,22 +148,23 @@ class Estimator:
         return found
 
     def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
-        """Run a real pass of a few samples if it takes little time and memory."""
+        """Run a real pass of a few samples if it takes little time and memory. Otherwise note why not."""
         share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters
-        if (
-            memory > max(_PROBE_BYTES, _PROBE_SHARE * self._budget)
-            or work > _PROBE_STARTS * self._start_flops
-        ):
-            return None
-        if distributed.is_available() and distributed.is_initialized():
-            return None
-        self._remove_fakes()
-        try:
-            return self._trace(_PROBE_SAMPLES, length, fake=False)
-        except Exception:  # noqa: BLE001 - the loss may need more samples; other errors will show in training
-            return None
+        if memory > max(_PROBE_BYTES, _PROBE_SHARE * self.budget(many.resident)):
+            self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too much memory"
+        elif work > _PROBE_STARTS * many.start_flops:
+            self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too long"
+        elif distributed.is_available() and distributed.is_initialized():
+            self.unchecked = "several ranks are running, so no real pass was run"
+        else:
+            self._remove_fakes()
+            try:
+                return self._trace(_PROBE_SAMPLES, length, fake=False)
+            except Exception as error:  # noqa: BLE001 - the loss may need more samples; others will show in training
+                self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples raised {in_one_line(error)}"
+        return None
 
     def _trace(
         self, samples: int, length: int, *, fake: bool = True, most_operations: float = math.inf
@@ -186,12 +197,10 @@ class Estimator:
         del leaked[20:]
         names = list(dict.fromkeys([holder_name(tensor, {id(leaked)}) for tensor in leaked]))
         where = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
-        warnings.warn(
+        self.warnings.append(
             f"plan: fake tensors of the estimate are left in {where}, which gg.plan cannot find from loss_fn. "
             "Training would fail on them. Clear this object after gg.plan, or keep it in a module, in a global "
-            "name that loss_fn uses, or in a functools.lru_cache.",
-            EstimateWarning,
-            stacklevel=2,
+            "name that loss_fn uses, or in a functools.lru_cache."
         )
 
 

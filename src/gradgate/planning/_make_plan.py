@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
@@ -14,11 +13,9 @@ from gradgate.byte_sizes import as_bytes
 from gradgate.errors import EstimateWarning
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN
 from gradgate.planning._estimator import Estimator
-from gradgate.planning._memory import FREE_MARGIN, free_bytes
 from gradgate.planning._plan import Plan
 from gradgate.planning._samples import BatchOptions, Collate, Samples
 from gradgate.planning._trim import Trim
-from gradgate.pytree import tensors_in
 
 
 def plan(
@@ -49,7 +46,8 @@ def plan(
         batch: a typical training batch: a pytree of tensors, numpy arrays and lists with the samples along
             dimension 0 (docs/plan.md has the rules), or, with ``collate``, a list of raw samples.
         budget_bytes: the total memory for parameters, gradients, optimizer state and one forward and backward
-            pass, in bytes or as "8GiB". None: 90 % of the memory that is free on the device now.
+            pass, in bytes or as "8GiB". None: 90 % of the memory that is free now. If the passes run on an
+            accelerator, this is its memory, and what is on the CPU meanwhile does not count.
         lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of
             one of these in the batch, or a function that returns one (with ``collate``: the length of a sample).
         collate: makes a batch from a list of raw samples.
@@ -72,8 +70,9 @@ def plan(
             belongs to which sample, or is padding; the loss function returns no scalar.
 
     Warns:
-        EstimateWarning: the estimate is uncertain, so that more than a twentieth of the memory is not used; or
-            fake tensors are left in an object that the plan cannot restore, which the message names.
+        EstimateWarning: the estimate is uncertain, so that more than a twentieth of the memory is not used; the
+            optimizer cannot step fake tensors, so that its state is not counted before its first step; or fake
+            tensors are left in an object that the plan cannot restore, which the message names.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
@@ -87,23 +86,28 @@ def plan(
         trim = (trim,) if isinstance(trim, str) else tuple(trim)
     options = BatchOptions(lengths, collate, batch_dim, trim, pad)
     samples = Samples(batch, options)
-    device = next((tensor.device for tensor in tensors_in(batch)), torch.device("cpu"))
     given = None if budget_bytes is None else as_bytes(budget_bytes)
-    free = int((1 - FREE_MARGIN) * free_bytes(device)) if given is None else 0
-    estimator = Estimator(loss_fn, samples, budget_bytes=given or free, optimizer=optimizer, device=device)
+    estimator = Estimator(loss_fn, samples, budget_bytes=given, optimizer=optimizer)
     estimate = estimator.estimate()
     resident = estimate.resident.with_optimizer(optimizer)
-    budget = given or free + resident.allocated_bytes
+    budget = estimator.budget(resident)
     available = budget - resident.total_bytes
     margin = estimate.margin(available)
-    if margin > UNCERTAINTY_MARGIN:
-        warnings.warn(
-            f"plan: {estimate.uncertainty(available)}. {margin:.0%} of the memory for a pass is left unused. If "
-            "memory still runs out, pass a smaller budget_bytes.",
-            EstimateWarning,
-            stacklevel=2,
+    if optimizer is not None and resident.state_bytes is None:
+        estimator.warnings.append(
+            f"plan: the optimizer's state is not counted: {resident.unknown_state}. Memory may run out within the "
+            "budget. Plan after the first step, when the state is there, or pass a smaller budget_bytes."
         )
-    found = Plan(estimate, budget, samples, resident, options)
+    if margin > UNCERTAINTY_MARGIN:
+        estimator.warnings.append(
+            f"plan: {estimate.uncertainty(available)}. {margin:.0%} of the memory for a pass is left unused. If "
+            "memory still runs out, pass a smaller budget_bytes."
+        )
+    for text in dict.fromkeys(estimator.warnings):
+        warnings.warn(text, EstimateWarning, stacklevel=2)
+    found = Plan(
+        estimate, budget, samples, resident, options, reason=estimator.reason, unchecked=estimator.unchecked
+    )
     from gradgate.events import Planned, emit  # lazily: training without the checker does not need it
 
     sizes = tuple(len(part.indices) for part in found.parts)

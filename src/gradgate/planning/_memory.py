@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from gradgate.byte_sizes import format_bytes
 from gradgate.errors import OptionError
 from gradgate.torch_compat import fake_tensors, storage_key
 
+_CPU = torch.device("cpu")
 FREE_MARGIN = 0.1  # share of the free memory that stays unused if no budget is given
 
 
@@ -39,19 +39,23 @@ def free_bytes(device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class ResidentMemory:
-    """Memory that training takes with any split of a batch, in bytes.
+    """Memory that training takes with any split of a batch, in bytes of one kind of device.
 
     Attributes:
+        device: runs the passes. If it is an accelerator, memory of the CPU does not count.
         parameter_bytes: parameters and buffers that the loss function used.
         gradient_bytes: gradients; those of 16-bit parameters are accumulated in float32.
         state_bytes: the optimizer's state; None if unknown.
         allocated_bytes: how much of this is allocated already.
+        unknown_state: why the optimizer's state is unknown.
     """
 
+    device: torch.device = _CPU
     parameter_bytes: int = 0
     gradient_bytes: int = 0
     state_bytes: int | None = None
     allocated_bytes: int = 0
+    unknown_state: str = "no optimizer was given"
 
     @property
     def total_bytes(self) -> int:
@@ -67,19 +71,29 @@ class ResidentMemory:
         """Return this memory with an optimizer's state, estimated if the optimizer has not stepped yet."""
         if optimizer is None:
             return self
-        state = _state_bytes(optimizer)
+        state = _state_bytes(optimizer, self.device)
         if state:
             return replace(self, state_bytes=state, allocated_bytes=self.allocated_bytes + state)
-        with suppress(Exception):  # some optimizers cannot step fake tensors
-            return replace(self, state_bytes=_estimated_state_bytes(optimizer))
-        return self
+        try:
+            return replace(self, state_bytes=_estimated_state_bytes(optimizer, self.device))
+        except Exception as error:  # noqa: BLE001 - an optimizer may raise anything
+            name = type(optimizer).__name__
+            return replace(self, unknown_state=f"{name} cannot step fake tensors ({in_one_line(error)})")
 
 
-def resident_memory(parameters: Sequence[Tensor], others: Sequence[Tensor]) -> ResidentMemory:
+def resident_memory(
+    parameters: Iterable[Tensor], others: Iterable[Tensor], device: torch.device
+) -> ResidentMemory:
     """Return the memory that stays allocated, given the parameters and other tensors that a pass used."""
-    used = _nbytes([*parameters, *others])
-    allocated = _nbytes(parameter.grad for parameter in parameters if parameter.grad is not None)
-    return ResidentMemory(used, sum(map(_gradient_bytes, parameters)), None, used + allocated)
+    parameters = [parameter for parameter in parameters if parameter.device.type == device.type]
+    used = _nbytes([*parameters, *others], device)
+    allocated = _nbytes((parameter.grad for parameter in parameters if parameter.grad is not None), device)
+    return ResidentMemory(device, used, sum(map(_gradient_bytes, parameters)), None, used + allocated)
+
+
+def in_one_line(error: Exception) -> str:
+    """Return the type of an error and the first line of its message."""
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
 def _gradient_bytes(parameter: Tensor) -> int:
@@ -87,17 +101,18 @@ def _gradient_bytes(parameter: Tensor) -> int:
     return parameter.numel() * (4 if is_16_bit else parameter.element_size())
 
 
-def _nbytes(tensors: Iterable[Tensor]) -> int:
-    storages = [tensor.untyped_storage() for tensor in tensors if tensor.layout == torch.strided]
+def _nbytes(tensors: Iterable[Tensor], device: torch.device) -> int:
+    there = (tensor for tensor in tensors if tensor.device.type == device.type)
+    storages = [tensor.untyped_storage() for tensor in there if tensor.layout == torch.strided]
     return sum({storage_key(storage): storage.nbytes() for storage in storages}.values())
 
 
-def _state_bytes(optimizer: Optimizer) -> int:
+def _state_bytes(optimizer: Optimizer, device: torch.device) -> int:
     values = (value for state in optimizer.state.values() for value in state.values())
-    return _nbytes(value for value in values if isinstance(value, Tensor))
+    return _nbytes((value for value in values if isinstance(value, Tensor)), device)
 
 
-def _estimated_state_bytes(optimizer: Optimizer) -> int:
+def _estimated_state_bytes(optimizer: Optimizer, device: torch.device) -> int:
     """Return the state size after an optimizer of the same class has stepped fake parameters."""
     mode = fake_tensors()[1]()
 
@@ -115,4 +130,4 @@ def _estimated_state_bytes(optimizer: Optimizer) -> int:
                 parameter.grad = torch.empty_like(parameter)
         proxy: Optimizer = type(optimizer)(groups)  # type: ignore[call-arg]
         proxy.step()
-    return _state_bytes(proxy)
+    return _state_bytes(proxy, device)

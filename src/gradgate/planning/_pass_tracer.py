@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 from gradgate.planning._memory import ResidentMemory, resident_memory
 from gradgate.planning._peak_memory import peak_memory, tensors_of
 from gradgate.planning._reachable_state import ReachableState
-from gradgate.torch_compat import fake_tensors, op_packet, op_schema, without_dispatch_modes
+from gradgate.torch_compat import as_torch_itself, fake_tensors, op_schema
 
 # The mean or sum that these return keeps the memory of the unreduced values. Its fake does not.
 _REDUCED_IN_PLACE = ("mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss")
@@ -40,6 +40,7 @@ class FakeTensors:
     """
 
     def __init__(self) -> None:
+        as_torch_itself.require()  # its replacement would compute on fake tensors
         self.kind, mode = fake_tensors()
         self.mode = mode(allow_non_fake_inputs=True)
         self.created: list[weakref.ref[Tensor]] = []
@@ -85,7 +86,7 @@ class PassTrace:
         length: their length; 0 if they have none.
         sizes: bytes of each storage that was created (positive) or freed (negative), in order.
         modules: the module that created each storage; "" outside of modules.
-        mixes: operations that mix the samples of a micro-batch.
+        has_batch_norm: whether a batch norm mixes the samples of a micro-batch.
         operations: the number of operations.
         flops: floating-point operations of each matrix product and convolution.
         resident: the memory that stays allocated between passes.
@@ -97,7 +98,7 @@ class PassTrace:
     length: int = 0
     sizes: list[int] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
-    mixes: set[str] = field(default_factory=set)
+    has_batch_norm: bool = False
     operations: int = 0
     flops: list[int] = field(default_factory=list)
     resident: ResidentMemory = field(default_factory=ResidentMemory)
@@ -106,6 +107,11 @@ class PassTrace:
     def peak_bytes(self) -> int:
         """The most bytes that were alive at once."""
         return max(itertools.accumulate(self.sizes), default=0)
+
+    @property
+    def start_flops(self) -> float:
+        """The floating-point operations that take as long as starting an operation."""
+        return 4e5 if self.resident.device.type == "cpu" else 1e8
 
     @property
     def work(self) -> float:
@@ -128,7 +134,11 @@ class PassTracer(peak_memory):
         self._existing: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and its fake
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and a copy from before
         self._existing_storages: set[int] = set()
-        self._creators: dict[int, str] = {}  # by storage: the module that created it
+        # By storage: the module that created it, and its device.
+        self._creators: dict[int, tuple[str, torch.device]] = {}
+        self._events: list[tuple[int, str, torch.device]] = []  # bytes created or freed, module, device
+        self._ended = 0  # the number of events when the pass ended
+        self._created_on = torch.device("cpu")  # the device of the last new tensor
         self._least_items = 0  # the current operation's result has memory for at least this many entries
         self._module_stack: list[str] = []
         self._module_names: dict[int, str] = {}
@@ -148,9 +158,8 @@ class PassTracer(peak_memory):
         if self._fakes is not None and name.startswith(_UNKNOWN):
             raise FakePassError(f"fake tensors do not show what {name} saves for the backward pass")
         is_batch_norm = "batch_norm" in name and "backward" not in name
-        if is_batch_norm and any(argument is True for argument in args):
-            self.trace.mixes.add("batch norm")
         if is_batch_norm:  # its schema does not say that it writes its statistics
+            self.trace.has_batch_norm |= any(argument is True for argument in args)
             self._copy_before_write(args[3:5])
         elif schema.is_mutable:
             given = dict(zip((each.name for each in schema.arguments), args, strict=False))
@@ -168,10 +177,14 @@ class PassTracer(peak_memory):
             math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) if keeps_unreduced else 0
         )
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        flops = flop_registry.get(op_packet(func))
+        flops = flop_registry.get(func.overloadpacket)
         if flops is not None:
             self.trace.flops.append(flops(*args, **(kwargs or {}), out_val=result))
         return result
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._ended = len(self._events)  # what is freed later depends on when the garbage collector runs
 
     def _is_fake(self, value: Any) -> bool:
         return self._fakes is not None and type(value) is self._fakes.kind
@@ -189,6 +202,7 @@ class PassTracer(peak_memory):
         super().note_existing(self._existing[id(tensor)][1])
 
     def note_created(self, tensor: Tensor) -> None:
+        self._created_on = tensor.device
         if self._fakes is None or tensor.layout != torch.strided:
             super().note_created(tensor)
             return
@@ -208,11 +222,10 @@ class PassTracer(peak_memory):
 
     def changed(self, size: int, key: int) -> None:
         super().changed(size, key)
-        module = self._module_stack[-1] if self._module_stack else ""
-        self.trace.sizes.append(size)
-        self.trace.modules.append(
-            self._creators.setdefault(key, module) if size > 0 else self._creators.pop(key, "")
-        )
+        if size > 0:
+            self._creators[key] = self._module_stack[-1] if self._module_stack else "", self._created_on
+        module, device = self._creators[key] if size > 0 else self._creators.pop(key)
+        self._events.append((size, module, device))
 
     def _copy_before_write(self, written: Iterable[Any]) -> None:
         """Copy tensors that an operation is about to overwrite, if they existed before the pass.
@@ -224,7 +237,7 @@ class PassTracer(peak_memory):
                 continue
             self.note_existing(tensor)
             if self._key(tensor.untyped_storage()) in self._existing_storages:
-                with without_dispatch_modes():
+                with as_torch_itself():
                     self._overwritten[id(tensor)] = tensor, tensor.detach().clone()
 
     def restore(self) -> None:
@@ -240,7 +253,7 @@ class PassTracer(peak_memory):
 
         def enter(module: nn.Module, _: Any) -> None:
             if id(module) not in self._module_names:
-                with without_dispatch_modes():  # otherwise the module's tensors would look fake
+                with as_torch_itself():  # otherwise the module's tensors would look fake
                     self._state.note(module)
                 if self._fakes is not None and any(map(is_lazy, module.parameters())):
                     raise FakePassError("a lazy module gets its shapes from its first real batch")
@@ -260,8 +273,16 @@ class PassTracer(peak_memory):
                 handle.remove()
 
     def finish(self, parameters: list[Tensor]) -> PassTrace:
-        """Return the trace, given the parameters that gradients reached."""
+        """Return the trace, given the parameters that gradients reached.
+
+        If the pass runs on an accelerator, the budget is its memory, and what the CPU holds does not count.
+        """
+        devices = [*(parameter.device for parameter in parameters), *(device for *_, device in self._events)]
+        device = next((each for each in devices if each.type not in ("cpu", "meta")), devices[0])
+        events = [event for event in self._events[: self._ended] if event[2].type == device.type]
+        self.trace.sizes = [size for size, _, _ in events]
+        self.trace.modules = [module for _, module, _ in events]
         not_resident = {id(tensor) for tensor in parameters} | self.inputs
         others = [tensor for tensor, _ in self._existing.values() if id(tensor) not in not_resident]
-        self.trace.resident = resident_memory(parameters, others)
+        self.trace.resident = resident_memory(parameters, others, device)
         return self.trace

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from gradgate.torch_compat import dispatch_mode, storage_key
+from gradgate.torch_compat import storage_key
 
 
-class peak_memory(dispatch_mode()):  # type: ignore[misc]  # noqa: N801 - used as torch.no_grad is
+class peak_memory(TorchDispatchMode):  # noqa: N801 - used as torch.no_grad is
     """Measure the most bytes that new tensors hold at once inside a block, on any device.
 
     Counts every storage that an operation creates while the block runs, forward and backward, until the storage
@@ -34,8 +35,7 @@ class peak_memory(dispatch_mode()):  # type: ignore[misc]  # noqa: N801 - used a
     """
 
     def __init__(self) -> None:
-        dispatch_mode.require()
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._key = storage_key.use
         self.peak_bytes = 0
         self.live_bytes = 0

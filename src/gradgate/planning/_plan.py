@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,9 +28,8 @@ class Plan:
         budget_bytes: the memory that training may take in all.
         resident: the memory that stays allocated between passes: parameters, gradients, optimizer state.
         parts: the split of the given batch: indices, length, count and estimated peak of each micro-batch.
-        estimated: True if peaks were estimated with fake tensors, False if small real passes were measured.
         reason: why real passes were measured; "" if they were not.
-        warnings: operations that mix the samples of a micro-batch, so that a split changes their result.
+        unchecked: why no real pass confirms the estimate; "" if one does.
     """
 
     def __init__(
@@ -41,15 +39,17 @@ class Plan:
         samples: Samples,
         resident: ResidentMemory,
         options: BatchOptions,
+        *,
+        reason: str,
+        unchecked: str,
     ) -> None:
         self.estimate = estimate
         self.budget_bytes = budget_bytes
         self.resident = resident
-        self.estimated, self.reason = not estimate.reason, estimate.reason
-        self.warnings = tuple(sorted(estimate.mixes))
+        self.reason, self.unchecked = reason, unchecked
         self._options = options
-        # The limit per micro-batch, lowered if memory runs out despite the estimate.
-        self._most_samples = sys.maxsize
+        # The limits per micro-batch, lowered if memory runs out despite the estimate.
+        self._most_bytes = self._most_samples = sys.maxsize
         # Shows how to read later batches. The data is not kept.
         self._like = copy.copy(samples)
         self._like.batch = self._like.lengths = None
@@ -59,6 +59,16 @@ class Plan:
             first = _first_tensor(samples.batch)
             self._only_batch = weakref.ref(first) if isinstance(first, Tensor) else lambda: first
         self.parts = tuple(self._packed(samples, range(samples.count)))
+
+    @property
+    def estimated(self) -> bool:
+        """Whether peaks were estimated with fake tensors; otherwise small real passes were measured."""
+        return not self.reason
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Operations that mix the samples of a micro-batch, so that a split changes their result."""
+        return ("batch norm",) if self.estimate.has_batch_norm else ()
 
     def split(self, batch: Any, *, lengths: Any = None, rank: int = 0, ranks: int = 1) -> Split[Any]:
         """Split one batch into micro-batches that fit.
@@ -167,12 +177,7 @@ class Plan:
             keep: the number of micro-batches at the beginning that do not change.
         """
         part = split.parts[index]
-        one_sample = self.peak_bytes(1, part.length)
-        available = max(part.peak_bytes // 2, one_sample)
-        self.budget_bytes = min(self.budget_bytes, self.resident.total_bytes + available)
-        if self._available() < one_sample:  # the margin must not exclude a sample that fits
-            available = self.budget_bytes - self.resident.total_bytes
-            self.budget_bytes += math.ceil(one_sample * available / self._available()) - available + 1
+        self._most_bytes = max(part.peak_bytes // 2, self.peak_bytes(1, part.length))
         (fits,) = self.estimate.most_samples(self._available(), [part.length])
         if fits >= len(part.indices):  # most of the estimated memory does not depend on the samples
             self._most_samples = (len(part.indices) + 1) // 2
@@ -193,10 +198,17 @@ class Plan:
                 f"plan: the budget is {format_bytes(self.budget_bytes)}, but {self.resident} stay allocated "
                 "between passes. Raise the budget, freeze a part of the model, or use an optimizer with less state."
             )
-        return available
+        return min(available, self._most_bytes)
 
     def _rows(self) -> Iterator[SummaryRow]:
-        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes)
+        return summary_rows(
+            self.parts,
+            self.estimate,
+            self.resident,
+            self.budget_bytes,
+            measured=self.reason,
+            unchecked=self.unchecked,
+        )
 
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)

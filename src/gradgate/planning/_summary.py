@@ -25,7 +25,13 @@ class SummaryRow:
 
 
 def summary_rows(
-    parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int
+    parts: Sequence[Part],
+    estimate: Estimate,
+    resident: ResidentMemory,
+    budget_bytes: int,
+    *,
+    measured: str,
+    unchecked: str,
 ) -> Iterator[SummaryRow]:
     """Yield the memory by kind, the split, and the memory that the next larger micro-batches would need."""
 
@@ -38,7 +44,7 @@ def summary_rows(
     yield memory("  parameters", resident.parameter_bytes, ", including buffers")
     yield memory("  gradients", resident.gradient_bytes)
     if resident.state_bytes is None:
-        yield SummaryRow("  optimizer", "not counted: no optimizer was given")
+        yield SummaryRow("  optimizer", f"not counted: {resident.unknown_state}")
     else:
         yield memory("  optimizer", resident.state_bytes)
     yield memory("  one pass", largest.peak_bytes, " at most")
@@ -46,10 +52,8 @@ def summary_rows(
     yield from _module_rows(estimate.by_module(len(largest.indices), largest.length))
     yield SummaryRow()
     yield from _split_rows(parts, estimate, resident)
-    if estimate.reason:
-        yield SummaryRow(
-            "measured", f"on small micro-batches, because fake tensors cannot run loss_fn: {estimate.reason}"
-        )
+    if measured:
+        yield SummaryRow("measured", f"on small micro-batches: {measured}")
     available = budget_bytes - resident.total_bytes
     uncertainty = estimate.uncertainty(available)
     if uncertainty:
@@ -57,13 +61,11 @@ def summary_rows(
             "uncertain",
             f"{uncertainty}, so {estimate.margin(available):.0%} of a pass's memory is left unused",
         )
-    if not estimate.checked:
+    if unchecked:
+        yield SummaryRow("unchecked", unchecked)
+    if estimate.has_batch_norm:
         yield SummaryRow(
-            "unchecked", "a real pass of a few samples would take too long, or several ranks were running"
-        )
-    for kind in sorted(estimate.mixes):
-        yield SummaryRow(
-            "not exact", f"{kind} mixes the samples of a micro-batch: a split changes its statistics"
+            "not exact", "batch norm mixes the samples of a micro-batch: a split changes its statistics"
         )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gradgate.autograd_graph import Graph
 from gradgate.errors import OptionError
+from gradgate.planning._memory import in_one_line
 from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, PassTracer, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.pytree import mapped_tensors, tensors_in
@@ -57,7 +58,7 @@ def trace_pass(
     except (FakePassError, TooLongError, OptionError):
         raise
     except Exception as error:  # noqa: BLE001 - a loss function may raise anything
-        reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+        reason = f"fake tensors cannot run loss_fn: {in_one_line(error)}"
     raise FakePassError(reason)  # outside the handler, which keeps the frames that hold fakes alive
 
 

@@ -7,7 +7,8 @@ can no longer make. Every report shows them, together with the rules that need t
 
 Some names begin with an underscore but are documented, so they are not private: the values that a node saves
 (``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,
-``sys._current_frames``, ``os._exit``, and the methods of named tuples.
+``torch.utils._python_dispatch.TorchDispatchMode`` (https://docs.pytorch.org/docs/stable/notes/extending.html),
+``sys._getframe``, ``sys._current_frames``, ``os._exit``, and the methods of named tuples.
 """
 
 from gradgate.torch_compat._backward import (
@@ -25,6 +26,7 @@ from gradgate.torch_compat._graphs import (
     node_number,
     node_shape,
     reads_losses,
+    saved_tensor,
     sparse_tensor,
     stack_formatter,
     stored_stack,
@@ -32,12 +34,9 @@ from gradgate.torch_compat._graphs import (
     view_base,
 )
 from gradgate.torch_compat._memory import (
-    dispatch_mode,
     fake_tensors,
-    op_packet,
     op_schema,
     storage_key,
-    without_dispatch_modes,
 )
 from gradgate.torch_compat._modes import (
     anything_compiled,
@@ -49,13 +48,19 @@ from gradgate.torch_compat._modes import (
     uncompiled,
 )
 from gradgate.torch_compat._modules import (
+    OWN_BUFFERS,
+    OWN_MODULES,
+    OWN_PARAMETERS,
     batch_norm_classes,
     buffers_of,
     compiled_in_place,
     has_forward_hooks,
     inner_milestones,
     inner_schedulers,
+    move_hook,
+    parameters_of,
     unsaved_buffers,
+    without_hooks,
 )
 from gradgate.torch_compat._private import Private, unseen
 from gradgate.torch_compat._python import (
@@ -81,6 +86,9 @@ from gradgate.torch_compat._ranks import (
 )
 
 __all__ = [
+    "OWN_BUFFERS",
+    "OWN_MODULES",
+    "OWN_PARAMETERS",
     "Private",
     "anything_compiled",
     "as_torch_itself",
@@ -90,7 +98,6 @@ __all__ = [
     "compiled_in_place",
     "compiler_is_loaded",
     "default_store",
-    "dispatch_mode",
     "dispatch_modes",
     "end_threads",
     "fake_tensors",
@@ -110,11 +117,12 @@ __all__ = [
     "inner_milestones",
     "inner_schedulers",
     "is_dtensor",
+    "move_hook",
     "next_node_number",
     "node_number",
     "node_shape",
-    "op_packet",
     "op_schema",
+    "parameters_of",
     "process_arguments",
     "process_target",
     "reads_losses",
@@ -125,6 +133,7 @@ __all__ = [
     "run_module_as_main",
     "running_children",
     "running_wrapper",
+    "saved_tensor",
     "set_signal_handler",
     "sparse_tensor",
     "stack_formatter",
@@ -136,5 +145,5 @@ __all__ = [
     "unsaved_buffers",
     "unseen",
     "view_base",
-    "without_dispatch_modes",
+    "without_hooks",
 ]

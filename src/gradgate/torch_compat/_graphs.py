@@ -59,6 +59,33 @@ node_shape: Private[[Any, int], tuple[int, ...]] = Private(
 )
 
 
+def _saved(node: Any, name: str) -> Any:
+    raw = getattr(node, f"_raw_saved_{name}", None)
+    return raw.data if raw is not None and raw.unpack_hook is None else None
+
+
+def _is_never_unpacked(saved: Callable[[Any, str], Any]) -> bool:
+    """Return whether this reads a factor of a product, and nothing that hooks have packed."""
+    first, second = (torch().ones(2, requires_grad=True) for _ in range(2))
+    with torch().enable_grad():
+        plain = first * second
+        with torch().autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+            packed = first * second
+    found, hidden = saved(plain.grad_fn, "other"), saved(packed.grad_fn, "other")
+    return found.data_ptr() == second.data_ptr() and hidden is None
+
+
+# To read `_saved_other` itself would run the hooks: a checkpoint computes its whole part again.
+saved_tensor: Private[[Any, str], Any] = Private(
+    "torch._C._autograd.SavedTensor.data",
+    "read what an operation multiplies by without unpacking it",
+    find=lambda: _saved,
+    instead=lambda node, name: None,
+    works=_is_never_unpacked,
+    rules=("GG203",),
+)
+
+
 def stored_stack(node: Any) -> Any:
     """Return the stack that anomaly mode stored in a node when it was made, from :data:`stack_formatter`."""
     return node.metadata.get("traceback_")

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Collection
 from inspect import unwrap
 from typing import Any
 
 from gradgate.torch_compat._private import Private, torch
 
+# The dictionaries in which a module keeps what it holds itself.
+OWN_PARAMETERS, OWN_BUFFERS, OWN_MODULES = "_parameters", "_buffers", "_modules"
+
+parameters_of: Private[[Any], dict[str, Any]] = Private(
+    "torch.nn.Module._parameters",
+    "tell which parameters a module holds",
+    find=lambda: lambda module: module._parameters,
+    instead=lambda module: dict(module.named_parameters(recurse=False, remove_duplicate=False)),
+    works=lambda of: [*of(torch().nn.Linear(1, 1))] == ["weight", "bias"],
+)
+
 buffers_of: Private[[Any], dict[str, Any]] = Private(
     "torch.nn.Module._buffers",
     "keep a frozen module's buffers unchanged",
-    find=lambda: lambda module: module._buffers,
+    find=lambda: lambda module: module._buffers,  # torch.compile follows it
     works=lambda of: "running_mean" in of(torch().nn.BatchNorm1d(1)),
 )
 
@@ -27,6 +40,52 @@ has_forward_hooks: Private[[Any], bool] = Private(
     find=lambda: lambda module: bool(module._forward_hooks or module._forward_pre_hooks),
     instead=lambda module: True,  # so that its buffers are protected in any case
     works=lambda has: has(torch().nn.ReLU()) is False,
+)
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called")
+
+
+def _without_hooks(attributes: dict[str, Any], ids: Collection[int]) -> dict[str, Any]:
+    kept = {
+        name: type(attributes[name])((key, hook) for key, hook in attributes[name].items() if key not in ids)
+        for name in _HOOKS
+    }
+    return {**attributes, **kept}
+
+
+def _hides_hooks(without: Any) -> bool:
+    module = torch().nn.ReLU()
+    handle = module.register_forward_hook(lambda *_: None, always_call=True)
+    return not any(without(vars(module), [handle.id])[name] for name in _HOOKS)
+
+
+# A module's attributes without the forward hooks with these ids.
+without_hooks: Private[[dict[str, Any], Collection[int]], dict[str, Any]] = Private(
+    "torch.nn.Module._forward_hooks, _forward_pre_hooks or _forward_hooks_always_called",
+    "copy a frozen module",
+    find=lambda: _without_hooks,
+    works=_hides_hooks,
+)
+
+
+def _move_hook(handle: Any, *, last: bool) -> None:
+    handle.hooks_dict_ref().move_to_end(handle.id, last=last)
+
+
+def _moves_hooks(move: Any) -> bool:
+    hooks: OrderedDict[int, str] = OrderedDict()
+    handles = [torch().utils.hooks.RemovableHandle(hooks) for _ in range(2)]
+    hooks.update({handle.id: "hook" for handle in handles})
+    move(handles[1], last=False)
+    return [*hooks] == [handles[1].id, handles[0].id]
+
+
+# Moves a hook before or, with ``last``, behind the other hooks of its kind.
+move_hook: Private[..., None] = Private(
+    "torch.utils.hooks.RemovableHandle.hooks_dict_ref",
+    "let other hooks of an optimizer see the parameter, of which it trains some entries",
+    find=lambda: _move_hook,
+    works=_moves_hooks,
 )
 
 batch_norm_classes: Private[[], tuple[type, ...]] = Private(

@@ -49,6 +49,13 @@ def test_micro_batches_left_over_go_on_into_the_next_epoch() -> None:
     assert [one.code for one in windows(4, 4, 6, 4, 4, 6, 4).judged()] == ["GG101"]
 
 
+def test_only_the_last_epochs_leftovers_are_never_used() -> None:
+    assert said(windows(4, 4, 6, 4, 6, 4, rest=2).judged()) == [
+        "train.py:5: GG101 error: Micro-batches left at the end of an epoch are added to the next window: 2 of 6 "
+        "windows hold 6 instead of 4, and no step uses the last 2."
+    ]
+
+
 def test_windows_one_longer_than_their_divisor_are_off_by_one() -> None:
     assert said(windows(5, 5, 5, 5).judged()) == [
         "train.py:5: GG101 error: Windows hold 5 micro-batches but are divided by 4."

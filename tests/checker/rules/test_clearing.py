@@ -168,3 +168,28 @@ def test_updates_by_hand_that_nothing_clears_between() -> None:
         "backward calls adds to the gradients of all earlier calls."
     ]
     assert story.clear(5).judged("GG201") == []
+
+
+def both_step_last(*, driven: bool, own: bool = True) -> Story:
+    """The loss of line 3 reaches `g` through `d`, after the loss of line 2; both optimizers step then."""
+    story = Story("d", "g").optimizer("opt_d", "d").optimizer("opt_g", "g")
+    facts = {"beyond": story.ids("d"), "driven": story.ids("d") if driven else frozenset()}
+    for _ in range(4):
+        story.clear(1).backward(2, mean(8), to="d" if own else None).backward(3, mean(8), **facts)
+        story.step(4, "opt_d").step(5, "opt_g")
+    return story
+
+
+def test_a_discriminator_steps_before_the_loss_that_passes_through_it() -> None:
+    assert said(both_step_last(driven=True).judged()) == [
+        "train.py:4: GG203 warning: In 4 of 4 steps of opt_d, the gradients of d include the loss of line 3, in "
+        "addition to the loss of line 2."
+    ]
+
+
+def test_two_losses_that_both_say_what_to_decode_may_be_added() -> None:
+    assert both_step_last(driven=False).judged() == []
+
+
+def test_without_a_loss_of_its_own_a_network_is_trained_by_those_that_pass_through_it() -> None:
+    assert both_step_last(driven=True, own=False).judged() == []

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph import Graph
+from gradgate.autograd_graph import Graph, driven
 from gradgate.call_sites import trainer_at_work
 from gradgate.checker.recording._combined import combined
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
@@ -183,6 +183,7 @@ class Backwards:
             uses=found.first_uses() if first or facts["around"] else (),
             through=found.unowned_uses(),
             beyond=found.after_others() if first else frozenset(),
+            driven=recorder.parameters.same(map(number_of, driven(graph))) if first else frozenset(),
             value=value,
             flops=flops,
             serving=serving,

@@ -18,6 +18,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from gradgate.torch_compat import OWN_BUFFERS, OWN_MODULES, OWN_PARAMETERS
+
 _bases_of: Any = type.__dict__["__mro__"].__get__  # a metaclass may redefine __mro__ and __dict__
 _names_in: Any = type.__dict__["__dict__"].__get__
 _LISTS: tuple[Any, ...] = (list, tuple, deque)
@@ -111,17 +113,17 @@ def _held(module: nn.Module, name: str) -> list[tuple[str, Any]]:
 
 def own_parameters(module: nn.Module) -> list[nn.Parameter]:
     """Return a module's own parameters, without those of its children."""
-    return [parameter for _, parameter in _held(module, "_parameters")]
+    return [parameter for _, parameter in _held(module, OWN_PARAMETERS)]
 
 
 def own_buffers(module: nn.Module) -> dict[str, Tensor]:
     """Return a module's own buffers by name, without those of its children."""
-    return dict(_held(module, "_buffers"))
+    return dict(_held(module, OWN_BUFFERS))
 
 
 def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the names and modules of a module's direct children."""
-    return _held(module, "_modules")
+    return _held(module, OWN_MODULES)
 
 
 def modules_in(module: nn.Module) -> list[nn.Module]:
@@ -146,7 +148,7 @@ def named_parameters(
     module: nn.Module, prefix: str = "", _outer: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, Any]]:
     """Yield the parameters of a module and its descendants. A shared parameter comes under each of its names."""
-    for name, parameter in _held(module, "_parameters"):
+    for name, parameter in _held(module, OWN_PARAMETERS):
         yield prefix + name, parameter
     outer = (*_outer, id(module))
     for name, child in children_of(module):

@@ -26,7 +26,7 @@ items in the window.
 
 ## Known limits
 A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, and so are
-means of different tasks that are added without a division.
+means that a loop over a written tuple, list or dict, such as one of tasks, adds without a division.
 
 ## Sources
 docs/exactness.md
@@ -41,7 +41,7 @@ from functools import partial
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import condition_around, loops_around, text_of
+from gradgate.checker.analysis._source import condition_around, text_of
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -53,14 +53,16 @@ from gradgate.checker.rules.accumulation._divisor_edits import (
     divided_by,
     undivided_here,
 )
+from gradgate.checker.rules.accumulation._loops import (
+    is_in_a_loop_of_its_own,
+    is_once_per_batch,
+    is_over_kinds,
+)
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
 from gradgate.checker.rules.accumulation._undivided_terms import undivided
 from gradgate.events import (
-    Backward,
     Differentiated,
-    EpochEnded,
-    EpochStarted,
     Frame,
     Reduced,
     Site,
@@ -155,12 +157,14 @@ def _finding(
     whole = [(number, where) for number, where in column[0].divisors if abs(number - round(number)) < 1e-6]
     total = sum(share.factor or 0.0 for share in column)
     step = run.events[full[0][0].step].site
-    meant = condition_around(step, site) is not None or _in_a_loop_of_its_own(site, step)
+    meant = condition_around(step, site) is not None or is_in_a_loop_of_its_own(site, step)
     facts = {"micro_batches": size, "weights_add_up_to": total}
     if not whole:
+        if is_over_kinds(site, step):
+            return None
         by_trainer = "backward" not in text_of(innermost(site))
         computed = _computed_at(column, site) if by_trainer else ()
-        meant = meant or bool(computed) or (by_trainer and _once_per_batch(run, site))
+        meant = meant or bool(computed) or (by_trainer and is_once_per_batch(run, site))
         accelerator = accelerator_around(innermost(site))
         if accelerator:
             return RULE.finding(
@@ -245,32 +249,6 @@ def _computed_at(column: list[Share], site: Site) -> Site:
     computed = {share.term.site for share in column}
     where = computed.pop() if len(computed) == 1 else ()
     return where if where and where[0] != innermost(site) else ()
-
-
-def _once_per_batch(run: Run, site: Site) -> bool:
-    """Return whether a line calls backward exactly once for each batch of an epoch."""
-    starts = [(n, each) for n, each in run.numbered(EpochStarted) if isinstance(each, EpochStarted)]
-    for place, (number, event) in enumerate(starts):
-        # A loader with prefetching ends before the last batches are used.
-        later = (n for n, each in starts[place + 1 :] if each.loader == event.loader)
-        epoch = run.events[number : next(later, None)]
-        ended = [each for each in epoch if isinstance(each, EpochEnded) and each.loader == event.loader]
-        calls = sum(isinstance(each, Backward) and each.site == site for each in epoch)
-        if ended and calls == ended[0].batches > 0:
-            return True
-    return False
-
-
-def _in_a_loop_of_its_own(site: Site, step: Site) -> bool:
-    """Return whether a line is in a loop that ends before the step."""
-    steps = {(frame.file, frame.function): frame.line for frame in step}
-    for frame in site:
-        loops, line = loops_around(frame), steps.get((frame.file, frame.function))
-        if line is not None:
-            return bool(loops) and line > (loops[0].end_lineno or line)
-        if loops:
-            return True
-    return False
 
 
 RULE = Rule("GG102", "accumulation-scaling", "error", __doc__ or "", _judge)

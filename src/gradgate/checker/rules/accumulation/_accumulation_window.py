@@ -3,6 +3,7 @@
 ## What it does
 Follows which backward calls each optimizer step uses. Reports:
 
+- a step after each micro-batch, beside the step that ends a window;
 - a step after the first micro-batch (``i % N == 0`` with ``i`` from 0);
 - windows that have one micro-batch more or less than their divisor;
 - micro-batches at the end of an epoch that are cleared before a step, never used, or added to the next epoch's
@@ -52,6 +53,7 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.accumulation._surplus_steps import surplus
 from gradgate.checker.rules.accumulation._window_edits import (
     counter_and_size,
     divided_by_its_window,
@@ -67,6 +69,7 @@ _WHY = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from surplus(run, RULE)
     lines = list(run.accumulating())
     # If a loss is divided by a number that depends on its window, the window sizes vary on purpose.
     planned = {optimizer for optimizer, _, windows in lines if _is_planned(run, windows)}
@@ -98,12 +101,18 @@ def _of_line(
             "at the end of an epoch."
         )
     elif left and max(left) < max(sizes):
-        count = len(left)
+        count, carried = len(left), sum(n > size for n in sizes)
         message = (
             f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
             f"{size}"
         )
         message += f" ({count} times)." if count > 1 else "."
+        if carried and count == 1 and not varied:
+            count += carried
+            message = (
+                f"Micro-batches left at the end of an epoch are added to the next window: {carried} of "
+                f"{len(sizes)} windows hold {max(sizes)} instead of {size}, and no step uses the last {max(left)}."
+            )
         condition = condition_around(run.events[windows[0][0].step].site, site)
         last = _last_batch(Statement.at(condition)) if condition is not None else ""
         rest = f": `or {last}`" if last else " at the end of an epoch"

@@ -78,14 +78,19 @@ def divided_by(at: Statement, size: int) -> Fix:
 
 
 def _name_of(at: Statement, size: int) -> str:
-    """Return the source of the number that a step's condition counts to, or "" if it may differ from ``size``."""
-    names = {
-        ast.unparse(part.right)
-        for node in own_nodes(at.function)
-        if isinstance(node, ast.If) and at.steps(within=node)
-        for part in ast.walk(node.test)
-        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) and isinstance(part.right, CLOSED)
-    }
-    values = [value for name in names for value in at.assigned_to(name)]
-    known = len(names) == len(values) == 1 and getattr(values[0], "value", None) == size
-    return names.pop() if known else ""
+    """Return the source of the number that ends a window, or "" if it may differ from ``size``.
+
+    A step's condition counts to it, or the loop over the micro-batches does: ``for _ in range(number)``.
+    """
+    conditions = (
+        node for node in own_nodes(at.function) if isinstance(node, ast.If) and at.steps(within=node)
+    )
+    tests = (part for node in conditions for part in ast.walk(node.test) if isinstance(part, ast.BinOp))
+    counts = [part.right for part in tests if isinstance(part.op, ast.Mod)]
+    over = getattr(at.loops[0], "iter", None) if at.loops and not at.steps(within=at.loops[0]) else None
+    if isinstance(over, ast.Call) and called(over) == "range" and len(over.args) == 1:
+        counts += over.args
+    names = {ast.unparse(count) for count in counts if isinstance(count, CLOSED)}
+    name = names.pop() if len(names) == 1 else ""
+    known = [getattr(value, "value", None) for value in at.assigned_to(name)] == [size]
+    return name if known and at.knows(name.partition(".")[0]) else ""

@@ -3,7 +3,8 @@
 ## What it does
 Looks for steps that use the gradients of two losses, one of which is a leftover. A gradient is a leftover if
 another optimizer's step used it before the second loss was back-propagated, or if the two gradients point in
-opposite directions. Also reports a probe whose loss trains the representation that the probe reads.
+opposite directions. A discriminator or critic must also step before the loss that passes through it is
+back-propagated. Also reports a probe whose loss trains the representation that the probe reads.
 
 ## Why is this bad?
 In a GAN, the generator's loss rewards a discriminator that is wrong. If the discriminator's step uses this
@@ -21,14 +22,14 @@ the probe should measure.
     opt_d.zero_grad()                                   # before d_loss.backward(), not after the step
     d_loss.backward(); opt_d.step()
 
-or call ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only the gradients of its own
-parameters.
+or ``update.backward(loss)`` of two ``gradgate.Accumulator``, which fill only gradients of their own parameters.
 
 ## Known limits
 A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps
-are reported only if their gradients point in opposite directions; otherwise the sum is assumed to be intended. If
-the directions agree and the other loss comes first in the loop, the leftover may be intended (BicycleGAN's latent
-loss). The finding is then a note, unless the step's own loss uses a value detached from the other loss's network.
+are reported only if their gradients point in opposite directions, or if the other loss compares with no data:
+``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
+leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
+value detached from the other loss's network.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -50,7 +51,17 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Cleared, Cut, Frame, Ids, Opposed, Site
+from gradgate.checker.rules.clearing._late_losses import (
+    FAR_APART,
+    is_passed_on,
+    late_losses,
+    lines_of_own_losses,
+    opposed,
+    used_by_others,
+    where_they_differ,
+)
+from gradgate.checker.rules.clearing._missing_zero_grad import repeats
+from gradgate.events import Backward, Cleared, Cut, Frame, Ids, Site
 
 _PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
 _DETACHED = ("detach", "detach_", "data")
@@ -60,9 +71,11 @@ _WHY = "The step also minimizes another optimizer's loss. In adversarial trainin
 def _judge(run: Run) -> Iterator[Finding]:
     probes = list(_probes(run))
     yield from (finding for _, finding in probes)
+    yield from late_losses(run, RULE)
     leaks: dict[tuple[int, Site], list[tuple[StepWindow, Contribution]]] = defaultdict(list)
+    own = {optimizer: lines_of_own_losses(run, optimizer) for optimizer in run.stepping}
     for window in run.windows:
-        for contribution in _leaked(run, window):
+        for contribution in _leaked(run, window, own):
             leaks[window.optimizer, run.events[contribution.backward].site].append((window, contribution))
     for (optimizer, source), found in leaks.items():
         if any(source == site for site, _ in probes):
@@ -71,10 +84,14 @@ def _judge(run: Run) -> Iterator[Finding]:
         if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
             continue
         ids: Ids = frozenset().union(*(contribution.atom for _, contribution in found))
-        against = [_opposed(run, window, contribution) < -0.05 for window, contribution in found]
+        against = [opposed(run, window, contribution) < -0.05 for window, contribution in found]
         last = run.events[found[0][0].micro[-1]].site
-        own, (theirs, mine) = innermost(last), _where_they_differ(source, last)
+        theirs, mine = where_they_differ(source, last)
         where, before = _line(run, optimizer, ids, source, found[-1][1])
+        cleared = frozenset[int]().union(
+            *(event.parameters for event in run.of(Cleared) if event.site == where)
+        )
+        alone = all(optimizer in run.owners[number] for number in cleared)
         yield RULE.finding(
             theirs if where == source else where,
             f"In {len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)}, the gradients of "
@@ -83,7 +100,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             why=_WHY,
             advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward()"
             + (", or detach the input of the other loss." if before else "."),
-            fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
+            fix=functools.partial(
+                _apart, own=innermost(last).line, other=theirs.line if alone else 0, left=run.names(ids)
+            ),
             severity=None
             if sum(against) * 2 > len(against)
             or _left_behind(run, optimizer, steps, theirs, mine)
@@ -93,12 +112,6 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"leaking_line": theirs.line, "parameters": len(ids)},
             about=ids,
         )
-
-
-def _where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:
-    """Return the first lines at which two stacks differ: two losses may share a function that calls backward."""
-    pairs = zip(first, second, strict=False)
-    return next(((one, other) for one, other in pairs if one != other), (innermost(first), innermost(second)))
 
 
 def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine: Frame) -> bool:
@@ -119,37 +132,26 @@ def _is_kept_apart(run: Run, window: StepWindow, contribution: Contribution, ids
     )
 
 
-def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
+def _leaked(run: Run, window: StepWindow, own: dict[int, set[Site]]) -> Iterator[Contribution]:
     """Yield contributions that another optimizer's step used before this window's own loss was back-propagated."""
-    if not window.micro or run.repeats_closure(window):
-        return
+    if not window.micro or run.repeats_closure(window) or repeats(run, window):
+        return  # a window that repeats used gradients lacks a clearing, which also clears the leftovers
     last = window.micro[-1]
     for contribution in window.fresh:
         number = contribution.backward
         if number < 0 or contribution.touched or run.events[number].site == run.events[last].site:
             continue
-        others = list(_used_by_others(run, contribution, window.optimizer))
-        if any(step < last for step in others) or (others and _opposed(run, window, contribution) < -0.6):
+        of = {optimizer for optimizer, lines in own.items() if run.events[number].site in lines}
+        steps = set(used_by_others(run, contribution, window.optimizer))
+        theirs = of and of <= {run.stepped(step).optimizer for step in steps}
+        mine = run.events[last].site in own[window.optimizer]
+        opposes = steps and (theirs or mine) and opposed(run, window, contribution) < FAR_APART
+        if (
+            opposes
+            or any(step < last for step in steps)
+            or (mine and is_passed_on(run, window, contribution))
+        ):
             yield contribution
-
-
-def _opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
-    """Return the mean cosine between a contribution and the gradients of a later loss of the same window."""
-    cosines = [
-        cosine
-        for event in run.events[contribution.backward : window.step]
-        if isinstance(event, Opposed)
-        for number, cosine in event.cosines
-        if number in contribution.atom
-    ]
-    return sum(cosines) / len(cosines) if cosines else 0.0
-
-
-def _used_by_others(run: Run, contribution: Contribution, optimizer: int) -> Iterator[int]:
-    """Yield the steps of other optimizers that used gradients of the same backward call in their own parameters."""
-    siblings = (part for part in run.by_backward[contribution.backward] if part is not contribution)
-    steps = (step for sibling in siblings for step in sibling.consumed)
-    return (step for step in steps if run.stepped(step).optimizer != optimizer)
 
 
 def _line(
@@ -241,13 +243,14 @@ def _calling(site: Site, beside: Site) -> Frame | None:
 # The fix: clear later, or detach
 
 
-def _apart(at: Statement, *, own: int, left: str) -> Fix:
-    """Clear right before the backward call of the step's own loss, or detach the other loss's input."""
+def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
+    """Clear right before the step's own backward call, below the ``other``, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
         first = [node for node in at.beside("backward") if node.lineno == own]
         low, high = sorted((own, at.line))
-        # A backward call in between adds gradients, and the moved call would clear these too.
-        between = [node for node in at.beside("backward") if low < node.lineno < high]
+        between = [
+            node for node in at.beside("backward") if low < node.lineno < high and node.lineno != other
+        ]
         return (Move(at.line, before=own),) if first and not between else ()
     module = left.partition(".")[0]
     made = {

@@ -49,6 +49,8 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
+from gradgate.checker.rules.clearing._late_losses import lines_of_own_losses
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
 _LEAST = 3  # steps whose gradients were assigned from another model
@@ -61,27 +63,27 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     with_closures = {window.optimizer for window in run.windows if run.repeats_closure(window)}
+    surplus = {each.optimizer for each in surplus_steps(run)}
     for window in run.windows:
-        if window.optimizer not in with_closures and _repeats(run, window):
+        if window.optimizer not in with_closures | surplus and repeats(run, window):
             by_optimizer.setdefault(window.optimizer, []).append(window)
     for optimizer, windows in by_optimizer.items():
         if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
             continue
-        repeated = frozenset().union(*(_repeats(run, window) for window in windows))
+        repeated = frozenset().union(*(repeats(run, window) for window in windows))
         most = max(len({contribution.backward for contribution in (*w.fresh, *w.stale)}) for w in windows)
         step = run.events[windows[0].step].site
         where, cleared = _line(run, windows, repeated, step)
+        name, another = run.optimizer(optimizer), _left_by_another(run, windows[-1])
         yield RULE.finding(
             where,
-            f"{len(windows)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} use gradients of "
+            f"{len(windows)} of {run.stepping[optimizer]} steps of {name} use gradients of "
             f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
             + (f"; {cleared}." if cleared else "."),
             why=_WHY,
-            advice=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
-            fix=functools.partial(
-                _cleared_before if _left_by_another_line(run, windows[-1]) else _cleared,
-                name=run.optimizer(optimizer),
-            ),
+            advice=f"Call {name}.zero_grad() before "
+            + ("its own backward()." if another else "each window's first backward()."),
+            fix=functools.partial(_cleared_before if another else _cleared, name=name),
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
@@ -174,7 +176,7 @@ def _closures(run: Run) -> Iterator[Finding]:
         if not run.repeats_closure(window):
             continue
         steps[window.optimizer] = run.events[window.step].site
-        step, repeats = {frame[::2] for frame in steps[window.optimizer]}, bool(_repeats(run, window))
+        step, again = {frame[::2] for frame in steps[window.optimizer]}, bool(repeats(run, window))
         for site, calls in run.by_line(window.micro).items():
             inside = [frame for frame in site if frame[::2] not in step]
             once = inside and not any(map(loops_around, inside))  # else the calls are micro-batches
@@ -182,7 +184,7 @@ def _closures(run: Run) -> Iterator[Finding]:
                 continue
             if once and len(calls) >= _LEAST:
                 surely.add((window.optimizer, site))
-            elif not repeats:
+            elif not again:
                 continue
             found[window.optimizer, site].append(len(calls))
     for (optimizer, site), calls_of_steps in found.items():
@@ -205,7 +207,7 @@ def _shapes(run: Run, ids: Iterable[int]) -> Counter[tuple[int, ...]]:
     return Counter(run.parameters[number].shape for number in ids)
 
 
-def _repeats(run: Run, window: StepWindow) -> Ids:
+def repeats(run: Run, window: StepWindow) -> Ids:
     """Return the parameters whose new gradient was added to a gradient that this optimizer already used."""
     if not run.stepped(window.step).seen:
         return frozenset()  # this log does not record writes to gradients
@@ -227,7 +229,9 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids, step: Site) -> tup
                 return Frame(
                     frame.file, value.lineno, frame.function
                 ), "zero_grad lacks its parentheses here and is not called"
+    own = lines_of_own_losses(run, windows[-1].optimizer)
     micro = [number for number in windows[-1].micro if run.backward(number).reached & repeated]
+    micro = [number for number in micro if run.events[number].site in own] or micro
     for number in range(micro[0] - 1, max(windows[-2].step, 0), -1) if micro else ():
         event = run.events[number]
         if isinstance(event, (Backward, Stepped)):
@@ -237,10 +241,12 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids, step: Site) -> tup
     return innermost(step), ""
 
 
-def _left_by_another_line(run: Run, window: StepWindow) -> bool:
-    """Return whether a step of another line already used the gradients."""
+def _left_by_another(run: Run, window: StepWindow) -> bool:
+    """Return whether a step of another line used the gradients, or they include another optimizer's loss."""
     steps = [max(step for step in each.consumed if step < window.step) for each in window.stale]
-    return bool(steps) and run.events[max(steps)].site != run.events[window.step].site
+    own = lines_of_own_losses(run, window.optimizer)
+    lines = {run.events[number].site in own for number in window.micro}
+    return len(lines) > 1 or bool(steps and run.events[max(steps)].site != run.events[window.step].site)
 
 
 def _cleared_before(at: Statement, *, name: str) -> Fix:

@@ -45,11 +45,11 @@ from typing import TypeGuard
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Insert, Move, Replace
+from gradgate.checker.analysis._statement import Statement, method
+from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.events import Clipped, Event, ScalerUsed, Site, Written
+from gradgate.events import Backward, Clipped, Event, ScalerUsed, Site, Written
 
 # The fix: use the scaler
 
@@ -123,6 +123,13 @@ _AROUND = _Mistake(
     "Write scaler.step({name}), then scaler.update().",
     _stepped,
 )
+_TWICE = _Mistake(
+    "{name} steps here without the gradient scaler, with gradients that still include the scale, and again in "
+    "scaler.step({name}): {steps} times.",
+    "The first step is too large by the scaler's scale.",
+    "Remove this line.",
+    lambda at: (Delete(at.line),) if method(at.node) == "step" else (),
+)
 _BARE = _Mistake(
     "This loss isn't scaled, but the gradient scaler divides its gradients by the scale before {steps} steps.",
     "The gradients are divided by the scaler's scale: almost nothing is left.",
@@ -182,7 +189,7 @@ def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
     ]
     if stepped.scaler is None and not unscaled:
         if any(run.backward(part.backward).scaler is not None for part in seen):
-            yield stepped.site, _AROUND
+            yield stepped.site, _TWICE if _steps_again(run, window) else _AROUND
         return
     # From here on the gradients no longer include the scale.
     end = unscaled[0] if unscaled else window.step
@@ -199,6 +206,15 @@ def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
                 scaled = (event.site for event in earlier if _is(event, "scale"))
                 yield next(scaled, backward.site), _PART
             yield from _while_scaled(run, part, end)
+
+
+def _steps_again(run: Run, window: StepWindow) -> bool:
+    """Return whether a gradient scaler also makes a step of the same window."""
+    later = (
+        event for event in run.events[window.step :] if isinstance(event, Backward) or _is(event, "step")
+    )
+    following = next(later, None)
+    return isinstance(following, ScalerUsed) and following.optimizer == window.optimizer
 
 
 def _is(event: Event, op: str) -> TypeGuard[ScalerUsed]:

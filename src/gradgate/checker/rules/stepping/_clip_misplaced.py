@@ -163,12 +163,13 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
     if not windows or len(windows) * 2 < len(several) - 1:
         return
     window, within = windows[0]
+    times = "once" if len(within) == 1 else f"{len(within)} times"
     idle = all(
         event.norm is not None and event.limit and event.norm <= event.limit for event in calls.values()
     )
     yield RULE.finding(
         where,
-        f"Gradients are clipped {len(within)} times before the last of {len(window.micro)} micro-batches is added"
+        f"Gradients are clipped {times} before the last of {len(window.micro)} micro-batches is added"
         + (", though none was large enough so far." if idle else "."),
         why="Each call shrinks the sum so far, so early micro-batches count less than late ones.",
         advice="Clip once, after the last micro-batch, just before optimizer.step().",

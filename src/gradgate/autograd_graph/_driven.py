@@ -1,0 +1,51 @@
+"""Find the last layers whose outputs a loss drives one way, such as a critic's in an actor's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from gradgate.autograd_graph._nodes import RESHAPES
+from gradgate.autograd_graph._walk import Graph
+from gradgate.torch_compat import saved_tensor
+
+_NAMES = (
+    "Mean Sum Add Sub Rsub Neg Mul Div Abs Pow Exp Log Softplus LogSigmoid Sigmoid Tanh Relu LeakyRelu Clamp"
+)
+_PLAIN = frozenset((*_NAMES.split(), "ClampMin", "Minimum", "Maximum"))
+_WITH_TARGET = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits")
+_MOST_VALUES = 1 << 22  # larger targets are not read
+
+
+def driven(graph: Graph) -> Iterator[Tensor]:
+    """Yield the trained tensors of last layers whose outputs a loss drives one way, without any data.
+
+    Examples are ``-q(state, action).mean()``, and a cross entropy with one target for all samples. Where the output
+    meets any other tensor without a graph, that tensor is data.
+    """
+    todo, seen = list(graph.roots), set[Any]()
+    for node in todo:  # grows during the loop
+        if node in seen:
+            continue
+        seen.add(node)
+        following = graph.following.get(node, [])
+        turned = [
+            leaf for child in following if child.name() == "TBackward0" for leaf in graph.following[child]
+        ]
+        leaves = [graph.leaf_nodes[node] for node in (*following, *turned) if node in graph.leaf_nodes]
+        yield from leaves
+        if not leaves and _has_no_data(node):
+            todo += following
+
+
+def _has_no_data(node: Any) -> bool:
+    kind, children = node.name().partition("Backward")[0], [child for child, _ in node.next_functions]
+    if None not in children:
+        return kind in _PLAIN or node.name() in RESHAPES
+    name = "target" if kind in _WITH_TARGET else "other" if kind in ("Mul", "Div") else ""
+    other = saved_tensor.use(node, name) if name else None
+    return (
+        isinstance(other, Tensor) and 0 < other.numel() <= _MOST_VALUES and bool((other == other.max()).all())
+    )
