@@ -95,8 +95,7 @@ ADVICE_ONLY = {
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad glove_rows pretrained_vectors teacher_in_training_mode "
-        "prompts_of_earlier_tasks teacher_trained_before two_stages"
+        "extractor_under_no_grad teacher_in_training_mode prompts_of_earlier_tasks two_stages"
     ),
     "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
     "ineffective-step": (
@@ -125,8 +124,8 @@ ADVICE_ONLY = {
     "param-not-in-optimizer": (
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module weights_in_a_dict "
-        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
-        "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
+        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
+        "named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
         "cosine_before_groups trainer_keeps_scheduler "

@@ -157,13 +157,9 @@ WATCHED = {name: one for name, one in ENTRIES.items() if one.rules}
 # Scripts whose mistake is not seen any more.
 MISSED = {
     "stack_formatter": ["wrong/zero-gradient/auxiliary_warmup", "wrong/broken-graph/age_from_bins"],
-    "node_number": ["wrong/graph-retention/epoch_metrics", "wrong/inplace-param-update/critic_clipping"],
+    "node_number": ["wrong/graph-retention/epoch_metrics"],
     "reads_losses": ["wrong/accumulation-scaling/config_classifier", "wrong/double-counting/aux_classifier"],
     "tensor_version": ["wrong/frozen-state-drift/batchnorm_stats"],
-    "saved_tensor": [
-        "wrong/unintended-broadcast/advantage",
-        "wrong/param-not-in-optimizer/head_frozen_too",
-    ],
 }
 CODES = {rule.name: rule.code for rule in rules()}
 

@@ -1,10 +1,10 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
-from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape, weighed_by_pairs
+from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
+from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
-from gradgate.autograd_graph._last_weights import driven, last_weights
 from gradgate.autograd_graph._loss_inputs import normalized_twice, not_log_probabilities
 from gradgate.autograd_graph._losses import (
     WEIGHT_ROUNDING,
@@ -60,7 +60,6 @@ __all__ = [
     "hidden_parameter",
     "inputs",
     "inputs_of",
-    "last_weights",
     "node_shape",
     "normalized_twice",
     "not_log_probabilities",
@@ -73,6 +72,5 @@ __all__ = [
     "through",
     "trained_target",
     "walk",
-    "weighed_by_pairs",
     "without_smoothing",
 ]

@@ -6,17 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradgate.autograd_graph._losses import NotUnderstoodError, reduced_shape, shape_of
 from gradgate.autograd_graph._nodes import ELEMENTWISE, ERRORS, LEAF, named
-from gradgate.autograd_graph._walk import walk
-from gradgate.torch_compat import saved_tensor
 
 _BEFORE_REDUCTION = ELEMENTWISE | named("Mean Sum Where ClampMin Minimum Maximum") | named("Clamp", "1")
-_LEAST_PAIRS = 4  # samples; a smaller matrix may be a sum of two vectors by chance
-_MOST_PAIRS = 4096
 _ROUNDING = 1e-5  # of float32
 
 Users = Mapping[Any, list[Any]]
@@ -37,26 +32,6 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...]] | None:
     if above is None or not _is_outer(node, users[node][0], shape[0]):
         return None
     return above, shape
-
-
-def weighed_by_pairs(node: Any, users: Users) -> tuple[int, ...] | None:
-    """Return the shape (N, N) of a matrix without a graph that weighs N log-probabilities, if broadcasting made it.
-
-    Every entry of such a matrix is a row value plus a column value. If both vectors are
-    equal, apart from the sign, the loss compares the samples with each other on purpose.
-    """
-    shape = node_shape(node, 0)
-    if node.name() != "MulBackward0" or not _is_square(shape):
-        return None
-    if not _LEAST_PAIRS <= shape[0] <= _MOST_PAIRS or len(_given(node)) != 1:
-        return None
-    if not _given(node) <= {(shape[0], 1), shape[:1]} or _reduction(node, shape, users) is None:
-        return None
-    saved = [saved_tensor.use(node, name) for name in ("self", "other")]
-    known = (each for each in saved if isinstance(each, Tensor) and tuple(each.shape) == shape)
-    matrix = next((each.detach().double() for each in known), None)
-    logarithm = any("Log" in below.name() for below, _ in walk(node))
-    return shape if logarithm and matrix is not None and _joins_two_vectors(matrix) else None
 
 
 def node_shape(node: Any, output: int) -> tuple[int, ...]:
@@ -100,19 +75,8 @@ def _is_outer(node: Any, user: Any, size: int) -> bool:
         values = user._saved_self - user._saved_target
     else:
         return False
-    return _is_separable(values.detach().double())
-
-
-def _is_separable(values: Tensor) -> bool:
-    """Return whether each entry is a row value plus a column value."""
-    rest = values - values[:1] - values[:, :1] + values[:1, :1]
+    values = values.detach().double()
+    rest = (
+        values - values[:1] - values[:, :1] + values[:1, :1]
+    )  # 0 if each is a row value plus a column value
     return bool(rest.abs().max() <= _ROUNDING * values.abs().max())
-
-
-def _joins_two_vectors(matrix: Tensor) -> bool:
-    """Return whether a matrix is the sum of two vectors that are not constant and not each other's negative."""
-    least = _ROUNDING * matrix.abs().max()
-    both = matrix + matrix.T
-    apart = (matrix - matrix[:1], matrix - matrix[:, :1], both - both[:1, :1])
-    varies = all(bool(torch.isfinite(each).all() and each.abs().max() > 10 * least) for each in apart)
-    return varies and _is_separable(matrix)

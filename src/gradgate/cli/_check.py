@@ -57,10 +57,8 @@ def check_program(
     If an option is None, the configuration or the default applies. ``fix`` is the command for the second check,
     after the edits.
     """
-    if fix is not None and "LOCAL_RANK" in os.environ:
-        raise OptionError(
-            f"{_WHERE}: --fix cannot run a rank again. Write: gradgate check --fix torchrun ..."
-        )
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise OptionError(f"{_WHERE}: torchrun started this process. Write: gradgate check torchrun ...")
     if (fix is not None or form == "diff") and not can_edit():
         raise OptionError(f"{_WHERE}: edits need LibCST. Run pip install 'gradgate[cli]'.")
     program = program_of(module, arguments, where=_WHERE)
@@ -104,8 +102,7 @@ def check_program(
         return second if second is not None else code or (_FOUND if report.faults else 0)
 
     watched = WatchedRun(program, max_steps=max_steps or settings.get("max_steps"), on_end=end)
-    if watched.reports:
-        line.start(lambda: watched.progress)
+    line.start(lambda: watched.progress)
     try:
         return watched.run()
     finally:

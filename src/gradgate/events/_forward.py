@@ -12,7 +12,6 @@ from gradgate.events._records import Event, Ids, Site
 class ModeSet(Event):
     """``train()`` or ``eval()`` was called on a module."""
 
-    module: Annotated[str, "the module's class"]
     training: Annotated[bool, "the new mode"]
     parameters: Annotated[Ids, "the module's parameters"]
     depends: Annotated[bool, "the mode matters: the module contains dropout, batch norm or similar"]
@@ -50,29 +49,17 @@ class Ran(Event):
 
     parameters: Annotated[Ids, "the module's own parameters"]
     recording: Annotated[bool, "autograd was recording"]
-    training: Annotated[bool, "the module was in training mode"] = True
 
 
 @dataclass(frozen=True, slots=True)
 class StatisticsMoved(Event):
-    """A batch norm's running statistics changed though its parameters are frozen, in no loss so far, or unmoved."""
+    """A batch norm's running statistics changed though its parameters are frozen, or in no loss so far."""
 
-    module: Annotated[str, "the batch norm's class"]
     parameters: Annotated[Ids, "the batch norm's parameters"]
-    count: Annotated[int, "number of batch norms"] = 1
     drift: Annotated[
         tuple[float, float] | None,
         "change since the first step: of the means, in standard deviations, and of the variances, relative",
     ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenHead(Event):
-    """A loss goes through a last layer that is frozen as it was initialized, beside others that were loaded."""
-
-    module: Annotated[str, "the class of the module that holds all of them"]
-    parameters: Annotated[Ids, "the layer's parameters"]
-    beside: Annotated[int, "the number of the loaded parameters"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,16 +38,11 @@ class Backward(Event):
     )
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
     others: Annotated[
-        int, "leaves it reached that are not parameters, such as an input with requires_grad"
+        int, "leaves it reached that are neither an nn.Parameter nor in an optimizer, such as an input"
     ] = 0
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
-    left_out: Annotated[
-        int,
-        "length of the longest run of nodes made since the last backward call that are not in the graph; only for "
-        "the first calls, and 0 if more nodes of the graph are newer",
-    ] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
@@ -67,9 +62,6 @@ class Backward(Event):
     driven: Annotated[
         Ids, "parameters of last layers whose outputs the loss drives one way: it compares them with no data"
     ] = frozenset()
-    stale: Annotated[
-        tuple[tuple[int, Site], ...], "(parameter, write) whose values changed since the forward pass"
-    ] = ()
     value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
     managed: Annotated[bool, "by gradgate's own accumulator, which divides later; there are no terms"] = False
     trainer: Annotated[str, "the library that accumulates: lightning, transformers, accelerate"] = ""
@@ -100,7 +92,6 @@ class Combined(Event):
             "own target",
             "advantage",
             "broadcast",
-            "weighed by pairs",
             "teacher",
             "trained target",
             "summand",
@@ -113,7 +104,6 @@ class Combined(Event):
             "normalized twice",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
-        "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
@@ -170,7 +160,6 @@ class Cleared(Event):
 
     parameters: Annotated[Ids, "parameters that the call covers"]
     full: Annotated[Ids, "those that had a gradient"]
-    to_none: Annotated[bool, "set to None, not zero"]
     by_hand: Annotated[bool, "by an assignment, not by zero_grad()"] = False
 
 
@@ -181,9 +170,12 @@ class Clipped(Event):
     parameters: Annotated[Ids, "parameters whose gradients were to be clipped"]
     full: Annotated[Ids, "those with a gradient that is not all zero"]
     given: Annotated[int, "number of tensors in the call"]
-    norm: Annotated[float | None, "total norm before clipping; None if it was not read"] = None
-    limit: Annotated[float | None, "the largest norm or absolute value allowed"] = None
-    kind: Annotated[Literal["norm", "value"], "what the limit applies to"] = "norm"
+    norm: Annotated[
+        float | None, "total norm before clipping; None if it was not read, or values were clipped"
+    ] = None
+    limit: Annotated[
+        float | None, "the largest norm or absolute value allowed; None if it is infinite or unknown"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +190,6 @@ class Stepped(Event):
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
     rounded: Annotated[Ids, "16-bit parameters: hardly any of their values that have a gradient changed"] = (
-        frozenset()
-    )
-    skipped_rows: Annotated[Ids, "parameters with rows that moved although a hook zeroed their gradient"] = (
         frozenset()
     )
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
@@ -221,8 +210,6 @@ class Written(Event):
     parameters: Annotated[Ids, "parameters whose value or gradient was written"]
     op: Annotated[str, "the method: 'mul_', 'data'; 'assigned' for a new .grad"]
     factor: Annotated[float | None, "the number that multiplied it; None for any other write"] = None
-    along_gradient: Annotated[bool, "values moved down their own gradient"] = False
-    undoes: Annotated[bool, "values were rounded to a coarse grid, which undid most of the last step"] = False
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
     pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None

@@ -32,41 +32,16 @@ class Scheduled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ScalerMade(Event):
-    """A gradient scaler was constructed."""
+class ScalerUsed(Event):
+    """A gradient scaler was constructed, or the user's code called one of its methods."""
 
+    op: Annotated[
+        Literal["made", "scale", "unscale", "step", "update"],
+        "'scale': it multiplied a loss; 'unscale': it divided gradients; 'update': its scale may have changed",
+    ]
     scaler: Annotated[int, "its number"]
-
-
-@dataclass(frozen=True, slots=True)
-class Scaled(Event):
-    """A gradient scaler multiplied a loss by its scale."""
-
-    scaler: Annotated[int, "its number"]
-
-
-@dataclass(frozen=True, slots=True)
-class Unscaled(Event):
-    """The user's code called a gradient scaler's ``unscale_()``."""
-
-    scaler: Annotated[int, "its number"]
-    optimizer: Annotated[int, "the optimizer whose gradients were divided by the scale"]
-
-
-@dataclass(frozen=True, slots=True)
-class ScalerStepped(Event):
-    """A gradient scaler's ``step()`` was called."""
-
-    scaler: Annotated[int, "its number"]
-    optimizer: Annotated[int, "the optimizer to step"]
+    optimizer: Annotated[int, "the optimizer, for 'unscale' and 'step'; else -1"] = -1
     skipped: Annotated[bool, "gradients were inf or nan, so the optimizer did not step"] = False
-
-
-@dataclass(frozen=True, slots=True)
-class ScalerUpdated(Event):
-    """A gradient scaler's ``update()`` was called, which may change its scale."""
-
-    scaler: Annotated[int, "its number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +65,12 @@ class Reduced(Event):
 
     op: Annotated[str, "function and reduction: 'all_reduce:sum'"]
     parameters: Annotated[Ids, "parameters whose gradients or values were communicated"]
-    world: Annotated[int, "number of ranks"]
     numel: Annotated[int, "elements of the largest tensor"] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sharded(Event):
     """A DistributedSampler was constructed: each rank gets a part of the data."""
-
-    ranks: Annotated[int, "number of parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +89,6 @@ class Planned(Event):
     peaks: Annotated[tuple[int, ...], "peak of each micro-batch, on top of the resident memory"]
     samples: Annotated[tuple[int, ...], "samples in each micro-batch"]
     whole: Annotated[int, "peak of the whole batch in one pass"]
-    estimated: Annotated[bool, "estimated with fake tensors; False: measured with trial runs"] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,12 @@ Site: TypeAlias = tuple[Frame, ...]
 """A position of the user's code: its frames, innermost first. Empty if no user code was running."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parameter:
-    """A tensor that a loss reached or an optimizer holds, with measurements taken during the run."""
+    """A tensor that a loss reached or an optimizer holds, with measurements taken during the run.
+
+    The watcher updates its own records during the run. A log holds copies, which nothing changes.
+    """
 
     id: Annotated[int, "the number by which events refer to it"]
     name: Annotated[str, "'model.fc1.weight'; '' if no module or variable holds it"]
@@ -40,13 +43,11 @@ class Parameter:
     zeroed: Annotated[Site, "the operation that turned its gradient to zero"] = ()
     still: Annotated[bool, "no examined step changed its values"] = False
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
-    norms: Annotated[tuple[float, ...], "largest absolute gradient entry before each of the first steps"] = ()
     dtype: Annotated[str, "'float32', 'bfloat16', ...; '' if unknown"] = ""
     misfrozen: Annotated[
         str,
         "an attribute that was set to False but freezes nothing: 'requires_grad' of a module, or a misspelling",
     ] = ""
-    repeated: Annotated[int, "how often one ModuleList or Sequential holds the module that owns it"] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,6 @@ class Term:
 
     key: Annotated[int, "identifies the graph node: equal keys are the same node"]
     kind: Annotated[str, "'mean', 'sum', 'other', or 'constant' for a summand without a gradient"]
-    name: Annotated[str, "the node's name: 'NllLossBackward0'"]
     factors: Annotated[
         tuple[tuple[str, float, Site], ...],
         "the factors of the term, as (op, number, where); op 'div' divides",
@@ -78,7 +78,6 @@ class Term:
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
     weighted: Annotated[bool, "`items` adds up class weights"] = False
     masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before a mean"] = None
-    classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
     equal: Annotated[bool, "the term is a distance between two values that were equal everywhere"] = False
     paths: Annotated[int, "number of paths from the root to it"] = 1
     times: Annotated[
@@ -148,7 +147,7 @@ class Log:
         Mapping[str, str], "how and where it ran, by label: command, date, device, versions"
     ] = field(default_factory=dict)
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     def __repr__(self) -> str:
         done = f"{self.steps:,} steps, {self.backwards:,} backward calls, {len(self.events):,} events"

@@ -113,5 +113,5 @@ def plan(
     sizes = tuple(len(part.indices) for part in found.parts)
     whole = found.peak_bytes(sum(sizes), max(part.length for part in found.parts))
     peaks = tuple(part.peak_bytes for part in found.parts)
-    emit(lambda: Planned((), budget, resident.total_bytes, peaks, sizes, whole, found.estimated))
+    emit(lambda: Planned((), budget, resident.total_bytes, peaks, sizes, whole))
     return found

@@ -29,7 +29,7 @@ node_number: Private[[Any], int] = Private(
     # Numbers the nodes in the order in which they are first asked about.
     instead=lambda node: node.metadata.setdefault("gradgate number", next(_asked)),
     works=lambda number: 0 <= number(_a_node()) < number(_a_node()),
-    rules=("GG203", "GG303", "GG305", "GG404", "GG405", "GG601"),
+    rules=("GG203", "GG303", "GG404", "GG405", "GG601"),
 )
 
 next_node_number: Private[[], int] = Private(
@@ -82,7 +82,7 @@ saved_tensor: Private[[Any, str], Any] = Private(
     find=lambda: _saved,
     instead=lambda node, name: None,
     works=_is_never_unpacked,
-    rules=("GG107", "GG203", "GG501"),
+    rules=("GG203",),
 )
 
 

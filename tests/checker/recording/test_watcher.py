@@ -237,14 +237,14 @@ def test_a_parameter_that_is_made_of_a_graph_leaves_it(watcher: Watcher) -> None
     assert (event.op, event.scalar) == ("Parameter", False)
 
 
-def test_a_clip_says_what_its_limit_applies_to(watcher: Watcher) -> None:
+def test_a_clip_says_its_limit_and_the_norm_that_it_met(watcher: Watcher) -> None:
     weight = nn.Parameter(torch.tensor([3.0, 4.0], dtype=torch.float64))
     weight.square().sum().backward()
     nn.utils.clip_grad_norm_(iter([weight]), 5.0)
-    nn.utils.clip_grad_value_([weight], 1.0)
+    nn.utils.clip_grad_value_([weight, weight], clip_value=1.0)
     log = watcher.log()
     clips = [event for event in log.events if isinstance(event, Clipped)]
-    assert [(clip.kind, clip.limit, clip.given) for clip in clips] == [("norm", 5.0, 1), ("value", 1.0, 1)]
+    assert [(clip.limit, clip.given) for clip in clips] == [(5.0, 1), (1.0, 2)]
     assert [clip.norm for clip in clips] == [10.0, None]
     assert [parameter.dtype for parameter in log.parameters.values()] == ["float64"]
 

@@ -42,14 +42,14 @@ def mean(items: float, *factors: tuple[str, float], line: int = 1, **facts: Any)
     """A mean over items, with what it is multiplied and divided by on its way to the root."""
     known = tuple((op, number, site(line)) for op, number in factors)
     facts = {"key": -1, "sizes": (int(items),), **facts}
-    return Term(kind="mean", name="MeanBackward0", factors=known, items=items, site=site(line), **facts)
+    return Term(kind="mean", factors=known, items=items, site=site(line), **facts)
 
 
 def total(size: int, *factors: tuple[str, float], line: int = 1, **facts: Any) -> Term:
     """A sum over items."""
     known = tuple((op, number, site(line)) for op, number in factors)
     facts = {"key": -1, "sizes": (size,), **facts}
-    return Term(kind="sum", name="SumBackward0", factors=known, site=site(line), **facts)
+    return Term(kind="sum", factors=known, site=site(line), **facts)
 
 
 class Story:
@@ -118,11 +118,9 @@ class Story:
         ids = held if used is None else self.ids(used)
         return self.add(Stepped(site(line), number, ids, moved=ids, lr=(0.1,), **facts))
 
-    def clear(
-        self, line: int, of: str | None = None, *, full: str | None = None, to_none: bool = True
-    ) -> Story:
+    def clear(self, line: int, of: str | None = None, *, full: str | None = None) -> Story:
         ids = self.ids(of)
-        return self.add(Cleared(site(line), ids, ids if full is None else self.ids(full), to_none))
+        return self.add(Cleared(site(line), ids, ids if full is None else self.ids(full)))
 
     def clip(self, line: int, of: str | None = None, *, norm: float = 2.0, limit: float = 1.0) -> Story:
         ids = self.ids(of)

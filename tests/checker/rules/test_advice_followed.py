@@ -139,16 +139,6 @@ FOLLOWED = {
             ('group["lr"] *= frac', 'group["lr"] = 3e-3 * frac'),
         ],
     ),
-    "frozen-state-drift/glove_rows": (
-        "Put the parameter in a separate group with weight_decay=0",
-        [
-            (
-                "torch.optim.AdamW(model.parameters(), lr=2e-2, weight_decay=0.1)",
-                "torch.optim.AdamW([{'params': model.embedding.parameters(), 'weight_decay': 0}, "
-                "{'params': model.mlp.parameters()}], lr=2e-2, weight_decay=0.1)",
-            )
-        ],
-    ),
     "frozen-state-drift/two_stages": (
         "Set the gradients to None where the parameters are frozen",
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],

@@ -1,13 +1,14 @@
 """GG303: which gradients carry a gradient scaler's scale."""
 
-from gradgate.events import Scaled, ScalerMade, ScalerStepped, ScalerUpdated, Unscaled
+from gradgate.events import ScalerUsed
 from tests.checker.rules._build import Story, mean, said, site
 
-UNSCALED, STEPPED, UPDATED = Unscaled(site(4), 0, 0), ScalerStepped(site(6), 0, 0), ScalerUpdated(site(7), 0)
+UNSCALED, STEPPED = ScalerUsed(site(4), "unscale", 0, 0), ScalerUsed(site(6), "step", 0, 0)
+UPDATED = ScalerUsed(site(7), "update", 0)
 
 
 def story() -> Story:
-    return Story("fc.weight").optimizer().add(ScalerMade(site(1), 0))
+    return Story("fc.weight").optimizer().add(ScalerUsed(site(1), "made", 0))
 
 
 def test_clipping_what_still_carries_the_scale() -> None:
@@ -36,9 +37,9 @@ def test_a_loss_or_a_part_of_it_that_is_not_scaled() -> None:
     terms = mean(8, scaled=True), mean(8)
     for _ in range(3):
         bare.clear(2).backward(3, scaler=0).backward(9).step(6, scaler=0).add(STEPPED, UPDATED)
-        part.clear(2).add(Scaled(site(8), 0)).backward(3, *terms, scaler=0).step(6, scaler=0).add(
-            STEPPED, UPDATED
-        )
+        part.clear(2).add(ScalerUsed(site(8), "scale", 0)).backward(3, *terms, scaler=0).step(
+            6, scaler=0
+        ).add(STEPPED, UPDATED)
     assert [(one.line, one.severity) for one in bare.judged("GG303")] == [(9, "error")]
     assert [(one.line, one.severity) for one in part.judged("GG303")] == [(8, "error")]
 
@@ -53,8 +54,8 @@ def test_a_penalty_after_unscaling_needs_no_scale() -> None:
 def test_a_scaler_for_each_step_never_adapts() -> None:
     wrong = Story("fc.weight").optimizer()
     for number in range(3):
-        wrong.add(ScalerMade(site(2), number)).backward(3, scaler=number)
-        wrong.add(ScalerStepped(site(6), number, 0, skipped=True)).clear(7)
+        wrong.add(ScalerUsed(site(2), "made", number)).backward(3, scaler=number)
+        wrong.add(ScalerUsed(site(6), "step", number, 0, skipped=True)).clear(7)
     assert said(wrong.judged("GG303")) == [
         "train.py:2: GG303 error: 3 gradient scalers are constructed, one for each step; 3 of the steps "
         "are skipped."

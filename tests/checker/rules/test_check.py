@@ -43,7 +43,7 @@ def test_a_saved_log_gets_the_same_findings() -> None:
 
 
 def test_a_log_of_another_version_is_refused() -> None:
-    with pytest.raises(ValueError, match="version 0, but this gradgate reads version 2"):
+    with pytest.raises(ValueError, match="version 0, but this gradgate reads version 3"):
         from_json({"version": 0})
 
 

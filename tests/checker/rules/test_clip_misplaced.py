@@ -58,7 +58,7 @@ def test_clipping_in_its_place_is_silent() -> None:
     by_hand = Story("fc.weight")  # no optimizer: p.data.add_(p.grad, alpha=-lr)
     measuring = Story("fc.weight").optimizer()
     for _ in range(3):
-        by_hand.clear(1).backward(2).clip(3).write(4, target="value", op="add_", along_gradient=True)
+        by_hand.clear(1).backward(2).clip(3).write(4, target="value", op="add_")
         measuring.clear(1).backward(2).step(3).clip(4, limit=float("inf"))
     assert by_hand.judged("GG302") == []
     assert measuring.judged("GG302") == []

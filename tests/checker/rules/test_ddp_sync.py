@@ -21,15 +21,15 @@ def judged(story: Story, *, distributed: bool = False) -> list[Finding]:
 
 
 def summed(ids: Ids, op: str = "sum") -> Reduced:
-    return Reduced(site(6), f"all_reduce:{op}", ids, 2, 8)
+    return Reduced(site(6), f"all_reduce:{op}", ids, 8)
 
 
 def alone(*, synced: bool | None, exchanged: bool = False) -> Story:
-    story = Story("fc.weight").optimizer().add(Sharded(site(1), 2))
+    story = Story("fc.weight").optimizer().add(Sharded(site(1)))
     for _ in range(3):
         story.clear(2).backward(4, synced=synced)
         if exchanged:
-            story.add(Reduced(site(6), "all_reduce:sum", frozenset(), 2, 1000))
+            story.add(Reduced(site(6), "all_reduce:sum", frozenset(), 1000))
         story.step(5)
     return story
 
@@ -111,7 +111,7 @@ def test_windows_whose_last_micro_batch_is_not_synchronized() -> None:
         for _ in range(3):
             for each in synced:
                 story.backward(4, mean(8, ("div", len(synced))), synced=each)
-            story.add(Reduced(site(6), "all_reduce:sum", frozenset(), 2, exchanged)).step(5).clear(6)
+            story.add(Reduced(site(6), "all_reduce:sum", frozenset(), exchanged)).step(5).clear(6)
         return story
 
     assert said(judged(windows(True, False), distributed=True)) == [
@@ -128,7 +128,7 @@ def test_parameters_that_are_left_out_of_the_exchange() -> None:
         story = Story("body.weight", "head.weight").optimizer()
         for _ in range(3):
             story.clear(2).backward(4, mean(8)).add(summed(story.ids("body.weight"), "avg"))
-            story.add(Reduced(site(7), "all_reduce:sum", frozenset(), 2, flat)).step(5)
+            story.add(Reduced(site(7), "all_reduce:sum", frozenset(), flat)).step(5)
         return story
 
     assert said(judged(story())) == [

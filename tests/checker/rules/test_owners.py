@@ -51,7 +51,7 @@ def test_what_moves_by_itself_is_right() -> None:
 def test_a_large_network_in_evaluation_mode_is_not_forgotten() -> None:
     story = Story("head.w", "vgg.w").optimizer(of="head.w")
     story.facts["vgg.w"]["still"] = True
-    story.add(ModeSet(site(2), "VGG", False, story.ids("vgg.w"), depends=True))
+    story.add(ModeSet(site(2), False, story.ids("vgg.w"), depends=True))
     assert trained(story).judged("GG501") == []
 
 
@@ -195,10 +195,10 @@ def statistics(*, trainable: bool, moving: bool = False, mode: bool = True, sour
     story = Story("backbone.bn.w", "head", source=source).optimizer(of="head")
     story.facts["backbone.bn.w"] |= {"trainable": trainable, "still": not moving}
     if mode:
-        story.add(ModeSet(site(3), "Net", True, story.ids(None), depends=True))
+        story.add(ModeSet(site(3), True, story.ids(None), depends=True))
     for _ in range(3):
         story.clear(1, "head").backward(8, mean(8), to="head").step(9)
-        story.add(StatisticsMoved(site(9), "BatchNorm2d", story.ids("backbone.bn.w"), drift=(0.123, 0.4)))
+        story.add(StatisticsMoved(site(9), story.ids("backbone.bn.w"), (0.123, 0.4)))
     return story
 
 

@@ -27,7 +27,7 @@ loss.backward()
 
 
 def constant(line: int) -> Term:
-    return Term(-2, "constant", "AddBackward0", site=site(line))
+    return Term(-2, "constant", site=site(line))
 
 
 def trained(story: Story, line: int, *terms: Term, to: str, **facts: Any) -> Story:

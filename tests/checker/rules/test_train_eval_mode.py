@@ -11,7 +11,7 @@ class Net(nn.Module):
 
 
 def mode(line: int, training: bool, story: Story, of: str | None = None) -> ModeSet:
-    return ModeSet(site(line), "Net", training, story.ids(of), True)
+    return ModeSet(site(line), training, story.ids(of), True)
 
 
 def epochs(*, back: bool, evaluated: bool = True, of: str | None = None) -> Story:

@@ -1,6 +1,7 @@
 """Children that train are watched, whoever starts them; those that serve are left alone."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -112,9 +113,9 @@ def test_children_that_are_stopped_after_some_steps_end_in_peace(tmp_path: Path)
 def test_ranks_of_torchrun_give_one_report(tmp_path: Path) -> None:
     setup = "import torch.distributed as dist; dist.init_process_group('gloo'); train()"
     (tmp_path / "train.py").write_text(f"{TRAIN}if __name__ == '__main__':\n    {setup}\n", "utf-8")
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    check = ["-m", "gradgate", "check", "--format", "json", "--output", "report.json"]
-    done = python(*launch, *check, "train.py", cwd=tmp_path)
+    check = ["-m", "gradgate", "check", "--output", "report.json"]
+    launch = ["torchrun", "--standalone", "--nproc-per-node", "2"]
+    done = python(*check, *launch, "train.py", cwd=tmp_path)
     assert (tmp_path / "report.json").is_file(), done.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert [code for code, _ in places(report)] == [
@@ -124,3 +125,11 @@ def test_ranks_of_torchrun_give_one_report(tmp_path: Path) -> None:
     assert ("GG101", WRONG) in places(report)
     assert [finding["evidence"]["ranks"] for finding in report["findings"]] == [[0, 1], [0, 1]]
     assert report["summary"]["processes"] == 2
+
+
+def test_a_rank_that_torchrun_started_is_not_checked_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('ran')\n", "utf-8")
+    launched = os.environ | {"TORCHELASTIC_RUN_ID": "none"}
+    done = python("-m", "gradgate", "check", "train.py", cwd=tmp_path, env=launched)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Write: gradgate check torchrun" in done.stderr

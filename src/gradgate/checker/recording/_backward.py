@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -19,14 +19,14 @@ from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._measures import Probe, first_nan, value_of
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._ranks import RankRecorder
-from gradgate.checker.recording._reach import KnownLeaves, Reached, left_out, older_than
+from gradgate.checker.recording._reach import KnownLeaves, Reached, older_than
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import is_a, items_of
-from gradgate.events import Backward, Differentiated, Event, Ids, NonfiniteMade, Site, is_on_purpose
+from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
 # Backward calls per line that get a probe, which follows the gradients through the graph.
@@ -50,6 +50,7 @@ class Backwards:
         steps: Steps,
         ranks: RankRecorder,
         unreached: UnreachedParameters,
+        evaluations: EvaluationGraphs,
     ) -> None:
         self._recorder = recorder
         self._gradients = gradients
@@ -58,8 +59,8 @@ class Backwards:
         self._ranks = ranks
         self._unreached = unreached
         self.kept = RetainedGraphs(recorder)
-        self.evaluations = EvaluationGraphs(recorder)
-        self.reach = KnownLeaves(recorder.parameters)
+        self._evaluations = evaluations
+        self._reach = KnownLeaves(recorder.parameters)
         self._counted: set[int] = set()  # nodes whose forward FLOPs an earlier call has counted
         # (line, thread) -> parameters that the last call reached
         self._last: dict[tuple[Site, int], Ids] = {}
@@ -69,7 +70,6 @@ class Backwards:
         self._nan_recorded = False
         self._repeated: tuple[Any, Backward] | None = None  # the last call recorded without reading its graph
         self._copies = GradientCopies(recorder)
-        self.frozen_heads: Callable[[Graph], Iterable[Event]] = lambda graph: ()
 
     def backward(
         self,
@@ -129,7 +129,7 @@ class Backwards:
         graph = Graph(_listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in _tensors(inputs)}
-        found = self.reach.of(graph, chosen)
+        found = self._reach.of(graph, chosen)
         self._last[site, threading.get_ident()] = found.ids
         event = self._examine(site, graph, found, value_of(tensors), facts)
         if chosen is not None or not self._is_probed(len(graph.nodes), calls, found.ids):
@@ -143,7 +143,7 @@ class Backwards:
         if failed is not None and failed.reached:  # the script continued despite the error
             recorder.events.replace(failed, None)
         if not recorder.in_backward:
-            self.evaluations.end()
+            self._evaluations.end()
             self._steps.give_up()
             self._gradients.compare()
 
@@ -166,9 +166,8 @@ class Backwards:
         head = Terms(recorder.scaled, number_of)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
         old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
-        newest = recorder.thread.newest_key
         flops, serving = found.flops(self._counted) if first else (0.0, ())
-        recorder.thread.newest_key = max([newest, *map(node_number.use, graph.roots)])
+        recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         facts["synced"], facts["around"] = self._ranks.synchronizes(found.ids)
         event = Backward(
             site,
@@ -180,13 +179,11 @@ class Backwards:
             trainer=trainer_at_work(),
             old_nodes=old_nodes,
             old_site=old_site,
-            left_out=left_out(graph.nodes, newest) if first and newest >= 0 else 0,
             scaler=self._scaler(head, graph),
             uses=found.first_uses() if first or facts["around"] else (),
             through=found.unowned_uses(),
             beyond=found.after_others() if first else frozenset(),
             driven=recorder.parameters.same(map(number_of, driven(graph))) if first else frozenset(),
-            stale=found.stale(self.reach.written),
             value=value,
             flops=flops,
             serving=serving,
@@ -194,13 +191,11 @@ class Backwards:
         recorder.add(event)
         if first:
             self._cuts.find_samples(graph)
-            for each in self.frozen_heads(graph):
-                recorder.add(each)
         if first and readable:
             for each in combined(graph, site, number_of):
                 recorder.add(each)
         self.kept.follow(graph.nodes, site)
-        self.evaluations.used(graph.nodes)
+        self._evaluations.used(graph.nodes)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True
             origin = first_nan(graph)
@@ -267,7 +262,7 @@ class Backwards:
         if recorder.looking:
             known, same = recorder.parameters.numbers.known, recorder.parameters.same
             graph = Graph(_listed(outputs))
-            self.evaluations.used(graph.nodes)
+            self._evaluations.used(graph.nodes)
             site = recorder.site()
             old_nodes, old_site = older_than(graph.nodes, self._newest.get(site, -1))
             self._newest[site] = max(map(node_number.use, graph.roots), default=-1)

@@ -26,7 +26,6 @@ from gradgate.autograd_graph import (
     only_input,
     through,
     trained_target,
-    weighed_by_pairs,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Combined, Ids, Site
@@ -67,7 +66,6 @@ class _Reader:
                 yield from self._own_target(node)
             if name == "MulBackward0":
                 yield from self._advantage(node)
-                yield from self._weighed_by_pairs(node)
             if (given := not_log_probabilities(node)) is not None:
                 yield self._event(given, node, self._ids(node))
             if name == "XlogyBackward0":
@@ -234,12 +232,6 @@ class _Reader:
         if found is not None:
             above, shape = found
             yield self._event("broadcast", node if line_of(node) else above, self._ids(node), shape)
-
-    def _weighed_by_pairs(self, node: Any) -> Iterator[Combined]:
-        """Find log-probabilities times an (N, N) advantage that was computed without a graph."""
-        shape = weighed_by_pairs(node, self._users)
-        if shape is not None:
-            yield self._event("weighed by pairs", node, self._ids(node), shape)
 
 
 def _compares_equals(node: Any) -> bool | None:

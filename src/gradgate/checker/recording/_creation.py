@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from gradgate.autograd_graph import Graph, last_weights
 from gradgate.checker.recording._forward import Cuts
-from gradgate.checker.recording._measures import is_as_initialized
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._registry import Numbers, is_sharded
-from gradgate.checker.recording._user_objects import (
-    is_a,
-    items_of,
-    modules_in,
-    named_parameters,
-    number_of,
-    own_parameters,
-    parameters_in,
-)
-from gradgate.events import FrozenHead, Group, OptimizerMade, StateLoaded
+from gradgate.checker.recording._user_objects import is_a, items_of, number_of
+from gradgate.events import Group, OptimizerMade, Site, StateLoaded
+
+_LOOKS_PER_LINE = 4  # close looks that a line may start by making parameters
 
 
 class Creation:
@@ -34,9 +23,7 @@ class Creation:
     def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
         self._recorder = recorder
         self._cuts = cuts
-        self._modules: Numbers[nn.Module] = Numbers()  # modules whose state was loaded
-        self._loaded: Numbers[Tensor] = Numbers()  # parameters whose values came from a loaded state
-        self._heads: set[int] = set()  # parameters of the recorded FrozenHead events
+        self._looks: Counter[Site] = Counter()  # line that makes parameters -> close looks that it started
 
     def parameter(self, kind: Any, data: Any = None, *_: Any, **__: Any) -> Around:
         """Remember where a parameter was created."""
@@ -46,9 +33,11 @@ class Creation:
         recorder = self._recorder
         if is_a(data, Tensor) and data.grad_fn is not None and recorder.looking:
             self._cuts.record(data, "Parameter")
-        if recorder.backwards:
-            recorder.look_again()
-        recorder.parameters.created(parameter, recorder.site(), recorder.events.count)
+        site = recorder.site()
+        # A forward pass may make a parameter each time. Such a line must not use up all close looks.
+        if recorder.backwards and self._looks[site] < _LOOKS_PER_LINE:
+            self._looks[site] += recorder.look_again()
+        recorder.parameters.created(parameter, site, recorder.events.count)
 
     def optimizer(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
         """Record that an optimizer was constructed."""
@@ -90,47 +79,6 @@ class Creation:
         yield
         number = recorder.optimizers.number(optimizer)
         recorder.add(StateLoaded(recorder.site(), number, before, len(optimizer.state)))
-
-    def module_state(self, module: nn.Module, *_: Any, **__: Any) -> Around:
-        """Remember which parameters got their values from a state_dict."""
-        keys = yield
-        missing = set(getattr(keys, "missing_keys", ()))
-        self._modules.number(module)
-        for name, parameter in named_parameters(module):
-            if name not in missing:
-                self._loaded.number(parameter)
-
-    def frozen_heads(self, graph: Graph) -> Iterator[FrozenHead]:
-        """Yield last layers that are frozen with their initial values, in models whose state was loaded."""
-        last = {_address(weight) for weight in last_weights(graph)} - {0} if len(self._modules) else set()
-        modules = self._recorder.modules.alive() if last else []
-        for layer in modules:
-            own = [each for each in own_parameters(layer) if self._loaded.known(each) is None]
-            fresh = [each for each in own if not each.requires_grad and not is_lazy(each)]
-            if not any(_address(each) in last and is_as_initialized(each) for each in fresh):
-                continue
-            ids = self._recorder.parameters.ids(fresh)
-            holder, loaded = self._holder(layer, modules)
-            if holder is not None and not ids <= self._heads:
-                self._heads |= ids
-                yield FrozenHead(self._recorder.site(), type(holder).__name__, ids, loaded)
-
-    def _holder(self, layer: nn.Module, modules: list[nn.Module]) -> tuple[nn.Module | None, int]:
-        """Return a module that holds the layer and only frozen loaded parameters, and the number of these."""
-        for module in modules:
-            inside = modules_in(module)
-            if any(inner is layer for inner in inside) and any(
-                self._modules.known(inner) is not None for inner in inside
-            ):
-                loaded = [each for each in parameters_in(module) if self._loaded.known(each) is not None]
-                if loaded and not any(each.requires_grad for each in loaded):
-                    return module, len(loaded)
-        return None, 0
-
-
-def _address(weight: Tensor) -> int:
-    """Return the address of a tensor's storage, which views share; 0 for sharded and sparse tensors."""
-    return 0 if is_sharded(weight) or weight.is_sparse else weight.untyped_storage().data_ptr()
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:

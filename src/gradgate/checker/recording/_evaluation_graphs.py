@@ -86,14 +86,21 @@ class EvaluationGraphs:
         self._collections.clear()
 
     def _node_made(self, stack: Stack) -> Stack:
-        """Return the stack to store in a new node: its own stack if the phase's first line created the node."""
+        """Return the stack to store in a new node. This runs within the user's forward pass."""
+        own: Stack | None = None
+        with self._recorder.working():
+            own = self._own_stack(stack)
+        return stack if own is None else own
+
+    def _own_stack(self, stack: Stack) -> Stack | None:
+        """Return a stack of its own for a new node, if the phase's first line created the node."""
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             self.end()
-            return stack
+            return None
         self._first = self._first or stack.site
         if stack.site != self._first:
-            return stack
+            return None
         if self._most and len(self._alive) < self._most / 2:
             self._falls, self._most = self._falls + 1, len(self._alive)
             if self._falls >= _FALLS:
@@ -102,7 +109,7 @@ class EvaluationGraphs:
                     key: each for key, each in self._collections.items() if key not in self._brief
                 }
                 self.end()
-                return stack
+                return None
         if len(self._alive) >= max(SUSPICIOUS, _GROWTH * self._most):
             self._look()
         own = Stack(stack)
@@ -116,19 +123,18 @@ class EvaluationGraphs:
         if not self._open or len(self._alive) < SUSPICIOUS:
             return
         self._most = len(self._alive)
-        with self._recorder.working():
-            for path, scope, tensors in candidates():
-                graphs = [own for nodes in separate_graphs(tensors) if (own := _own_stacks(nodes))]
-                stacks, key = [stack for own in graphs for stack in own], (path, scope)
-                if len(graphs) < SUSPICIOUS or key in self._brief or any(stack.used for stack in stacks):
-                    continue
-                known = self._collections.get(key)
-                if known is None or known.event.count < len(graphs):
-                    event = GraphsKept(self._first, len(graphs), (), path, scope)
-                    self._collections[key] = _Collection(
-                        event, self._phase, [weakref.ref(each) for each in stacks]
-                    )
-                return
+        for path, scope, tensors in candidates():
+            graphs = [own for nodes in separate_graphs(tensors) if (own := _own_stacks(nodes))]
+            stacks, key = [stack for own in graphs for stack in own], (path, scope)
+            if len(graphs) < SUSPICIOUS or key in self._brief or any(stack.used for stack in stacks):
+                continue
+            known = self._collections.get(key)
+            if known is None or known.event.count < len(graphs):
+                event = GraphsKept(self._first, len(graphs), (), path, scope)
+                self._collections[key] = _Collection(
+                    event, self._phase, [weakref.ref(each) for each in stacks]
+                )
+            return
 
 
 def _own_stacks(nodes: list[Any]) -> list[Stack]:

@@ -56,7 +56,9 @@ class Cuts:
         self._entries: Counter[Site] = Counter()
         # Samples drawn from distributions whose own parameters have a graph.
         self._samples: list[tuple[Tensor, Site, Ids]] = []
-        self.missing: set[int] = set()  # parameters without a gradient; empty until the first search
+        self.missing: set[int] = (
+            set()
+        )  # parameters that had no gradient up to the last step that was examined
 
     def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:
         """Return whether reading this tensor's value may cut a graph."""
@@ -188,10 +190,9 @@ def _innermost(distribution: Any) -> Any:
 class Modes:
     """Watches ``Module.train``, which ``eval`` calls."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, evaluate: Callable[[bool], None]) -> None:
         self._recorder = recorder
-        self._setting = False
-        self.evaluate: Callable[[bool], None] = lambda evaluating: None
+        self._evaluate = evaluate
         self._mode_matters: dict[type, bool] = {}
         self._evaluated: dict[
             type, Site
@@ -199,21 +200,22 @@ class Modes:
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
         """Return whether this is the user's call of ``train``, not a recursive call for a child."""
-        return not self._setting
+        return not self._recorder.thread.setting_mode
 
     def set(self, module: Any, mode: bool = True) -> Around:
         """Record a module's new mode."""
-        self._setting = True
+        thread = self._recorder.thread
+        thread.setting_mode = True
         try:
             yield
         finally:
-            self._setting = False
+            thread.setting_mode = False
         if mode or _by_user():
-            self.evaluate(not mode)
+            self._evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
             ids = self._recorder.parameters.ids(parameters_in(module))
             site = self._recorder.site()
-            self._recorder.add(ModeSet(site, type(module).__name__, bool(mode), ids, depends))
+            self._recorder.add(ModeSet(site, bool(mode), ids, depends))
             if depends and not mode:
                 self._evaluated[type(module)] = site
 
@@ -223,7 +225,7 @@ class Modes:
         site = self._evaluated.get(type(module))
         if site is not None and fields_of(module).get("training") is False:
             ids = self._recorder.parameters.ids(parameters_in(module))
-            self._recorder.add(ModeSet(site, type(module).__name__, False, ids, True, copied=True))
+            self._recorder.add(ModeSet(site, False, ids, True, copied=True))
 
     def _depends(self, module: nn.Module) -> bool:
         """Return whether a module behaves differently in training and in evaluation."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
-import types
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from gradgate.checker.recording._creation import parameters_of
-from gradgate.checker.recording._measures import full_rows
-from gradgate.checker.recording._patches import Around, tracing
+from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._user_objects import is_a, items_of, number_of, parameters_in
@@ -35,8 +32,15 @@ class Gradients:
         self._threads: dict[int, int] = {}  # parameter number -> thread that trains the parameter
         self._users: set[int] = set()  # the threads in _threads
         self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread entered in _threads
-        self.masked: dict[int, Tensor] = {}  # parameter number -> rows that a user's hook sets to zero
-        self.addresses: dict[int, int] = {}  # address of a gradient -> parameter number
+        # address of a gradient, or its id if it has none -> parameter number
+        self.addresses: dict[int, int] = {}
+
+    def number_of(self, gradient: Tensor) -> int | None:
+        """Return the parameter whose gradient this tensor was at the last note, or None."""
+        try:
+            return self.addresses.get(gradient.data_ptr())
+        except RuntimeError:
+            return self.addresses.get(id(gradient))
 
     def zero_grad(self, owner: Any, set_to_none: bool = True) -> Around:
         """Record that an optimizer's or a module's gradients were cleared."""
@@ -46,7 +50,7 @@ class Gradients:
             parameters_in(owner) if is_a(owner, nn.Module) else parameters_of(owner)
         )
         full = self.held(ids)
-        recorder.add(Cleared(recorder.site(), ids, full, bool(set_to_none)))
+        recorder.add(Cleared(recorder.site(), ids, full))
         if set_to_none:  # after the call, no gradient is left to note
             for number in full:
                 self._forget(number)
@@ -56,19 +60,16 @@ class Gradients:
         finally:
             self.note(ids)
 
-    def clip_norm(self, parameters: Any, max_norm: Any, *_: Any, **__: Any) -> Around:
-        """Record a call of ``clip_grad_norm_``."""
-        yield from self._clip(parameters, max_norm, "norm")
-
-    def clip_value(self, parameters: Any, clip_value: Any, *_: Any, **__: Any) -> Around:
-        """Record a call of ``clip_grad_value_``."""
-        yield from self._clip(parameters, clip_value, "value")
-
-    def _clip(self, given: Any, limit: Any, kind: Literal["norm", "value"]) -> Around:
+    def clip(
+        self, parameters: Any, max_norm: Any = None, *_: Any, clip_value: Any = None, **__: Any
+    ) -> Around:
+        """Record a call of ``clip_grad_norm_`` or ``clip_grad_value_``."""
         recorder = self._recorder
         self.compare()
         tensors = [
-            each for each in ([given] if is_a(given, Tensor) else items_of(given)) if is_a(each, Tensor)
+            each
+            for each in ([parameters] if is_a(parameters, Tensor) else items_of(parameters))
+            if is_a(each, Tensor)
         ]
         full = [tensor for tensor in tensors if tensor.grad is not None]
         if recorder.looking:
@@ -76,37 +77,13 @@ class Gradients:
         ids, has_gradient = recorder.parameters.ids(tensors), recorder.parameters.ids(full)
         norm = yield
         asked = recorder.looking and is_a(norm, Tensor) and not is_sharded(norm)
-        seen, most = float(norm) if asked else None, number_of(limit)
-        most = math.nan if most is None else most
-        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, most, kind))
+        seen, limit = (
+            float(norm) if asked else None,
+            number_of(max_norm if clip_value is None else clip_value),
+        )
+        limit = limit if limit is not None and math.isfinite(limit) else None
+        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, limit))
         self.note(ids)
-
-    def register_hook(self, original: Any, tensor: Tensor, hook: Any) -> Any:
-        """Register a user's hook, and note which rows of a parameter's gradient the hook sets to zero."""
-        recorder = self._recorder
-        number: int | None = None
-        if recorder.active and not tracing():
-            with recorder.working():
-                number = recorder.parameters.number(tensor) if tensor.is_leaf else None
-        if number is None:
-            return original(tensor, hook)
-
-        def watched(gradient: Tensor) -> Any:
-            if not recorder.looking or not recorder.active:
-                return hook(gradient)
-            before: Tensor | None = None
-            with recorder.working():
-                before = full_rows(gradient)
-            result = hook(gradient)
-            with recorder.working():
-                after = full_rows(gradient if result is None else result)
-                if before is not None and after is not None and before.shape == after.shape:
-                    zeroed, known = before & ~after, self.masked.get(number)
-                    self.masked[number] = zeroed if known is None else zeroed | known
-            return result
-
-        named = type(hook) in (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-        return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
         """Note that this thread trains these parameters. Only the last thread to do so reads their gradients."""
@@ -163,7 +140,7 @@ class Gradients:
             return
         gone = self._recorder.parameters.same(number for number, state in changes.items() if state is None)
         if gone:
-            self._recorder.add(Cleared((), gone, gone, to_none=True, by_hand=True))
+            self._recorder.add(Cleared((), gone, gone, by_hand=True))
         for number, state in changes.items():
             if state is not None:
                 self._recorder.wrote("gradient", number, site=(), op="assigned")

@@ -17,9 +17,7 @@ from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
 _FEW = 0.1  # rounding is reported if at most this fraction of the values changed
-_LEAST_VALUES = 16  # with fewer values, the distribution is unknown
-_ROUNDING = 1e-2  # bound on the relative rounding of 16-bit values
-_SAMPLE = 2048  # values per parameter that are compared before and after a step
+_SAMPLE = 2048  # a sample has at least this many values, and fewer than twice as many; or all values
 _INFINITE = float("inf")
 _detach, _item = Tensor.detach, Tensor.item  # the original methods: watched ones are slower
 
@@ -33,27 +31,6 @@ def sample(parameter: Tensor) -> Tensor:
 def same(a: Tensor, b: Tensor) -> bool:
     """Return whether two samples are equal."""
     return a.shape == b.shape and torch.equal(a, b)
-
-
-def is_as_initialized(weight: Tensor) -> bool:
-    """Return whether a weight looks like the initial weight of a linear or convolutional layer.
-
-    The initial values are uniform between ±1 / sqrt(number of inputs). Trained values, and values computed from
-    data, are not uniform.
-    """
-    if weight.dim() < 2 or not weight.is_floating_point() or weight.numel() < _LEAST_VALUES:
-        return False
-    values = sample(weight).double()
-    bound = weight[0].numel() ** -0.5
-    relative = values / bound
-    number = relative.numel()
-    largest, mean, square = (
-        float(relative.abs().max()),
-        float(relative.mean()),
-        float(relative.square().mean()),
-    )
-    even = abs(mean) < 5 * (3 * number) ** -0.5 and abs(square - 1 / 3) < 5 * (4 / 45 / number) ** 0.5
-    return 0.7 < largest <= 1 + _ROUNDING and even
 
 
 def sum_of(values: Tensor) -> float:
@@ -120,22 +97,6 @@ def statistics_drift(
     least = variances.clamp(min=1e-12)
     moved = ((new_means - means).abs() / least.sqrt()).double().mean()
     return float(moved), float(((new_variances - variances).abs() / least).double().mean())
-
-
-@torch.no_grad()
-def full_rows(gradient: Tensor) -> Tensor | None:
-    """Return a mask of the rows with any nonzero value; None if the gradient is sparse or a scalar."""
-    if gradient.is_sparse or not gradient.dim():
-        return None
-    return (gradient != 0).reshape(len(gradient), -1).any(1)
-
-
-def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
-    """Return whether a step changed rows that a hook masks, although the hook masks only a part of the rows."""
-    if before.shape != parameter.shape or len(masked) != len(parameter):
-        return False
-    moved = (before != _detach(parameter)).reshape(len(before), -1).any(1)
-    return bool((masked & moved).any()) and not bool(masked.all())
 
 
 class Probe:

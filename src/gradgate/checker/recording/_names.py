@@ -5,8 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -27,7 +26,6 @@ from gradgate.checker.recording._user_objects import (
     parameters_in,
     size_of,
 )
-from gradgate.torch_compat import OWN_MODULES
 
 _SCANS = 8  # searches of the modules for the parameters that they hold
 _SCANNED = (4, 16, 48)  # steps that are always followed by a search
@@ -147,10 +145,11 @@ class Names:
             record = parameters.records.get(number)
             if record is None:  # another thread is about to add it
                 continue
-            record.held = record.held or id(tensor) in held
+            if id(tensor) in held:
+                parameters.held.add(number)
             # If parameter and module are older than the watcher, and no variable leads to the module, the module
             # is unknown.
-            unknown = record.made_at < 0 and not record.held and is_a(tensor, nn.Parameter)
+            unknown = record.made_at < 0 and number not in parameters.held and is_a(tensor, nn.Parameter)
             record.registered = id(tensor) in held or unknown
             record.trainable = tensor.requires_grad
             record.shape, record.nbytes = shape_and_bytes(tensor)
@@ -162,20 +161,6 @@ class Names:
                 known = parameters.numbers.known(each)
                 if known is not None and known in parameters.records:
                     parameters.records[known].misfrozen = name
-        for module, times in _repeated(modules.alive()):
-            for each in parameters_in(module):
-                known = parameters.numbers.known(each)
-                if known is not None and known in parameters.records:
-                    parameters.records[known].repeated = times
-
-
-def _repeated(modules: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, int]]:
-    """Yield the modules that a ModuleList or Sequential holds several times, and how often."""
-    for module in modules:
-        if is_a(module, nn.ModuleList, nn.Sequential):
-            held = [each for each in fields_of(module).get(OWN_MODULES, {}).values() if is_a(each, nn.Module)]
-            counts = Counter(map(id, held))
-            yield from ((each, counts[id(each)]) for each in held if counts[id(each)] > 1)
 
 
 def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
+from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import CUTS, SAMPLED, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
@@ -43,21 +44,19 @@ class Parts:
         self.gradients = Gradients(recorder)
         self.names = Names(recorder)
         self.cuts = Cuts(recorder)
-        self.modes = Modes(recorder)
+        self.evaluations = EvaluationGraphs(recorder)
+        self.modes = Modes(recorder, self.evaluations.evaluate)
         self.creation = Creation(recorder, self.cuts)
-        self.steps = Steps(recorder, self.gradients, self.creation)
+        self.steps = Steps(recorder, self.gradients, self.creation, self._after_step)
         self.ranks = RankRecorder(recorder, self.gradients)
         self.unreached = UnreachedParameters(recorder, self.cuts)
         self.backwards = Backwards(
-            recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached
+            recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached, self.evaluations
         )
-        self.writes = Writes(recorder, self.gradients, self.steps, self.backwards.reach)
+        self.writes = Writes(recorder, self.gradients, self.steps)
         self.schedulers = Schedulers(recorder)
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)
-        self.steps.after_step = self._after_step
-        self.backwards.frozen_heads = self.creation.frozen_heads
-        self.modes.evaluate = self.backwards.evaluations.evaluate
 
     def watch_closely(self) -> Patches:
         """Install the patches that a close look needs."""
@@ -95,7 +94,6 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(Optimizer, "__init__", made.optimizer, writes=True)
     yield Patch(Optimizer, "add_param_group", made.group)
     yield Patch(Optimizer, "load_state_dict", made.state, writes=True)
-    yield Patch(nn.Module, "load_state_dict", made.module_state)
 
     yield Patch(DataLoader, "__iter__", parts.loaders.iterate)
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
@@ -114,8 +112,8 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(GradScaler, "step", scalers.step, writes=True)
     yield Patch(GradScaler, "update", scalers.update)
     for owner in (clip_grad, nn.utils):
-        for name, watch in (("clip_grad_norm_", grads.clip_norm), ("clip_grad_value_", grads.clip_value)):
-            yield Patch(owner, name, watch, by_user=True, writes=True, span="clip", iterables=True)
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            yield Patch(owner, name, grads.clip, by_user=True, writes=True, span="clip", iterables=True)
     for kind in SCHEDULERS:
         if "step" in vars(kind):
             yield Patch(kind, "step", parts.schedulers.step)
@@ -194,25 +192,23 @@ def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> 
 
 
 def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the arguments twice: for the watcher to read, and to pass on to torch.
+    """Return the arguments twice, for the watcher to read and for torch: an iterator can be read only once."""
+    pairs = [_read_twice(each) if _is_iterable(each) else (each, each) for each in (*args, *kwargs.values())]
 
-    A generator can be read only once, so this function reads it into a list for the watcher and passes a new
-    generator on to torch.
+    def half(place: int) -> tuple[Any, Any]:
+        each = [pair[place] for pair in pairs]
+        return each[: len(args)], dict(zip(kwargs, each[len(args) :], strict=True))
+
+    return half(0), half(1)
+
+
+def _read_twice(given: Any) -> tuple[list[Any], Any]:
+    """Return an iterable's items as a list, and again in the type that torch may ask for.
+
+    clip_grad_norm_ warns about an empty generator, but not about an empty list.
     """
-    if not any(map(_is_iterable, (*args, *kwargs.values()))):
-        return (args, kwargs), (args, kwargs)
-    listed = [list(each) if _is_iterable(each) else each for each in args]
-    named = {name: list(each) if _is_iterable(each) else each for name, each in kwargs.items()}
-
-    def again(given: Any, items: Any) -> Any:
-        # Keep the type: clip_grad_norm_ warns about an empty generator, but not about an empty list.
-        return (item for item in items) if type(given) is GeneratorType else items
-
-    theirs = (
-        tuple(map(again, args, listed)),
-        {name: again(kwargs[name], each) for name, each in named.items()},
-    )
-    return (tuple(listed), named), theirs
+    items = list(given)
+    return items, (item for item in items) if type(given) is GeneratorType else items
 
 
 def _is_iterable(given: Any) -> bool:

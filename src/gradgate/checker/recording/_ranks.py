@@ -25,6 +25,7 @@ COLLECTIVES = (
 )
 # These libraries average gradients themselves. The watcher does not see how.
 _OTHERS = ("deepspeed", "horovod", "fairscale", "colossalai", "megatron")
+_OPS = (dist.ReduceOp, type(dist.ReduceOp.SUM)) if dist.is_available() else ()
 _SHARDED = ("DTensor", "FlatParameter")  # parameters of FSDP and of tensor parallelism
 
 
@@ -90,7 +91,7 @@ class RankRecorder:
     def sampler(self, sampler: Any, *_: Any, **__: Any) -> Around:
         """Record that a sampler divides the data among ranks."""
         yield
-        self._recorder.add(Sharded(self._recorder.site(), int(sampler.num_replicas)))
+        self._recorder.add(Sharded(self._recorder.site()))
 
     def collective(self, name: str, /, *args: Any, **kwargs: Any) -> Around:
         """Record a collective that the user's code calls."""
@@ -102,10 +103,10 @@ class RankRecorder:
         self.position()
         values = [items_of(each) if is_a(each, list, tuple) else [each] for each in (*args, *kwargs.values())]
         tensors = [each for several in values for each in several if is_a(each, Tensor)]
-        ids = recorder.parameters.same(self._gradients.addresses.get(each.data_ptr()) for each in tensors)
-        op = str(kwargs.get("op", args[1] if len(args) > 1 and name == "all_reduce" else "sum"))
+        ids = recorder.parameters.same(map(self._gradients.number_of, tensors))
+        op = str(next((each for each in (*args, *kwargs.values()) if is_a(each, *_OPS)), "sum"))
         size = max((each.numel() for each in tensors), default=0)
-        recorder.add(Reduced(site, f"{name}:{op.rpartition('.')[2].lower()}", ids, self._world, size))
+        recorder.add(Reduced(site, f"{name}:{op.rpartition('.')[2].lower()}", ids, size))
         self._gradients.note(ids)
 
     def position(self) -> tuple[int, int, bool]:

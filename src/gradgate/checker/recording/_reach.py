@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import weakref
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -12,13 +10,12 @@ from torch import Tensor, nn
 
 from gradgate.autograd_graph import Graph, flops_of
 from gradgate.checker.recording._node_lines import line_of
-from gradgate.checker.recording._registry import Parameters
+from gradgate.checker.recording._registry import ByIdentity, Parameters
 from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
 
 _MOST_USES = 48
 _MOST_OLD = 256  # old nodes whose lines are counted
-_MOST_BARE = 4096
 _MOST_NODES = 20_000  # larger graphs are not searched for paths
 _WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View", "Expand", "ToCopy")}
 
@@ -35,7 +32,7 @@ class Reached:
     Args:
         graph: the graph of the call.
         numbers: parameter numbers, by the id of the leaf. Leaves that aren't parameters are absent.
-        others: how many leaves aren't parameters.
+        others: how many leaves are neither an nn.Parameter nor held by an optimizer.
         parameters: all known parameters.
 
     Attributes:
@@ -123,19 +120,6 @@ class Reached:
             serving[owner] = serving.get(owner, 0.0) + work
         return total, tuple(serving.items())
 
-    def stale(self, written: dict[int, tuple[int, Site]]) -> Uses:
-        """Return the parameters that the script wrote to after this graph had used them.
-
-        Args:
-            written: by parameter, the newest node at the time of the last write, and the line of the write.
-        """
-        stale = []
-        for leaf, number in self.numbers.items():
-            key, site = written.get(number, (-1, ()))
-            if any(0 <= node_number.use(node) < key for node in self._users.get(leaf, ())):
-                stale.append((number, site))
-        return tuple(stale)
-
     def first_uses(self) -> Uses:
         """Return the parameters and the lines of their first uses, ordered by the last use in the forward pass."""
         first = []
@@ -151,18 +135,6 @@ def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
     old = [node for node in nodes if node_number.use(node) < number]
     lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
     return len(old), lines.most_common(1)[0][0] if lines else ()
-
-
-def left_out(nodes: Iterable[Any], since: int) -> int:
-    """Return the length of the longest gap in the node numbers above ``since``.
-
-    Returns 0 if more nodes follow the gap than it has numbers. A recurrent network's loss, for example, leaves out
-    a few nodes in each time step, and the nodes of all later time steps follow.
-    """
-    numbers = sorted({number for each in nodes if (number := node_number.use(each)) > since})
-    runs = [after - before - 1 for before, after in itertools.pairwise([since, *numbers])]
-    longest = max(runs, default=0)
-    return longest if runs and longest >= len(runs) - runs.index(longest) else 0
 
 
 def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:
@@ -182,8 +154,7 @@ class KnownLeaves:
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._bare: dict[int, weakref.ref[Tensor]] = {}  # leaves reached once, possibly parameters
-        self.written: dict[int, tuple[int, Site]] = {}  # parameter -> newest node and line of the last write
+        self._met: ByIdentity[Tensor, bool] = ByIdentity()  # leaves reached once, possibly parameters
 
     def of(self, graph: Graph, chosen: Container[int] | None) -> Reached:
         """Return the leaves that a backward call reaches. ``chosen``: ids of the tensors in its ``inputs=``."""
@@ -194,22 +165,14 @@ class KnownLeaves:
             if chosen is not None and key not in chosen:
                 continue
             number = parameters.numbers.known(leaf)
-            if isinstance(leaf, nn.Parameter) or (number is None and self._met(leaf)):
+            plain = not isinstance(leaf, nn.Parameter)
+            others += plain and number not in parameters.owners
+            # A plain leaf that is reached twice counts as a parameter.
+            if not plain or (number is None and self._met.known(leaf)):
                 number = parameters.number(leaf)
-            elif number not in parameters.owners:
-                others += 1
+            elif number is None:
+                self._met.add(leaf, True)
             if number is not None:
                 numbers[key] = number
-        for number in numbers.values():
-            parameters.records[number].reached = True
+        parameters.reached.update(numbers.values())
         return Reached(graph, numbers, others, parameters)
-
-    def _met(self, leaf: Tensor) -> bool:
-        """Return whether an earlier call reached this leaf. A leaf that is reached twice counts as a parameter."""
-        met = self._bare.get(id(leaf))
-        if met is not None and met() is leaf:
-            return True
-        if len(self._bare) > _MOST_BARE:
-            self._bare.clear()
-        self._bare[id(leaf)] = weakref.ref(leaf)
-        return False

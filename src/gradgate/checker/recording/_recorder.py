@@ -44,6 +44,7 @@ class _Thread(threading.local):
     """State per thread. Autograd numbers the nodes of each thread separately, from 0."""
 
     quiet = 0  # depth of library calls whose writes and clearing are ignored
+    setting_mode = False  # whether Module.train runs, which calls itself for each child
     closures = 0  # depth of optimizer steps with a closure
     newest_key = -1  # number of the newest graph node seen
     last_key = -1  # newest_key at the last step
@@ -198,12 +199,17 @@ class Recorder:
             self.resting = False
             self._look(True)
 
-    def look_again(self) -> None:
-        """Look closely at the next steps, because the script made a model or optimizer in the middle of the run."""
-        if self._second_looks < _MOST_SECOND_LOOKS and self._look_until != self.steps + _BLOCK:
-            self._second_looks += 1
-            self._look_until = self.steps + _BLOCK
-            self._look(True)
+    def look_again(self) -> bool:
+        """Look closely at the next steps, because the script made a model or optimizer in the middle of the run.
+
+        Return whether this call started the close look.
+        """
+        if self._second_looks >= _MOST_SECOND_LOOKS or self._look_until == self.steps + _BLOCK:
+            return False
+        self._second_looks += 1
+        self._look_until = self.steps + _BLOCK
+        self._look(True)
+        return True
 
     def begin(self) -> None:
         """Record from now on, closely at first."""

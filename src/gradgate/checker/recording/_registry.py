@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
@@ -13,10 +12,11 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._user_objects import modules_in
-from gradgate.events import Event, Gap, Ids, Site
+from gradgate.events import Event, Gap, Ids, Parameter, Site
 from gradgate.torch_compat import is_dtensor
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 _HEAD, _TAIL = 20_000, 10_000  # of a longer run, this many first and last events are kept
 _RECENT = 256  # only events this recent can be replaced
@@ -58,27 +58,42 @@ class EventBuffer:
         return (*self._first, *gap, *self._last)
 
 
-class Numbers(Generic[T]):
-    """Numbers objects from 0, by identity."""
+class ByIdentity(Generic[T, V]):
+    """Values of objects that are compared by identity and not kept alive.
+
+    A user's ``__eq__`` and ``__hash__`` may read attributes that the constructor has not set yet.
+    """
 
     def __init__(self) -> None:
-        self.entries: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self.refs: dict[int, weakref.ref[Any]] = {}
-        self._next = 0
+        self.entries: dict[int, tuple[weakref.ref[Any], V]] = {}
 
-    def known(self, thing: T) -> int | None:
-        """Return the object's number, or None if the object is unknown."""
+    def known(self, thing: T) -> V | None:
+        """Return the object's value, or None if the object is unknown."""
         entry = self.entries.get(id(thing))
         return entry[1] if entry is not None and entry[0]() is thing else None
+
+    def add(self, thing: T, value: V) -> weakref.ref[Any]:
+        """Set the object's value."""
+        key, entries = id(thing), self.entries
+        ref = weakref.ref(thing, lambda _: entries.pop(key, None))
+        entries[key] = ref, value
+        return ref
+
+
+class Numbers(ByIdentity[T, int]):
+    """Numbers objects from 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refs: dict[int, weakref.ref[Any]] = {}
+        self._next = 0
 
     def number(self, thing: T) -> int:
         """Return the object's number. A new object gets the next one."""
         number = self.known(thing)
         if number is None:
             number, self._next = self._next, self._next + 1
-            ref = weakref.ref(thing)
-            self.entries[id(thing)] = (ref, number)
-            self.refs[number] = ref
+            self.refs[number] = self.add(thing, number)
         return number
 
     def get(self, number: int) -> T | None:
@@ -101,31 +116,6 @@ class Numbers(Generic[T]):
             else:
                 found.append((number, thing))
         return found
-
-
-@dataclass
-class ParameterRecord:
-    """The facts about one parameter so far. :class:`gradgate.events.Parameter` explains the fields."""
-
-    shape: tuple[int, ...]
-    nbytes: int
-    dtype: str
-    made: Site = ()
-    made_at: int = -1
-    name: str = ""
-    root: str = ""
-    registered: bool = True
-    held: bool = False  # whether any known module has ever held it
-    trainable: bool = True
-    reached: bool = False
-    looks: int = 0
-    zeros: int = 0
-    zeroed: Site = ()
-    still: bool = True
-    began: float | None = None
-    norms: list[float] = field(default_factory=list)
-    misfrozen: str = ""
-    repeated: int = 1
 
 
 def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:
@@ -153,27 +143,26 @@ class Parameters:
 
     def __init__(self) -> None:
         self.numbers: Numbers[Tensor] = Numbers()
-        self.records: dict[int, ParameterRecord] = {}
+        self.records: dict[int, Parameter] = {}
+        self.reached: set[int] = set()  # parameters that a loss reached
+        self.held: set[int] = set()  # parameters that a module held at any time
         self.owners: dict[int, set[int]] = {}  # parameter number -> numbers of the optimizers that hold it
-        self._origins: dict[int, tuple[weakref.ref[Tensor], Site, int]] = {}
+        self._origins: ByIdentity[Tensor, tuple[Site, int]] = ByIdentity()
         self._sets: dict[Ids, Ids] = {}
 
     def created(self, tensor: Tensor, site: Site, at: int) -> None:
         """Remember where a parameter was created, for its later record."""
-        key, origins = id(tensor), self._origins
-        origins[key] = (weakref.ref(tensor, lambda _: origins.pop(key, None)), site, at)
+        self._origins.add(tensor, (site, at))
 
     def number(self, tensor: Tensor) -> int:
         """Return the parameter's number. A new one gets a record."""
         known = self.numbers.known(tensor)
         if known is not None:
             return known
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        record = ParameterRecord(*shape_and_bytes(tensor), dtype, trainable=tensor.requires_grad)
-        number = self.numbers.number(tensor)
-        origin = self._origins.get(id(tensor))
-        if origin is not None and origin[0]() is tensor:
-            record.made, record.made_at = origin[1:]
+        number, (shape, nbytes) = self.numbers.number(tensor), shape_and_bytes(tensor)
+        record = Parameter(number, "", "", shape, nbytes, trainable=tensor.requires_grad, still=True)
+        record.dtype = str(tensor.dtype).removeprefix("torch.")
+        record.made, record.made_at = self._origins.known(tensor) or ((), -1)
         self.records[number] = record
         return number
 
@@ -210,8 +199,7 @@ class Modules:
     """
 
     def __init__(self) -> None:
-        # Keyed by id: a user's __eq__ may read attributes that the constructor has not set yet.
-        self._alive: dict[int, weakref.ref[nn.Module]] = {}
+        self._numbers: Numbers[nn.Module] = Numbers()
 
     def install(self, patches: Patches) -> None:
         """Watch the creation of modules, also while torch compiles or uses fake tensors."""
@@ -221,20 +209,14 @@ class Modules:
 
     def _called(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(module, *args, **kwargs)
-        self._meet(module)
+        self._numbers.number(module)
         return result
-
-    def _meet(self, module: nn.Module) -> None:
-        key, alive = id(module), self._alive
-        if key not in alive or alive[key]() is not module:
-            alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
 
     def meet(self, module: nn.Module) -> None:
         """Remember a module that a variable holds, and all modules in it."""
         for inner in modules_in(module):
-            self._meet(inner)
+            self._numbers.number(inner)
 
     def alive(self) -> list[nn.Module]:
         """Return every known module that is alive."""
-        modules = (ref() for ref in list(self._alive.values()))
-        return [module for module in modules if module is not None]
+        return [module for _, module in self._numbers.alive()]

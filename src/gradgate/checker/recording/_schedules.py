@@ -22,13 +22,9 @@ from gradgate.checker.recording._user_objects import fields_of, is_a, items_of, 
 from gradgate.events import (
     EpochEnded,
     EpochStarted,
-    Scaled,
-    ScalerMade,
-    ScalerStepped,
-    ScalerUpdated,
+    ScalerUsed,
     Scheduled,
     SchedulerMade,
-    Unscaled,
 )
 from gradgate.torch_compat import inner_milestones, inner_schedulers, node_number
 
@@ -161,7 +157,7 @@ class Scalers:
     def made(self, scaler: Any, *_: Any, **__: Any) -> Around:
         """Record that a scaler was constructed."""
         yield
-        self._recorder.add(ScalerMade(self._recorder.site(), self._recorder.scalers.number(scaler)))
+        self._recorder.add(ScalerUsed(self._recorder.site(), "made", self._recorder.scalers.number(scaler)))
 
     def scale(self, scaler: Any, outputs: Any) -> Around:
         """Record that a scaler scaled a loss, and remember the node of the product."""
@@ -173,7 +169,7 @@ class Scalers:
         for node in roots_of(scaled if is_a(scaled, Tensor) else items_of(scaled)):
             # A disabled scaler returns the loss unchanged, so the node isn't a product with the scale.
             recorder.scaled[node_number.use(node)] = ~number if scaled is outputs else number
-        recorder.add(Scaled(recorder.site(), number))
+        recorder.add(ScalerUsed(recorder.site(), "scale", number))
 
     def unscale(self, scaler: Any, optimizer: Any) -> Around:
         """Record that the user's code unscaled gradients. Ignore calls from the scaler's own ``step``."""
@@ -181,7 +177,7 @@ class Scalers:
         yield
         if by_user:
             numbers = recorder.scalers.number(scaler), recorder.optimizers.number(optimizer)
-            recorder.add(Unscaled(recorder.site(), *numbers))
+            recorder.add(ScalerUsed(recorder.site(), "unscale", *numbers))
         self._gradients.note()
 
     def step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Around:
@@ -195,13 +191,14 @@ class Scalers:
         finally:
             self._steps.scaler = before
         known = recorder.optimizers.number(optimizer)
-        recorder.add(ScalerStepped(recorder.site(), number, known, skipped=recorder.steps == steps))
+        skipped = recorder.steps == steps
+        recorder.add(ScalerUsed(recorder.site(), "step", number, known, skipped))
         self._gradients.note()
 
     def update(self, scaler: Any, *_: Any, **__: Any) -> Around:
         """Record a call of a scaler's ``update``, which may change its scale."""
         yield
-        self._recorder.add(ScalerUpdated(self._recorder.site(), self._recorder.scalers.number(scaler)))
+        self._recorder.add(ScalerUsed(self._recorder.site(), "update", self._recorder.scalers.number(scaler)))
 
 
 class Loaders:

@@ -20,16 +20,14 @@ from torch.optim.optimizer import (
 
 from gradgate.checker.recording._creation import Creation, parameters_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._measures import drifts, is_rounded, moved_by, same, sample, sizes, sum_of
+from gradgate.checker.recording._measures import is_rounded, moved_by, same, sample, sizes, sum_of
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._user_objects import code_of, number_of
 from gradgate.events import Site, Stepped
 
-_NORMS = 8
 _MOST_MEASURED = 2_000  # an optimizer with more parameters gets no norms recorded
-_MOST_ELEMENTS = 1 << 20  # the masked rows of larger parameters are not compared
 _STEP_FILE = inspect.getfile(Optimizer)
 
 Pairs = list[tuple[int, Tensor]]
@@ -61,23 +59,27 @@ class _Values:
     """The parameters before a step under a close look, by parameter number."""
 
     samples: dict[int, Tensor]
-    rows: dict[int, Tensor]  # full copies of the parameters with a row whose gradient a hook sets to zero
     norms: dict[int, float] = field(default_factory=dict)  # gradient norms
 
 
 class Steps:
     """Watches steps through torch's global step hooks, because schedulers would notice a replaced ``step``."""
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, creation: Creation) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        gradients: Gradients,
+        creation: Creation,
+        after_step: Callable[[], None],
+    ) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._creation = creation
+        self._recorded = after_step
         self._open: list[_OpenStep] = []  # the innermost step is last
-        self.before: dict[int, Tensor] = {}  # sampled values before the last step
         self._after: dict[int, Tensor] = {}  # sampled values after the last step
         self._sums: dict[int, set[float]] = {}  # parameter number -> sum_of its values after each step
         self.scaler: int | None = None  # the gradient scaler that is stepping
-        self.after_step: Callable[[], None] = lambda: None
         self.stepped: set[int] = set()
         # optimizer number -> the last step without a close look, reused while the facts stay the same
         self._repeated: dict[int, tuple[Any, Stepped]] = {}
@@ -183,12 +185,7 @@ class Steps:
             for number, values in samples.items()
             if number in after and not same(after[number], values)
         )
-        rows = {
-            number: parameter.detach().clone()
-            for number, parameter in pairs
-            if number in self._gradients.masked and parameter.dim() and parameter.numel() < _MOST_ELEMENTS
-        }
-        step.before = _Values(samples, rows)
+        step.before = _Values(samples)
 
     def _read_gradients(self, step: _OpenStep, pairs: Pairs) -> None:
         """Note which parameters have a gradient, and which gradients are zero, infinite or NaN."""
@@ -207,8 +204,6 @@ class Steps:
             record = recorder.parameters.records[number]
             record.looks += 1
             record.zeros += largest == 0
-            if len(record.norms) < _NORMS:
-                record.norms.append(largest)
         infinite = float("inf")
         step.facts["zero"] = ids(number for number, (largest, _) in found.items() if largest == 0)
         step.facts["nonfinite"] = ids(
@@ -264,25 +259,23 @@ class Steps:
             event = Stepped(step.site, number, **facts, seen=looked)
             self._repeated[number] = (step.site, facts), event
             recorder.add(event)
-        self.after_step()
+        self._recorded()
 
     def _changes(self, before: _Values, pairs: Pairs) -> dict[str, Any]:
         """Compare the values before and after a step. Return fields of the Stepped event."""
-        parameters, masked = self._recorder.parameters, self._gradients.masked
+        parameters = self._recorder.parameters
         ids, then = parameters.same, before.samples
         now = {number: sample(parameter) for number, parameter in pairs}
         moved = ids(number for number in then if not same(then[number], now[number]))
         for number in moved:
             parameters.records[number].still = False
-        self.before = then
         self._after.update(now)
         for number, values in now.items():
             self._sums.setdefault(number, set()).add(sum_of(values))
         given = [pair for pair in pairs if pair[0] in before.norms]
         rounded = ids(number for number, each in given if is_rounded(then[number], now[number], each.grad))
-        rows = ids(n for n, each in pairs if n in before.rows and drifts(before.rows[n], each, masked[n]))
         norms = tuple((n, before.norms[n], *moved_by(then[n], now[n], each.numel())) for n, each in given)
-        return {"moved": moved, "rounded": rounded, "skipped_rows": rows, "norms": norms}
+        return {"moved": moved, "rounded": rounded, "norms": norms}
 
 
 def _frames() -> Iterator[types.FrameType]:

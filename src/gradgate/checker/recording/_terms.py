@@ -97,12 +97,12 @@ class Terms:
             for child, op, factor in inputs:
                 if child is None:
                     key_of_constant = -1 - len(found)
-                    found[key_of_constant] = Term(key_of_constant, "constant", node.name(), site=line)
+                    found[key_of_constant] = Term(key_of_constant, "constant", site=line)
                     continue
                 passed = factors if factor is None else (*factors, (op, float(factor), line))
                 if child.name() == LEAF:
                     squares = self._ids(child)
-                    found[id(child)] = Term(-1, "other", "leaf", passed, site=line, squares=squares)
+                    found[id(child)] = Term(-1, "other", passed, site=line, squares=squares)
                     continue
                 joint = joints.get(key) or (line if len(inputs) > 1 else None)
                 if joint is not None:
@@ -130,11 +130,10 @@ class Terms:
         if plain == "sum":
             squared = node.next_functions[0][0]
         return Term(
-            *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
+            *(key, kind, factors, items, sizes, line_of(node), self._squared(squared)),
             weighted=items is not None
             and getattr(without_smoothing(node), "_saved_weight", None) is not None,
             masked=_padding_mask(node) if plain == "mean" else None,
-            classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
             equal=_compares_equals(node),
         )
@@ -190,9 +189,9 @@ def _compares_equals(node: Any) -> bool:
         return (
             first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
         )
-    product = _weighted_log_softmax(node, (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS))
+    product = _weighted_log_softmax(node)
     if product is not None:
-        logarithms, _, weights = product
+        logarithms, weights = product
         if logarithms.shape != weights.shape or not 0 < weights.numel() <= _MOST_MASK:
             return False
         first, second = logarithms.reshape(-1), weights.reshape(-1).to(logarithms.dtype)
@@ -210,19 +209,10 @@ def _compares_equals(node: Any) -> bool:
     return 0 < node._saved_self.numel() <= _MOST_MASK and not bool(node._saved_self.any())
 
 
-def _classes(mean: Any) -> int | None:
-    """Return the number of classes if ``mean`` averages ``targets * log_softmax`` over samples and classes."""
-    product = _weighted_log_softmax(mean.next_functions[0][0], _SIGNS)
-    return None if product is None else int(product[0].shape[product[1]])
-
-
-def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, int, Tensor] | None:
-    """Return the result of a log_softmax, its dimension, and the constants that multiply the result.
-
-    ``above`` holds the operations that may follow the product.
-    """
+def _weighted_log_softmax(node: Any) -> tuple[Tensor, Tensor] | None:
+    """Return the result of a log_softmax, and the constants that multiply the result."""
     for _ in range(_MOST_REDUCTIONS + 1):
-        if node is not None and node.name() in above:
+        if node is not None and node.name() in (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS):
             node = only_input(node)
     if node is None or node.name() != "MulBackward0" or (inner := only_input(node)) is None:
         return None
@@ -230,8 +220,7 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
     inner = only_input(inner) if inner.name() in _SIGNS else inner
     if inner is None or inner.name() != "LogSoftmaxBackward0" or not isinstance(weights, Tensor):
         return None
-    result, dim = inner._saved_result, int(inner._saved_dim)
-    return result, dim if dim < result.dim() else -1, weights
+    return inner._saved_result, weights
 
 
 def _padding_mask(mean: Any) -> float | None:

@@ -17,7 +17,6 @@ from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
 from gradgate.checker.recording._user_objects import (
     children_of,
-    fields_of,
     is_a,
     items_of,
     own_buffers,
@@ -29,7 +28,6 @@ from gradgate.torch_compat import anything_compiled, tensor_version
 _RUNS = 4  # forward passes recorded per suspect
 _MOST_UNOWNED = 512  # parameters outside optimizers whose values are compared
 _NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms
-_RESTING = 6  # after this many steps without a change of its parameters, a batch norm counts as not trained
 
 
 class UnreachedParameters:
@@ -53,8 +51,6 @@ class UnreachedParameters:
         self._versions: dict[int, int] | None = None  # norm -> version of its statistics
         # norm -> running mean and variance when the watcher found the norm
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
-        # norm -> versions of its parameters, number of steps since they changed
-        self._resting: dict[int, tuple[tuple[int, ...], int]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
@@ -64,14 +60,14 @@ class UnreachedParameters:
         missing = {
             number
             for number in recorder.parameters.owners
-            if number in records and not records[number].reached and records[number].trainable
+            if number in records and number not in recorder.parameters.reached and records[number].trainable
         }
+        self._cuts.missing = missing
         self._norm_statistics()
         self.who_moves()
         if not missing or len(records) == self._looked_at or recorder.steps > 3 * _RUNS:
             return
         self._looked_at = len(records)
-        self._cuts.missing = missing
         if anything_compiled():
             return
         known = recorder.parameters.numbers.known
@@ -81,7 +77,7 @@ class UnreachedParameters:
             suspect = not missing.isdisjoint(numbers)
             if suspect and self._suspects.known(module) is None:
                 self._runs[self._suspects.number(module)] = 0
-            reached = any(number in records and records[number].reached for number in numbers)
+            reached = not recorder.parameters.reached.isdisjoint(numbers)
             if suspect or ((own or children_of(module)) and not reached):
                 self._wrap(type(module))
 
@@ -115,13 +111,12 @@ class UnreachedParameters:
         if number is not None and self._runs[number] < _RUNS:
             self._runs[number] += 1
             ids = recorder.parameters.ids(own_parameters(module))
-            training = fields_of(module).get("training") is not False
-            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=training))
+            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled()))
 
     def _norm_statistics(self) -> None:
         """Record the batch norms whose statistics changed although their parameters are not being trained."""
         recorder = self._recorder
-        known, records = recorder.parameters.numbers.known, recorder.parameters.records
+        parameters, known = recorder.parameters, recorder.parameters.numbers.known
         if self._versions is None or recorder.steps in _NORM_STEPS:
             self._versions = self._versions or {}
             for module in recorder.modules.alive():
@@ -137,21 +132,11 @@ class UnreachedParameters:
             if now == before or not own:
                 continue
             numbers = {each for parameter in own if (each := known(parameter)) is not None}
-            trained = not numbers.isdisjoint(recorder.parameters.owners) or any(
-                records[each].reached for each in numbers
-            )
-            versions = tuple(map(tensor_version, own))
-            last, times = self._resting.get(number, ((), 0))
-            times = times + 1 if versions == last else 0
-            self._resting[number] = versions, times
+            trained = not (numbers.isdisjoint(parameters.owners) and numbers.isdisjoint(parameters.reached))
             frozen = not any(parameter.requires_grad for parameter in own)
-            if not trained or frozen or times >= _RESTING:
+            if not trained or frozen:
                 drift = statistics_drift(self._first.get(number), _statistics(module))
-                recorder.add(
-                    StatisticsMoved(
-                        recorder.site(), type(module).__name__, recorder.parameters.ids(own), drift=drift
-                    )
-                )
+                recorder.add(StatisticsMoved(recorder.site(), parameters.ids(own), drift))
 
     def who_moves(self) -> None:
         """Note which parameters change although no optimizer trains them: averages, copies, updates by hand."""

@@ -11,18 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from gradgate.call_sites import call_mine
 from gradgate.checker.recording._parts import Parts, install, table
 from gradgate.checker.recording._patches import show_warnings_at_callers
 from gradgate.checker.recording._recorder import Recorder, StopRun
 from gradgate.checker.recording._work import renew_lock
-from gradgate.events import Ended, Event, Log, Parameter, Span, listeners
+from gradgate.events import Ended, Event, Log, Span, listeners
 from gradgate.torch_compat import anything_compiled, unseen
 
 
@@ -86,7 +86,6 @@ class Watcher:
         recorder.watch_closely = parts.watch_closely
         for patch in table(parts):
             install(recorder, patch, patches)
-        patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
         patches.on_undo(parts.unreached.restore)
         show_warnings_at_callers(patches)
@@ -103,7 +102,7 @@ class Watcher:
         if os.getpid() != self._process:
             renew_lock()
         if not recorder.left_off:
-            self._parts.backwards.evaluations.finish(ended=how == "finished")
+            self._parts.evaluations.finish(ended=how == "finished")
             recorder.add(Ended((), how))
         recorder.active = False
         recorder.patches.undo()
@@ -133,7 +132,7 @@ class Watcher:
             )
         return Log(
             self._script,
-            {number: self._parameter(number) for number in recorder.parameters.records},
+            {number: copy(record) for number, record in recorder.parameters.records.items()},
             {
                 each: recorder.optimizer_names.get(each, "optimizer")
                 for each in range(len(recorder.optimizers))
@@ -165,11 +164,6 @@ class Watcher:
             else f"CPU, {threads} thread{'s' * (threads > 1)}",
             "versions": f"torch {torch.__version__}, Python {platform.python_version()}",
         }
-
-    def _parameter(self, number: int) -> Parameter:
-        record = self._recorder.parameters.records[number]
-        names = [each.name for each in dataclasses.fields(Parameter) if each.name not in ("id", "norms")]
-        return Parameter(number, norms=tuple(record.norms), **{name: getattr(record, name) for name in names})
 
     def _emitted(self, event: Event) -> None:
         recorder = self._recorder

@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradgate.checker.recording._forward import TENSOR_DATA
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._measures import same, sample
+from gradgate.checker.recording._measures import sample
 from gradgate.checker.recording._patches import Around, tracing
-from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._user_objects import is_a, number_of
 from gradgate.events import Site
-from gradgate.torch_compat import node_number
 
 WRITES = (
     *("add_", "sub_", "mul_", "div_", "copy_", "clamp_", "clamp_min_", "clamp_max_", "zero_", "fill_"),
@@ -32,7 +29,6 @@ class _Write:
     """A parameter just before the user's code writes to it."""
 
     before: Tensor  # a sample of its values
-    along: bool  # whether the write moves the parameter down its gradient
     whole: bool  # whether the write covers the whole parameter
 
 
@@ -43,18 +39,15 @@ class Writes:
     optimizer's step or in ``zero_grad``.
     """
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps, reach: KnownLeaves) -> None:
+    def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._steps = steps
-        self._reach = reach
         self._values: dict[int, int] = {}  # address of a parameter's values -> parameter number
         # (parameter number, method, line) -> values before and after the last such write
         self._last: dict[tuple[int, str, Site], tuple[Tensor, Tensor]] = {}
         # The last write: parameter number, steps so far, line, values before the write.
         self._row: tuple[int, int, Site, Tensor] | None = None
-        # line -> last move of a one-element parameter, in units of its gradient
-        self._rates: dict[Site, float] = {}
 
     def note(self) -> None:
         """Remember the address of each parameter."""
@@ -72,12 +65,12 @@ class Writes:
             return False
         return not (recorder.thread.closures and self._steps.writes_itself())
 
-    def called(self, name: str, tensor: Tensor, /, *args: Any, **kwargs: Any) -> Around:
+    def called(self, name: str, tensor: Tensor, /, *args: Any, **_: Any) -> Around:
         """Record an in-place method of a parameter or gradient."""
         address = _address(tensor)
         number = None if address is None else self._values.get(address)
         if number is not None:
-            write = self._begin(number, name, args, kwargs, tensor.numel())
+            write = self._begin(number, tensor.numel())
             yield
             self._record_value(number, name, write)
             return
@@ -100,18 +93,17 @@ class Writes:
                 number = None if is_lazy(tensor) else recorder.parameters.numbers.known(tensor)
                 # ``t.data -= x`` writes in place, then assigns the same memory. This counts as one write.
                 if number is not None and _address(value) != _address(tensor):
-                    write = self._begin(number, "data", (value,), {}, value.numel())
+                    write = self._begin(number, value.numel())
         TENSOR_DATA.__set__(tensor, value)
         if number is not None and write is not None:
             with recorder.working():
                 self._record_value(number, "data", write)
 
-    def _begin(self, number: int, name: str, args: Any, kwargs: Any, size: int) -> _Write | None:
+    def _begin(self, number: int, size: int) -> _Write | None:
         tensor = self._recorder.parameters.numbers.get(number)
         if tensor is None:
             return None
-        alpha = number_of(kwargs.get("alpha", 1)) or 1.0
-        return _Write(sample(tensor), self._along(tensor, name, args, alpha), size >= tensor.numel())
+        return _Write(sample(tensor), size >= tensor.numel())
 
     def _record_value(self, number: int, name: str, write: _Write | None) -> None:
         recorder = self._recorder
@@ -119,59 +111,15 @@ class Writes:
         if not site or write is None or tensor is None:
             return
         now = sample(tensor)
-        if not same(now, write.before):
-            self._reach.written[number] = (_newest_node(), site)
         recorder.wrote(
             "value",
             number,
             site=site,
             op=name,
-            along_gradient=write.along,
-            undoes=write.whole and self._undoes(number, write.before, now),
             whole=write.whole,
             restored=write.whole and self._steps.was_left(number, now),
             pulled=self._pulled((number, name, site), write.before, now) if write.whole else None,
         )
-
-    def _along(self, tensor: Tensor, name: str, args: Any, alpha: float) -> bool:
-        """Return whether a write moves a parameter by a negative multiple of its gradient."""
-        grad = tensor.grad
-        if name not in ("add_", "sub_", "__iadd__", "__isub__", "copy_", "data") or grad is None or not args:
-            return False
-        with torch.no_grad():
-            moved = args[0]
-            if not is_a(moved, Tensor) or moved.shape != grad.shape or grad.is_sparse:
-                return False
-            if name in ("copy_", "data"):
-                moved = moved - tensor
-            elif name in ("sub_", "__isub__"):
-                alpha = -alpha
-            move, slope = moved.detach().double().reshape(-1), grad.detach().double().reshape(-1)
-            product, norms = alpha * float(move @ slope), abs(alpha) * float(move.norm() * slope.norm())
-            if tensor.numel() < 2:  # two one-element tensors are always parallel
-                return norms > 0 and self._at_same_rate(product / float(slope @ slope))
-            return norms > 0 and product < -(1 - 1e-6) * norms
-
-    def _at_same_rate(self, rate: float) -> bool:
-        """Return whether this line moves a one-element tensor by the same multiple of its gradient as last time."""
-        site = self._recorder.site()
-        last = self._rates.get(site)
-        self._rates[site] = rate
-        return last is not None and rate < 0 and abs(rate - last) < 1e-4 * abs(rate)
-
-    def _undoes(self, number: int, stepped: Tensor, now: Tensor) -> bool:
-        """Return whether a write undoes most of the last step by rounding the values to a coarse grid.
-
-        Values at zero or at the ends of their range don't count, because pruning or clamping may keep them there.
-        """
-        before = self._steps.before.get(number)
-        if before is None or not before.shape == now.shape == stepped.shape or now.numel() < 16:
-            return False
-        if 4 * now.unique().numel() > now.numel():
-            return False
-        inner = (now != 0) & (now != now.amax()) & (now != now.amin()) & (stepped != before)
-        step, kept = (stepped - before)[inner].double(), (now - before)[inner].double()
-        return step.numel() > 0 and bool(step @ kept < 0.5 * (step @ step))
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
         """Return by which fraction a write moves values toward a point, if the last write had the same point."""
@@ -213,10 +161,3 @@ def _factor(name: str, args: Any) -> float | None:
     if name in ("mul_", "__imul__"):
         return factor
     return 1.0 / factor if name in ("div_", "__itruediv__") and factor else None
-
-
-def _newest_node() -> int:
-    """Make a node and return its number, the highest so far."""
-    with torch.enable_grad():
-        node: Any = torch.zeros((), requires_grad=True).view_as(torch.zeros(())).grad_fn
-    return node_number(node)

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,6 @@ from gradgate.events import Log, from_json, to_json
 
 VARIABLE = "GRADGATE_RUN"
 _INJECTED = str(Path(__file__).parent / "inject")
-_PATIENCE_SECONDS = 20.0  # how long to wait for other ranks. A killed rank leaves no log
-_LAUNCHER = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,43 +74,4 @@ class ChildLogs:
                 os.environ[name] = value
         logs = read_logs(sorted(Path(self.settings.folder).glob("*.json")))
         shutil.rmtree(self.settings.folder, ignore_errors=True)
-        return logs
-
-
-class LocalRanks:
-    """The ranks of one machine, if each runs its own ``gradgate check``. Rank 0 reports for all ranks.
-
-    ``torchrun --no-python gradgate check train.py`` starts such ranks. The ranks share a folder, whose name is made
-    from values that torchrun passes to every rank.
-    """
-
-    def __init__(self) -> None:
-        launched = "TORCHELASTIC_RUN_ID" in os.environ
-        self._rank = int(os.environ.get("LOCAL_RANK", "0")) if launched else 0
-        self._count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if launched else 1
-        launch = "-".join(os.environ.get(name, "") for name in _LAUNCHER).replace(os.sep, "-")
-        user = os.getuid() if hasattr(os, "getuid") else ""
-        # The launcher is the parent of all ranks. Its process id distinguishes it from other launchers.
-        self._folder = Path(tempfile.gettempdir()) / f"gradgate-ranks-{user}-{os.getppid()}-{launch}"
-
-    @property
-    def reports(self) -> bool:
-        """Whether this rank reports for all ranks."""
-        return self._rank == 0
-
-    def hand_over(self, logs: list[Log]) -> None:
-        """Pass the logs to the rank that reports."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        write_logs(self._folder / f"{self._rank}.json", logs)
-
-    def gather(self, *, wait: bool) -> list[Log]:
-        """Return the logs of the other ranks. Wait only briefly if this rank failed, because others may hang."""
-        if self._count == 1:
-            return []
-        until = time.monotonic() + (_PATIENCE_SECONDS if wait else 2.0)
-        paths = [self._folder / f"{rank}.json" for rank in range(1, self._count)]
-        while not all(path.exists() for path in paths) and time.monotonic() < until:
-            time.sleep(0.02)
-        logs = read_logs(path for path in paths if path.exists())
-        shutil.rmtree(self._folder, ignore_errors=True)
         return logs

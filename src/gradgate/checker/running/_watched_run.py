@@ -15,7 +15,7 @@ from typing import Literal
 from gradgate.checker.running import _process
 from gradgate.checker.running._children import hook_into_forks
 from gradgate.checker.running._exits import give_back_termination, guard_exits, guard_termination
-from gradgate.checker.running._logs import ChildLogs, LocalRanks
+from gradgate.checker.running._logs import ChildLogs
 from gradgate.checker.running._script import How, Program, run
 from gradgate.events import Log
 from gradgate.torch_compat import end_threads, run_exit_functions
@@ -39,7 +39,6 @@ class WatchedRun:
         self._max_steps = max_steps
         self._children: ChildLogs | None = None
         self._path, self._folder = list(sys.path), Path.cwd()
-        self._ranks = LocalRanks()
         self._ending = threading.RLock()
         self._code: int | None = None
         self._notes: list[str] = []
@@ -62,11 +61,6 @@ class WatchedRun:
             _process.leave_log(_plain(how))
             return code
         return self._end(how, code)
-
-    @property
-    def reports(self) -> bool:
-        """Whether this process reports. Of several ranks on a machine, only one reports."""
-        return self._ranks.reports
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -101,10 +95,7 @@ class WatchedRun:
         sys.path[:] = self._path
         with suppress(OSError):
             os.chdir(self._folder)
-        if not self.reports:
-            self._ranks.hand_over(logs)
-            return code  # only the rank that reports returns the exit code for findings
-        return self._on_end(how, code, logs + self._ranks.gather(wait=how == "finished"))
+        return self._on_end(how, code, logs)
 
 
 def _plain(how: How) -> Literal["finished", "stopped", "failed"]:

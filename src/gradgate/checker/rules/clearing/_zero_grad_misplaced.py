@@ -44,7 +44,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Cleared, Event, Ids, ScalerStepped, Site, Stepped, Written
+from gradgate.events import Backward, Cleared, Event, Ids, ScalerUsed, Site, Stepped, Written
 
 _NEW_VALUES = ("assigned", "copy_", "data", "set_")
 _WHY = "The gradients are lost before the optimizer sees them, so this backward pass trains nothing."
@@ -124,7 +124,7 @@ def _lost(run: Run, number: int) -> list[Contribution]:
     meanwhile = run.events[number : max((part.cleared or number for part in owned), default=number)]
     for other in meanwhile:
         by_hand = isinstance(other, Written) and other.target == "value" and other.parameters & ids
-        if by_hand or (isinstance(other, ScalerStepped) and other.skipped):
+        if by_hand or (isinstance(other, ScalerUsed) and other.skipped):
             return []  # used by hand, or skipped because a gradient wasn't finite
     if event.closure:
         steps = (step.used for step in run.events[number:] if isinstance(step, Stepped) and step.closure)

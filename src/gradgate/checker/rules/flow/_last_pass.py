@@ -70,7 +70,7 @@ def _loop_before(frame: Frame) -> tuple[str, ast.For, set[int]] | None:
             lines = {
                 line for each in several if (line := _divided(each.statement, each.value, passes)) is not None
             }
-            if lines and not is_carried(inside, made):
+            if lines and not _is_carried(inside, made):
                 return name, loop, lines
     return None
 
@@ -90,7 +90,7 @@ def _divided(statement: ast.AST, value: ast.expr, passes: str) -> int | None:
     return value.lineno if any(ast.unparse(each) == passes for each in divisors) else None
 
 
-def is_carried(inside: list[ast.AST], made: Mapping[str, Iterable[Definition]]) -> bool:
+def _is_carried(inside: list[ast.AST], made: Mapping[str, Iterable[Definition]]) -> bool:
     """Return whether an iteration reads a value of an earlier one: the last loss then includes all iterations."""
     own = set(inside)
     # For each name, the line before which an iteration reads the value of the iteration before.

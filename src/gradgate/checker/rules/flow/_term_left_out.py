@@ -5,9 +5,8 @@ Looks for a value that has a graph but is only converted to a number for display
 back-propagates a loss without this value. The value counts as a loss term if its name says so (``kl_loss``,
 ``l1_penalty``), or if the script sets a nonzero weight for it and never reads the weight: ``entropy`` and
 ``ent_coef = 0.01``. Also looks for a sum of losses that is only displayed although some of its summands are
-back-propagated. Also looks for loops that compute several losses but back-propagate only the last: each of n
-iterations divides the loss by n but ``backward()`` comes after the loop, or each iteration computes a loss from its
-own data without a division.
+back-propagated, and for loops of n iterations that each divide a loss by n, but ``backward()`` comes after the
+loop: only the last loss is back-propagated.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -24,9 +23,9 @@ If a term is only for display, compute it under ``torch.no_grad()``.
 
 ## Known limits
 Terms in lists are missed. Terms with other names and without a weight are missed too, because an entropy or an
-error that is printed to monitor training looks the same. If the iterations of a loop run no layers, all losses but
-the last are assumed to be for display. So are losses that are shown one by one. A term that is added to the loss
-after ``backward()`` is not found, nor is a term that another function prints.
+error that is printed to monitor training looks the same. A loop that overwrites its losses without dividing them is
+assumed to display them. A term that is added to the loss after ``backward()`` is not found, nor is a term that
+another function prints.
 
 ## Sources
 docs/checking.md.
@@ -58,7 +57,6 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import loops_around, nodes_of, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.flow._last_of_losses import last_of_losses
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
 from gradgate.events import Backward, Cut, Differentiated, Frame, Site
@@ -81,7 +79,6 @@ _COMPREHENSIONS = (
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
-    yield from last_of_losses(run, RULE)
     yield from _sums_only_shown(run)
     reported: set[str] = set()
     for cut in run.of(Cut):

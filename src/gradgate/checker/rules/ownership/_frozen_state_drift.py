@@ -5,7 +5,7 @@ Looks for frozen parameters (``requires_grad`` is off, or the script sets their 
 still changes through a leftover gradient, momentum or weight decay. Also looks for parameters that
 ``module.requires_grad = False`` or a misspelled attribute does not freeze. Also looks for batch norms whose running
 statistics follow new data although their parameters are frozen for the rest of the run, or although they run only
-under ``no_grad`` (such as a teacher's after its own training), and measures the change.
+under ``no_grad``, and measures the change.
 
 ## Why is this bad?
 The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
@@ -25,7 +25,8 @@ features differ from the trained features.
 or create the optimizer with the trained parameters only.
 
 ## Known limits
-Rows of a parameter are checked only if a hook of the parameter sets their gradient to zero.
+Rows of a parameter, whose gradient a hook sets to zero, are not checked: momentum and weight decay still move them.
+Batch norms of a network that this run trained earlier are not checked.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
@@ -52,7 +53,6 @@ from gradgate.checker.rules.ownership._freeze_fixes import (
 )
 from gradgate.checker.rules.ownership._idle_batch_norms import (
     RunWithoutGradients,
-    run_after_training,
     run_without_gradients,
     untrained_module,
 )
@@ -67,12 +67,9 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from misfrozen(run, RULE)
     yield from _stepped(run)
     yield from _zeroed(run)
-    yield from _rows(run)
     yield from _statistics(run)
     for norms in run_without_gradients(run):
-        yield _of_network(norms, "of a network that no loss trains")
-    for norms in run_after_training(run):
-        yield _of_network(norms, f"of {norms.holder}, whose training is over,")
+        yield _of_network(norms)
 
 
 def _stepped(run: Run) -> Iterator[Finding]:
@@ -140,33 +137,6 @@ def _zeroed(run: Run) -> Iterator[Finding]:
             )
 
 
-def _rows(run: Run) -> Iterator[Finding]:
-    found: dict[int, list[Ids]] = defaultdict(list)
-    for event in run.of(Stepped):
-        if event.skipped_rows:
-            found[event.optimizer].append(event.skipped_rows)
-    for optimizer, steps in found.items():
-        if len(steps) >= _STEPS:
-            ids: Ids = frozenset().union(*steps)
-            decays = any(
-                group.weight_decay
-                for event in run.made[optimizer]
-                for group in event.groups
-                if group.parameters & ids
-            )
-            yield RULE.finding(
-                run.made[optimizer][0].site,
-                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, but "
-                f"{run.optimizer(optimizer)} changed these rows in {len(steps)} steps, by "
-                f"{'weight decay' if decays else 'momentum'}.",
-                why=_WHY,
-                advice="Put the parameter in a separate group with "
-                f"{'weight_decay=0' if decays else 'no momentum'}, or keep the rows in a buffer.",
-                count=len(steps),
-                evidence={"steps": len(steps)},
-            )
-
-
 def _statistics(run: Run) -> Iterator[Finding]:
     averages, trained = _averages(run), functools.cache(partial(_trained_until, run))
     found: dict[Frame, list[Ids]] = defaultdict(list)
@@ -218,13 +188,13 @@ def _statistics(run: Run) -> Iterator[Finding]:
             )
 
 
-def _of_network(norms: RunWithoutGradients, whose: str) -> Finding:
+def _of_network(norms: RunWithoutGradients) -> Finding:
     many = len(norms.names) > 1
     return RULE.finding(
         norms.where,
-        f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) {whose} "
-        f"{'are' if many else 'is'} in training mode: running statistics changed in {norms.times} steps, "
-        "and each output depends on the other samples of its batch.",
+        f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) of a network that "
+        f"no loss trains {'are' if many else 'is'} in training mode: running statistics changed in "
+        f"{norms.times} steps, and each output depends on the other samples of its batch.",
         why="no_grad stops gradients, not the statistics: the network differs more and more from the trained "
         "network.",
         advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that includes it.",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._source import statement_at
-from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site, StatisticsMoved, Stepped
+from gradgate.events import Frame, Ids, ModeSet, NoGradEntered, Site, StatisticsMoved, Stepped
 
 _STEPS = 2
 
@@ -51,44 +49,6 @@ def run_without_gradients(run: Run) -> Iterator[RunWithoutGradients]:
                 holder,
                 max(idle[each] for each in norms),
             )
-
-
-def run_after_training(run: Run) -> Iterator[RunWithoutGradients]:
-    """Yield networks that run without gradients after their training and still update batch-norm statistics.
-
-    Networks may be trained alternately. Training is over after twice the longest pause between two steps.
-    """
-    networks: dict[frozenset[int], Ids] = defaultdict(frozenset)  # key: the optimizers that train the network
-    for number in run.owned & run.reached:
-        networks[frozenset(run.owners[number])] |= {number}
-    for trained in networks.values():
-        waits: list[list[Ids]] = [[]]
-        mode: ModeSet | None = None
-        last: ModeSet | None = None  # the mode in which a batch norm updated its statistics
-        for event in run.of(Backward, Gap, ModeSet, StatisticsMoved):
-            if isinstance(event, ModeSet):
-                mode = event if trained <= event.parameters else mode
-            elif isinstance(event, StatisticsMoved):
-                if event.parameters <= trained:
-                    waits[-1].append(event.parameters)
-                    last = mode
-            elif waits[-1] and (isinstance(event, Gap) or event.reached & trained):
-                waits.append([])
-        *before, now = (max(Counter(wait).values(), default=0) for wait in waits)
-        if last is None or not last.training or now < _STEPS or now <= 2 * max(before, default=0):
-            continue
-        if all(run.parameters[number].trainable for number in trained):
-            names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in waits[-1]})
-            yield RunWithoutGradients(last.site, tuple(names), _called(last) or names[0].split(".")[0], now)
-
-
-def _called(mode: ModeSet) -> str:
-    """Return the name of the network in a line that sets its mode: "teacher" of ``teacher.train()``."""
-    nodes = ast.walk(statement_at(mode.site[0]) or ast.Pass()) if mode.site else ()
-    found = [
-        node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr in ("train", "eval")
-    ]
-    return ast.unparse(found[0]) if len(found) == 1 else ""
 
 
 def untrained_module(run: Run, name: str) -> str:

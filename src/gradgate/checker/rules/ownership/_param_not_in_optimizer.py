@@ -6,8 +6,7 @@ Looks for parameters that losses reach repeatedly, but that are in no optimizer 
 - layers in a plain list, which ``parameters()`` doesn't see;
 - a module that was constructed or unfrozen after the optimizer, or was not passed to it;
 - the parameters of a criterion;
-- layers that each forward pass builds again;
-- a new last layer that is frozen together with its pretrained network.
+- layers that each forward pass builds again.
 
 ## Why is this bad?
 The parameters keep their random initial values, and the rest of the model must adapt to them. The loss falls
@@ -24,9 +23,8 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
-or is a copy of a trained network: see wasted-gradient. A new frozen layer is reported only if it is the last layer,
-``load_state_dict`` loaded the other layers, no line freezes it by name, and its values are still distributed as
-``nn.Linear`` and the convolutions initialize them.
+or is a copy of a trained network: see wasted-gradient. A new layer that is frozen together with a pretrained
+network is not reported.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -49,7 +47,6 @@ from gradgate.checker.analysis._source import statement_at
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.ownership._frozen_head import frozen_heads
 from gradgate.checker.rules.ownership._parameter_fixes import (
     added,
     computed_first,
@@ -68,7 +65,6 @@ _PLAIN = "a plain tensor, which parameters() leaves out"
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _built_anew(run)
-    yield from frozen_heads(run, RULE)
     together: dict[tuple[Frame | Site, str, str], Ids] = {}
     for left in left_out(run):
         if not left.forgotten:

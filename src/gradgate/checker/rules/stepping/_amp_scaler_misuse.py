@@ -38,10 +38,10 @@ https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 from __future__ import annotations
 
 import ast
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run
@@ -49,17 +49,7 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.events import (
-    Backward,
-    Clipped,
-    Scaled,
-    ScalerMade,
-    ScalerStepped,
-    ScalerUpdated,
-    Site,
-    Unscaled,
-    Written,
-)
+from gradgate.events import Backward, Clipped, Event, ScalerUsed, Site, Written
 
 # The fix: use the scaler
 
@@ -165,7 +155,7 @@ _UPDATED = _Mistake(
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    if not any(isinstance(event, (ScalerMade, ScalerStepped, Scaled)) for event in run.events):
+    if not run.of(ScalerUsed):
         return
     found: Counter[tuple[Site, _Mistake, int]] = Counter()
     for window in run.windows:
@@ -195,7 +185,7 @@ def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
     unscaled = [
         number
         for number, event in enumerate(run.events[first : window.step], start=first)
-        if isinstance(event, Unscaled) and event.optimizer == window.optimizer
+        if _is(event, "unscale") and event.optimizer == window.optimizer
     ]
     if stepped.scaler is None and not unscaled:
         if any(run.backward(part.backward).scaler is not None for part in seen):
@@ -212,28 +202,33 @@ def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
             yield run.events[end].site, _LATE
         else:
             if len({term.scaled for term in backward.terms if term.kind != "constant"}) == 2:
-                scaled = (
-                    event.site for event in run.events[part.backward :: -1] if isinstance(event, Scaled)
-                )
+                earlier = run.events[part.backward :: -1]
+                scaled = (event.site for event in earlier if _is(event, "scale"))
                 yield next(scaled, backward.site), _PART
             yield from _while_scaled(run, part, end)
 
 
 def _steps_again(run: Run, window: StepWindow) -> bool:
     """Return whether a gradient scaler also makes a step of the same window."""
-    later = (event for event in run.events[window.step :] if isinstance(event, (Backward, ScalerStepped)))
+    later = (
+        event for event in run.events[window.step :] if isinstance(event, Backward) or _is(event, "step")
+    )
     following = next(later, None)
-    return isinstance(following, ScalerStepped) and following.optimizer == window.optimizer
+    return isinstance(following, ScalerUsed) and following.optimizer == window.optimizer
+
+
+def _is(event: Event, op: str) -> TypeGuard[ScalerUsed]:
+    return isinstance(event, ScalerUsed) and event.op == op
 
 
 def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
     """Yield operations on gradients that still include the scale."""
     for number in part.clips:
         event = run.events[number]
-        if number < end and isinstance(event, Clipped) and math.isfinite(event.limit or 0.0):
+        if number < end and isinstance(event, Clipped) and event.limit is not None:
             yield event.site, _CLIPPED
     for event in run.events[part.backward : end]:
-        if isinstance(event, ScalerUpdated) and event.scaler == run.backward(part.backward).scaler:
+        if _is(event, "update") and event.scaler == run.backward(part.backward).scaler:
             yield event.site, _UPDATED
         elif isinstance(event, Written) and event.op.startswith("clamp") and event.target == "gradient":
             yield from [(event.site, _CLIPPED)] if event.parameters & part.atom else []
@@ -241,15 +236,17 @@ def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site
 
 def _built_anew(run: Run) -> Iterator[Finding]:
     """Report a line that builds a gradient scaler for each step."""
-    steps = Counter(event.scaler for event in run.of(ScalerStepped))
+    stepped = [event for event in run.of(ScalerUsed) if event.op == "step"]
+    steps = Counter(event.scaler for event in stepped)
     made: dict[Site, list[int]] = {}
-    for event in run.of(ScalerMade):
-        made.setdefault(event.site, []).append(event.scaler)
+    for event in run.of(ScalerUsed):
+        if event.op == "made":
+            made.setdefault(event.site, []).append(event.scaler)
     for site, scalers in made.items():
         used = [scaler for scaler in scalers if steps[scaler]]
         if len(used) < 3 or max(steps[scaler] for scaler in used) > 1:
             continue
-        skipped = sum(event.skipped and event.scaler in used for event in run.of(ScalerStepped))
+        skipped = sum(event.skipped and event.scaler in used for event in stepped)
         yield RULE.finding(
             site,
             f"{len(used)} gradient scalers are constructed, one for each step"

@@ -12,7 +12,7 @@ from gradgate.events import (
     Backward,
     EpochEnded,
     EpochStarted,
-    ScalerStepped,
+    ScalerUsed,
     Scheduled,
     SchedulerMade,
     Stepped,
@@ -55,7 +55,7 @@ def cadences(run: Run) -> dict[int, list[Cadence]]:
                 found[event.scheduler].by_others += 1
             else:
                 found[event.scheduler].calls.append(number)
-        elif isinstance(event, Stepped) or (isinstance(event, ScalerStepped) and event.skipped):
+        elif isinstance(event, Stepped) or (isinstance(event, ScalerUsed) and event.skipped):
             steps[event.optimizer].append(number)
     by_optimizer = defaultdict(list)
     for cadence in found.values():

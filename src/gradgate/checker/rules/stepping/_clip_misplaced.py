@@ -38,7 +38,6 @@ examples, which show the place of the call.
 from __future__ import annotations
 
 import ast
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -56,7 +55,7 @@ _WHY = "The steps use gradients of any size: the limit set here doesn't apply to
 def _judge(run: Run) -> Iterator[Finding]:
     places: dict[Frame, dict[int, Clipped]] = defaultdict(dict)
     for number, event in run.numbered(Clipped):
-        if isinstance(event, Clipped) and event.site and math.isfinite(event.limit or 0.0):
+        if isinstance(event, Clipped) and event.site and event.limit is not None:
             places[innermost(event.site)][number] = event
     clipped: dict[int, list[Contribution]] = defaultdict(list)
     for contribution in run.contributions:

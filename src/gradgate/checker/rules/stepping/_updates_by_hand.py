@@ -53,8 +53,7 @@ def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
         if event.seen:
             calls[event.site].append(event)
     for site, (first, *later) in calls.items():
-        # A leaf that isn't an nn.Parameter is recorded from the second call on.
-        if len(later) <= _LEAST or max(event.others for event in later[1:]) >= first.others:
+        if len(later) <= _LEAST or max(event.others for event in later) >= first.others:
             continue
         for file in {frame.file for frame in site}:
             for line, name in _rebinds(tree_of(file)):
