@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "pytree": {"torch"},
     "batch_layout": {"errors", "pytree", "torch"},
     "byte_sizes": {"errors"},
+    "options": {"errors"},
     "call_sites": {"events", "torch"},
     "notebook_tables": set(),
     "planning": {
@@ -53,8 +54,8 @@ MAY_IMPORT = {
         ),
         "plotly (lazily)",
     },
-    "losses": {"errors", "torch"},
-    "ranks": {"errors", "events", "pytree", "tally", "torch", "torch_compat"},
+    "losses": {"errors", "options", "torch"},
+    "ranks": {"errors", "events", "options", "pytree", "tally", "torch", "torch_compat"},
     "accumulation": {
         *(
             "autograd_graph",
@@ -63,6 +64,7 @@ MAY_IMPORT = {
             "batch_layout",
             "byte_sizes",
             "notebook_tables",
+            "options",
             "ownership",
             "pytree",
             "ranks",

@@ -30,8 +30,6 @@ Each message gives the place, the problem, its consequence, and the fix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 class GradgateError(Exception):
     """Base class of all errors that gradgate raises."""
@@ -115,10 +113,3 @@ class CoupledLossWarning(GradgateWarning):
 
 class EstimateWarning(GradgateWarning):
     """A memory estimate is uncertain, or it left behind fake tensors that could not be removed."""
-
-
-def check_choice(where: str, option: str, value: object, choices: Sequence[object], *others: str) -> None:
-    """Raise OptionError unless an option has one of its values; ``others`` describes values checked elsewhere."""
-    if value not in choices:
-        *first, last = *map(repr, choices), *others
-        raise OptionError(f"{where}: {option} is {value!r}; it must be {', '.join(first)} or {last}.")

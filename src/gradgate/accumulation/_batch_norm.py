@@ -21,7 +21,8 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import walk
-from gradgate.errors import BatchNormWarning, OptionError, check_choice
+from gradgate.errors import BatchNormWarning, OptionError
+from gradgate.options import check_choice
 from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import batch_norm_classes
 

@@ -28,7 +28,8 @@ from gradgate.accumulation._windows import (
 )
 from gradgate.accumulation.coupled import Encode
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
-from gradgate.errors import BudgetError, CountError, OptionError, check_choice
+from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.options import check_choice
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
 

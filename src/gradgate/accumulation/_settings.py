@@ -15,7 +15,8 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from gradgate.errors import OptionError, check_choice
+from gradgate.errors import OptionError
+from gradgate.options import check_choice
 
 Nonfinite: TypeAlias = Literal["raise", "skip", "step"]
 

@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gradgate.errors import OptionError, ShapeError, check_choice
+from gradgate.errors import OptionError, ShapeError
 from gradgate.losses._tiles import LogSumExp, PairwiseLogistic, uncast, wide
+from gradgate.options import check_choice
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 

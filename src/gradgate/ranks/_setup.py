@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gradgate.errors import OptionError, RankError, check_choice
+from gradgate.errors import OptionError, RankError
+from gradgate.options import check_choice
 from gradgate.ranks._coordinator import RankCoordinator, Sync
 from gradgate.ranks._ddp import wrappers_in
 from gradgate.ranks._fsdp import ShardedCoordinator

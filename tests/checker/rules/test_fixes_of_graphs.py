@@ -15,16 +15,16 @@ from gradgate.checker.rules.ownership import (
     _freeze_fixes,
     _optimizer_state_reset,
     _param_in_multiple_optimizers,
-    _param_not_in_optimizer,
+    _parameter_fixes,
     _stale_optimizer_params,
 )
 from tests.checker.rules.test_fixes import fixed
 
 with_item = partial(_graph_fixes.without_cut, ops=("item",))
 with_detach = partial(_graph_fixes.without_cut, ops=("detach",))
-with_head = partial(_param_not_in_optimizer._added, names=["head.weight", "head.bias"])
+with_head = partial(_parameter_fixes.added, names=["head.weight", "head.bias"])
 quiet_net = partial(_in_no_optimizer._under_no_grad, names={"net", "w"})
-evaluated = partial(_freeze_fixes.evaluated, names=["model.body.1", "model.norm"])
+evaluated = partial(_freeze_fixes.evaluated, parts=["model.body[1]", "model.norm"])
 after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], optimizer="o")
 
 
@@ -87,7 +87,7 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
             '{"params": head.parameters()}])\n',
         ),
         (
-            _param_not_in_optimizer._in_module_list,
+            _parameter_fixes.in_module_list,
             2,
             "from torch import nn\nlayers = [nn.Linear(2, 2) for _ in range(3)]\n",
             "from torch import nn\nlayers = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)])\n",
@@ -145,8 +145,9 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
         (
             _train_eval_mode._back_in_training,
             2,
-            "def e(m):\n    m.eval()\n    return f(x)\n",
-            "def e(m):\n    was_training = m.training\n    m.eval()\n    m.train(was_training)\n    return f(x)\n",
+            "def e(m):\n    m.eval()\n    for x in d:\n        f(x)\n    return n\n",
+            "def e(m):\n    was_training = m.training\n    m.eval()\n    for x in d:\n        f(x)\n"
+            "    m.train(was_training)\n    return n\n",
         ),
         (
             _train_eval_mode._told_the_mode,
@@ -179,7 +180,7 @@ UNCLEAR = {
     "what may be groups": (with_head, 1, "head = 1; o = SGD(groups(body), lr=1)\n"),
     "groups beside parameters": (with_head, 3, "head = f()\nhead(x)\no = SGD([g1, g2], lr=1)\n"),
     "functions among layers": (
-        _param_not_in_optimizer._in_module_list,
+        _parameter_fixes.in_module_list,
         2,
         "from torch import nn\nlayers = [nn.Linear(2, 2), relu]\n",
     ),
@@ -211,6 +212,11 @@ UNCLEAR = {
         _graph_retention._detached,
         2,
         "def forward(self, x):\n    self.m = 0.9 * self.m + x\n    return self.m\n",
+    ),
+    "a function that only sets the mode": (
+        _train_eval_mode._back_in_training,
+        2,
+        "def e(m):\n    m.eval()\n    return m\n",
     ),
     "an early return": (
         _train_eval_mode._back_in_training,

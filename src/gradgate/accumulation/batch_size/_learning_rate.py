@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LinearLR
 
-from gradgate.errors import OptionError, check_choice
+from gradgate.errors import OptionError
+from gradgate.options import check_choice
 
 
 def scale_lr(

@@ -89,7 +89,7 @@ def _reads(function: ast.AST) -> tuple[ast.Attribute, ...]:
     """Return the places of a function that take a gradient's value: not a write, and not ``p.grad is None``."""
     nodes = own_nodes(function)
     parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
-    grads = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in ("grad", "_grad")]
+    grads = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr.lstrip("_") == "grad"]
     return tuple(
         node for node in grads if isinstance(node.ctx, ast.Load) and not _only_written(node, parents)
     )

@@ -1,0 +1,14 @@
+"""Checks options that have a few possible values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradgate.errors import OptionError
+
+
+def check_choice(where: str, option: str, value: object, choices: Sequence[object], *others: str) -> None:
+    """Raise OptionError unless an option has one of its values; ``others`` describes values checked elsewhere."""
+    if value not in choices:
+        *first, last = *map(repr, choices), *others
+        raise OptionError(f"{where}: {option} is {value!r}; it must be {', '.join(first)} or {last}.")
