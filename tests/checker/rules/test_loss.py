@@ -50,6 +50,10 @@ def test_a_mean_over_padding() -> None:
     ]
 
 
+def test_a_mean_over_samples_and_classes() -> None:
+    assert [one.code for one in run(mean(80, line=1, classes=10)).judged()] == ["GG104"]
+
+
 def test_a_term_that_is_added_along_two_ways() -> None:
     joined = (Frame(FILE, 2, "f"),)
     assert said(run(mean(8, line=1, paths=2, joined=joined)).judged()) == [

@@ -134,6 +134,7 @@ class Terms:
             weighted=items is not None
             and getattr(without_smoothing(node), "_saved_weight", None) is not None,
             masked=_padding_mask(node) if plain == "mean" else None,
+            classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
             equal=_compares_equals(node),
         )
@@ -189,9 +190,9 @@ def _compares_equals(node: Any) -> bool:
         return (
             first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
         )
-    product = _weighted_log_softmax(node)
+    product = _weighted_log_softmax(node, (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS))
     if product is not None:
-        logarithms, weights = product
+        logarithms, _, weights = product
         if logarithms.shape != weights.shape or not 0 < weights.numel() <= _MOST_MASK:
             return False
         first, second = logarithms.reshape(-1), weights.reshape(-1).to(logarithms.dtype)
@@ -209,10 +210,19 @@ def _compares_equals(node: Any) -> bool:
     return 0 < node._saved_self.numel() <= _MOST_MASK and not bool(node._saved_self.any())
 
 
-def _weighted_log_softmax(node: Any) -> tuple[Tensor, Tensor] | None:
-    """Return the result of a log_softmax, and the constants that multiply the result."""
+def _classes(mean: Any) -> int | None:
+    """Return the number of classes if ``mean`` averages ``targets * log_softmax`` over samples and classes."""
+    product = _weighted_log_softmax(mean.next_functions[0][0], _SIGNS)
+    return None if product is None else int(product[0].shape[product[1]])
+
+
+def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, int, Tensor] | None:
+    """Return the result of a log_softmax, its dimension, and the constants that multiply the result.
+
+    ``above`` holds the operations that may follow the product.
+    """
     for _ in range(_MOST_REDUCTIONS + 1):
-        if node is not None and node.name() in (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS):
+        if node is not None and node.name() in above:
             node = only_input(node)
     if node is None or node.name() != "MulBackward0" or (inner := only_input(node)) is None:
         return None
@@ -220,7 +230,8 @@ def _weighted_log_softmax(node: Any) -> tuple[Tensor, Tensor] | None:
     inner = only_input(inner) if inner.name() in _SIGNS else inner
     if inner is None or inner.name() != "LogSoftmaxBackward0" or not isinstance(weights, Tensor):
         return None
-    return inner._saved_result, weights
+    result, dim = inner._saved_result, int(inner._saved_dim)
+    return result, dim if dim < result.dim() else -1, weights
 
 
 def _padding_mask(mean: Any) -> float | None:

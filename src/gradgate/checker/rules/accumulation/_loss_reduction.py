@@ -5,7 +5,8 @@ Reads from the graph how a loss was reduced. Reports:
 
 - a mean that is divided by the batch size again;
 - a mean of means over unequal numbers of items;
-- a mean over all positions of a sequence, after a mask set the losses of the padding to zero.
+- a mean over all positions of a sequence, after a mask set the losses of the padding to zero;
+- a mean over samples *and* classes although the targets are distributions.
 
 ## Why is this bad?
 The loss has the wrong scale, and so has the effective learning rate. If the divisor changes from batch to batch,
@@ -18,11 +19,10 @@ the weights of the samples change too.
     loss = (F.cross_entropy(logits, y, reduction="none") * mask).sum() / mask.sum()
 
 ## Known limits
-A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension. A divergence
-that is averaged over the classes too is not reported: torch warns of ``kl_div`` with ``reduction="mean"``.
+A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension.
 
 ## Sources
-The notes on ``reduction`` in ``torch.nn.functional``.
+The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield from _divided_again(events)
         yield from _mean_of_means(events)
         yield from _over_padding(events)
+        yield from _over_classes(events)
 
 
 def _divided_again(events: list[Backward]) -> Iterator[Finding]:
@@ -141,6 +142,25 @@ def _over_padding(events: list[Backward]) -> Iterator[Finding]:
     )
 
 
+def _over_classes(events: list[Backward]) -> Iterator[Finding]:
+    terms = [
+        term for event in events for term in event.terms if term.classes is not None and term.classes > 1
+    ]
+    if len(terms) < 2 or terms[0].items is None or terms[0].classes is None:
+        return
+    yield RULE.finding(
+        _longest(terms),
+        f"A mean over samples and {terms[0].classes} classes also divides the divergence or cross entropy by "
+        f"{terms[0].classes}.",
+        why="The loss is too small by this factor, so it weighs less against other losses.",
+        advice="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
+        fix=_batchmean,
+        severity="warning",
+        count=len(terms),
+        evidence={"classes": terms[0].classes},
+    )
+
+
 def _longest(terms: list[Term]) -> Site:
     return max((term.site for term in terms), key=len)
 
@@ -153,6 +173,12 @@ def _undivided(at: Statement) -> Fix:
     if len(divisions) != 1:
         return ()
     return (Replace(at.line, ast.unparse(divisions[0]), operand(divisions[0].left)),)
+
+
+def _batchmean(at: Statement) -> Fix:
+    given = [key.value for call in at.calls("kl_div") for key in call.keywords if key.arg == "reduction"]
+    known = len(given) == 1 and isinstance(given[0], ast.Constant)
+    return (Replace(at.line, ast.unparse(given[0]), '"batchmean"'),) if known else ()
 
 
 def _mean_of_mask(at: Statement) -> Fix:
