@@ -57,6 +57,7 @@ class TrainingState:
     leftovers: Leftovers = field(default_factory=Leftovers)
     at_rest: AtRest = field(default_factory=AtRest)
     windows: int = 0
+    steps: int = 0
     samples_that_fit: int | None = None
     unfinished: dict[str, Any] | None = None  # a loaded window, which the next update continues
     open_update: OpenWindow | None = None
@@ -82,6 +83,7 @@ class OpenWindow:
     _norm: float | Tensor | None = None
     _noise_scale: float | None = None
     _stepped = False
+    _step = 0  # its place among the accumulator's steps
     _first = False
 
     def __init__(self, shared: TrainingState, *, may_replay: bool = False) -> None:
@@ -91,7 +93,6 @@ class OpenWindow:
         self._undo: list[Callable[[], object]] = []
         self._counter = MicroBatchCounter()
         self._may_replay = may_replay
-        self._number = shared.windows + 1
 
     def __enter__(self: Self) -> Self:
         if self._state != "new":
@@ -198,6 +199,8 @@ class OpenWindow:
                 shared.stepping = False
             try:
                 self._stepped = True
+                shared.steps += 1
+                self._step = shared.steps
                 if noise is not None and seen is not None:
                     add_window(noise, *seen)
                     self._noise_scale = noise.value

@@ -268,7 +268,7 @@ class Update(CoupledWindow):
         how, micro_batches = self._described()
         if not self._stepped:
             return f"Update({how}, {micro_batches})"
-        return f"Update(step {self._number}, {micro_batches}, {self.count:,} items, loss {self.loss:.6g})"
+        return f"Update(step {self._step}, {micro_batches}, {self.count:,} items, loss {self.loss:.6g})"
 
     def _repr_html_(self) -> str:
         how, micro_batches = self._described()
