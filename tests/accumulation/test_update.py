@@ -235,7 +235,7 @@ def test_an_update_that_is_refused_leaves_the_open_one_as_it_is() -> None:
 
 def test_a_window_that_was_rolled_back_is_no_step() -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(StopError), accumulator.update() as update:
+    with stopped_by(StopError), accumulator.update() as update:
         add(update, weight, [(1.0, 1)])
         raise StopError
     assert repr(update_by(accumulator, weight, [(1.0, 1)])).startswith("Update(step 1, ")
