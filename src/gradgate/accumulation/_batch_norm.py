@@ -244,7 +244,7 @@ class Pool:
 
 
 def _ranks_of(module: nn.Module) -> int:
-    """Return the number of ranks over whose items a module in training mode normalises."""
+    """Return how many ranks share a module's batch statistics in training mode: 1 unless it is a SyncBatchNorm."""
     if isinstance(module, nn.SyncBatchNorm) and dist.is_available() and dist.is_initialized():
         return dist.get_world_size(module.process_group)
     return 1

@@ -224,7 +224,7 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def local_part(tensor: Any) -> Tensor:
-    """Return this rank's shard of a sharded tensor, which shares its memory; otherwise the tensor itself."""
+    """Return this rank's shard of a sharded tensor, which shares memory with it; other tensors as they are."""
     shard: Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
     return shard
 

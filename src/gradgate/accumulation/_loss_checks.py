@@ -145,7 +145,7 @@ def count_and_items(loss: Tensor, count: Count) -> tuple[float, float] | None:
 
 
 def are_proportional(found: tuple[float, float], first: tuple[float, float]) -> bool:
-    """Return whether a count has the same ratio to the items that its loss shows as the first count.
+    """Return whether two counts have the same ratio to the numbers of items that their losses average over.
 
     Only proportions matter: if sequences have equal length, counting sequences is as good as counting tokens.
     """

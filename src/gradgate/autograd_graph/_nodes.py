@@ -59,7 +59,7 @@ FACTORS = dict.fromkeys(named("Mm Bmm Mv"), 0) | dict.fromkeys(named("Addmm Badd
 """Matrix products, with the position of the first of their two factors."""
 
 LAYERS = FACTORS | dict.fromkeys(named("Linear Convolution"), 0)
-"""Operations that multiply by a weight, with the position of the value that is multiplied."""
+"""Operations that multiply an input by a weight, with the position of the input among the operands."""
 
 
 def inputs(node: Any) -> list[Any]:

@@ -42,7 +42,7 @@ class RankCoordinator(SingleProcess):
         roots: the modules of ``model=``, to find the wrapper in which they run.
         modules: the roots and all their submodules; wrappers among them are suspended.
         neighbours: the modules of other accumulators, whose wrappers may run in this accumulator's windows.
-        buckets: all-reduce gradients during the last backward pass.
+        buckets: the buckets that are all-reduced during the last backward pass, if any.
         may_replay: whether the window can run again if memory runs out.
 
     Raises:

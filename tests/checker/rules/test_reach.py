@@ -300,8 +300,8 @@ def zero(source: str, looks: int = 5, zeros: int = 5, how: Any = "finished") -> 
 
 def test_a_gradient_that_is_always_zero() -> None:
     assert said(zero("return F.relu(F.log_softmax(x, 1))\n")) == [
-        "train.py:1: GG403 error: The gradient of head.w was all zero in each of 5 steps: the "
-        "derivative of line 1 is zero."
+        "train.py:1: GG403 error: The gradient of head.w was all zeros in each of 5 steps, "
+        "because the operation at line 1 has a derivative of zero."
     ]
     assert len(zero("loss = main + (epoch // epochs) * aux\n")) == 1
 

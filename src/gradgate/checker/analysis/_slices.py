@@ -133,7 +133,7 @@ class Slice:
         return [scope for scope in scopes if takes(scope.node, call)] or scopes
 
     def _is_torchs(self, call: ast.Call) -> bool:
-        """Return whether all values of a name are such modules of torch: ``self.criterion = nn.L1Loss()``."""
+        """Return whether the called name is only ever a loss, recurrent layer or attention layer of torch."""
         made = [
             each.value for scope in self._scopes() for each in definitions(scope).get(key_of(call.func), ())
         ]

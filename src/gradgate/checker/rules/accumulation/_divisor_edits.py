@@ -78,9 +78,9 @@ def divided_by(at: Statement, size: int) -> Fix:
 
 
 def _name_of(at: Statement, size: int) -> str:
-    """Return the source of the number that ends a window, or "" if it may differ from ``size``.
+    """Return the expression for the number of micro-batches in a window, or "" if it may differ from ``size``.
 
-    A step's condition counts to it, or the loop over the micro-batches does: ``for _ in range(number)``.
+    It is the divisor in the step's condition, ``i % number``, or ends the loop: ``for _ in range(number)``.
     """
     conditions = (
         node for node in own_nodes(at.function) if isinstance(node, ast.If) and at.steps(within=node)

@@ -22,7 +22,8 @@ the probe should measure.
     opt_d.zero_grad()                                   # before d_loss.backward(), not after the step
     d_loss.backward(); opt_d.step()
 
-or ``update.backward(loss)`` of two ``gradgate.Accumulator``, which fill only gradients of their own parameters.
+or use two ``gradgate.Accumulator`` objects: ``update.backward(loss)`` of each fills only the gradients of its own
+parameters.
 
 ## Known limits
 A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps

@@ -52,8 +52,8 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
     network, name = whole_module(run, ids), run.optimizer(optimizer)
     if how in _COPIES.values() and any(event.create for event in run.of(Differentiated)):
         return (
-            f"The copy has no graph to {network or 'the original'}. Compute the new weights as tensors, "
-            "p - lr * g, and run the network with them: torch.func.functional_call(network, weights, x).",
+            f"In the graph, the copy is not connected to {network or 'the original'}. Compute the updated weights "
+            "as tensors, p - lr * g, and pass them to torch.func.functional_call(network, weights, x).",
             (),
         )
     if how in _COPIES.values():
@@ -77,8 +77,8 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
     chosen = straight_through(statement) if statement is not None else ""
     if chosen:
         return (
-            f"This passes the gradient around `{chosen}`. Train `{chosen}` by a loss of its own: compare "
-            f"`{chosen}` itself, not the sum of this line.",
+            f"In this straight-through estimator, the gradient bypasses `{chosen}`. To train `{chosen}`, add a "
+            f"loss that uses `{chosen}` itself, not the result of this line.",
             (),
         )
     advice = f"Use the value with its graph, {_WITHOUT.get(how, f'without {how.lstrip(chr(46))}')}."

@@ -24,8 +24,8 @@ WHY = "The loss includes the detached part, but training does not minimize it."
 WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph."
 _RESAMPLE = "Draw the sample with rsample(), or as mean + std * torch.randn_like(std)."
 _SHARED = (
-    "Compute the term from a second pass of the network, on the value with its graph. The loss of line {} needs "
-    "the pass on the detached value."
+    "Run the network a second time, on the value that is not detached, and compute this term from that output. "
+    "Keep the pass on the detached value: the loss at line {} needs it."
 )
 _ATTACHED = "Add the value itself instead of a copy without a graph."
 _UNTRAINED = "Compute the term from the output of the network that the loss trains."
@@ -147,7 +147,7 @@ def constant_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[tup
 
 
 def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
-    """Return whether a block without gradients runs only modules that the loss's optimizers don't hold."""
+    """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter."""
     at = Statement.at(cut)
     steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
     trained = {

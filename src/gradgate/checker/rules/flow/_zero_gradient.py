@@ -76,8 +76,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         looks = [parameter.looks for parameter in several]
         yield RULE.finding(
             _made_of_zeros(several) or _rounded(frame, factors) or frame,
-            f"The gradient of {run.names(ids)} was all zero in each of {min(looks)} steps: "
-            f"the derivative of line {frame.line} is zero.",
+            f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, "
+            f"because the operation at line {frame.line} has a derivative of zero.",
             why="The parameters are in the graph and in the optimizer, but never change.",
             advice=_advice(several, frame, factors),
             fix=_not_rounded,

@@ -193,10 +193,10 @@ def _of_network(norms: RunWithoutGradients) -> Finding:
     return RULE.finding(
         norms.where,
         f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) of a network that "
-        f"no loss trains {'are' if many else 'is'} in training mode: running statistics changed in "
-        f"{norms.times} steps, and each output depends on the other samples of its batch.",
-        why="no_grad stops gradients, not the statistics: the network differs more and more from the trained "
-        "network.",
+        f"no loss trains {'are' if many else 'is'} in training mode: {'their' if many else 'its'} running "
+        f"statistics changed in {norms.times} steps, and each output depends on the other samples of its batch.",
+        why="torch.no_grad() stops gradients, but not the updates of running statistics, so the network drifts "
+        "from its trained state.",
         advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that includes it.",
         severity="warning",
         count=norms.times,
@@ -212,9 +212,10 @@ def _in_numbers(drift: tuple[float, float]) -> str:
 
 
 def _trained_until(run: Run, ids: Ids) -> int | None:
-    """Return the number of the last event that trained a frozen batch norm; -1 if none did.
+    """Return the number of the last event that trained a batch norm before it was frozen; -1 if none did.
 
-    None if it is not frozen, or is frozen and trained in turn: training is over after twice the longest pause.
+    Return None if it is not frozen, or if it may be trained again. It counts as frozen for good once its statistics
+    have moved more than twice as often as in any earlier pause of its training.
     """
     pauses, last = [0], -1
     for number, event in run.numbered(Backward, Stepped, StatisticsMoved):

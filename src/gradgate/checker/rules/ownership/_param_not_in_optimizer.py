@@ -216,7 +216,7 @@ def _plain_list(parameter: Parameter) -> Frame | None:
 
 
 def _operand(parameter: Parameter) -> ast.Call | None:
-    """Return the call ``nn.Parameter(...)`` on whose result an operation computes what the line assigns."""
+    """Return the ``nn.Parameter(...)`` of a line that assigns a value computed from it: ``Parameter(x).to(d)``."""
     statement = statement_at(parameter.made[0]) if parameter.made else None
     value = node = statement.value if isinstance(statement, ast.Assign) else None
     while node is not None:

@@ -155,7 +155,8 @@ def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[StepWindow]:
 def _handed_over(run: Run, number: int, window: StepWindow) -> bool:
     """Return whether a step's gradients were assigned by hand after a call that clips other parameters.
 
-    They may be the clipped ones: A3C gives the gradients of a worker to the shared network.
+    The assigned gradients may be the clipped ones: A3C clips a worker's gradients, then copies them to the shared
+    network.
     """
     ids = window.parameters
     if any(part.backward >= 0 for part in window.fresh) or run.events[number].parameters & ids:  # type: ignore[attr-defined]

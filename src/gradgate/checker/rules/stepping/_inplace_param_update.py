@@ -28,9 +28,9 @@ checks.
 or evaluate the averages in a separate model.
 
 ## Known limits
-These writes are not reported: clamping, masks, projections, rounding, noise, descent by hand, averages of models,
-restored checkpoints, initializations, and pulls of less than 10 % (towards a pretrained model). Writes before the
-first step, or late in a long run, are not seen.
+These writes are not reported: clamping, masks, projections, rounding, added noise, hand-written gradient descent,
+averages of models, restored checkpoints, initializations, and moves of less than 10 % towards other weights, such
+as those of a pretrained model. Writes before the first step, or late in a long run, are not seen.
 
 ## Sources
 ``torch.Tensor.data`` and "In-place correctness checks" in https://docs.pytorch.org/docs/stable/notes/autograd.html
