@@ -219,7 +219,8 @@ class Pool:
     def on_cpu(self) -> dict[int, _Moments]:
         """Return the moments of each call in a form that other ranks can receive."""
         return {
-            call: _Moments(of.count, of.mean.cpu(), of.deviation.cpu()) for call, of in self.calls.items()
+            call: _Moments(moments.count, moments.mean.cpu(), moments.deviation.cpu())
+            for call, moments in self.calls.items()
         }
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from gradgate.accumulation._running_sum import RunningSum, headroom_of
 from gradgate.errors import GradientError, GraphError, UpdateError
 from gradgate.ownership import checksum
 from gradgate.ranks import RankStatus, ShardedCoordinator
-from gradgate.torch_compat import tensor_version
+from gradgate.torch_compat import is_dtensor, tensor_version
 
 
 class GradientSums:
@@ -254,7 +254,7 @@ class GradientSums:
     def _filled(self, index: int) -> str:
         """Return whether any loss has a gradient for a parameter: "0" no, "1" yes, "2" a sparse gradient."""
         parameter = self.parameters[index]
-        if self._sharded is not None and all(parameter is not each for each in self._sharded.unsharded):
+        if self._sharded is not None and is_dtensor(parameter):
             # `.grad` is zero, not None, where this rank reached no parameter
             return str(int(id(parameter) in self._sharded.reached))
         asides = [running.aside[index] for running in self.by_name.values() if running.aside is not None]

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
 from gradgate.accumulation import owned_parameters
+from gradgate.autograd_graph import only_input
 from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
@@ -155,7 +156,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
 def _one_backward(trainer: Any) -> Iterator[None]:
     """Raise if ``training_step`` makes a backward pass from anything but the loss of ``compute_loss``."""
     accelerator = trainer.accelerator
-    backward, before = accelerator.backward, dict(vars(accelerator))
+    backward, own = accelerator.backward, vars(accelerator).get("backward")
     called: list[Tensor] = []
 
     def checked(loss: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -172,15 +173,15 @@ def _one_backward(trainer: Any) -> Iterator[None]:
         yield
     finally:
         del accelerator.backward
-        vars(accelerator).update({key: before[key] for key in ("backward",) if key in before})
+        if own is not None:
+            accelerator.backward = own
 
 
 def _is_multiple(loss: Tensor, computed: Tensor) -> bool:
     """Return whether a loss is computed from another one alone."""
     node = loss.grad_fn
     while node is not None and node is not computed.grad_fn:
-        inputs = [each for each, _ in node.next_functions if each is not None]
-        node = inputs[0] if len(inputs) == 1 else None
+        node = only_input(node)
     return node is not None
 
 

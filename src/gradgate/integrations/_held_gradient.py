@@ -42,8 +42,12 @@ class HeldGradient:
     @property
     def changed(self) -> bool:
         """Whether the gradient was written to, replaced or cleared since then."""
+        return self._gradient is not None and not self.unchanged
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the parameter still has this gradient, and nothing has written to it."""
         if self._parameter is None or self._gradient is None:
             return False
-        return (
-            self._parameter.grad is not self._gradient or tensor_version.use(self._gradient) != self._version
-        )
+        same = self._parameter.grad is self._gradient
+        return same and tensor_version.use(self._gradient) == self._version

@@ -15,7 +15,6 @@ from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
 from gradgate.integrations._trained import parameters_of, sharding_of
 from gradgate.integrations._window_mean import WindowMean
-from gradgate.torch_compat import tensor_version
 
 __all__ = ["exact"]
 
@@ -77,8 +76,6 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
         _gradgate_models: tuple[Any, ...] | None = None
         # The models of the last `accumulate` block.
         _gradgate_window: tuple[Any, ...] = ()
-        # A parameter, its gradient after the last backward call, and the version counter of that gradient.
-        _gradgate_left: tuple[Any, Tensor, int] | None = None
 
         @contextmanager
         def accumulate(self, *models: Any) -> Iterator[None]:
@@ -124,22 +121,18 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             if accelerator.sync_gradients:
                 scaler = accelerator.scaler
                 mean.finish(parameters_of(parameters()), 1.0 if scaler is None else scaler.get_scale())
-            held = next((parameter for parameter in parameters() if parameter.grad is not None), None)
-            self._gradgate_left = None if held is None else (held, held.grad, tensor_version.use(held.grad))
+            mean.held.remember(parameters())
 
         def _gradgate_check(self) -> None:
             """Raise if gradients were changed within a window, or not cleared after one."""
-            if self._gradgate_left is None:
-                return
-            parameter, gradient, before = self._gradgate_left
-            unchanged = parameter.grad is gradient and tensor_version.use(gradient) == before
-            if self._gradgate_mean.open and not unchanged:
+            mean = self._gradgate_mean
+            if mean.open and mean.held.changed:
                 raise GradientError(
                     "exact: gradients were changed between two backward calls of a window: cleared, clipped, "
                     "or filled by another backward call. Clip only when gradients are complete, `if "
                     "accelerator.sync_gradients:`, and clear them with the prepared optimizer's zero_grad()."
                 )
-            if unchanged and not self._gradgate_mean.open:
+            if mean.held.unchanged and not mean.open:
                 raise GradientError(
                     "exact: the gradients of the last window were not cleared, so the next window would be "
                     "added to them. Call optimizer.zero_grad() after optimizer.step(), inside the "

@@ -68,9 +68,7 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     made = {run.made[owner][0].site for number in meant for owner in run.owners.get(number, ())}
     stepping = {each.optimizer for each in later if isinstance(each, Stepped) and each.used}
     if any(run.made[each][0].site in made for each in stepping if each in run.made):
-        return (
-            frozenset()
-        )  # an optimizer for each copy of a model, in a loop: the copies' gradients are missing
+        return frozenset()  # a loop makes an optimizer for each copy of a model
     return meant if idle and not meant & frozenset().union(*written) else frozenset()
 
 

@@ -56,9 +56,8 @@ class Cuts:
         self._entries: Counter[Site] = Counter()
         # Samples drawn from distributions whose own parameters have a graph.
         self._samples: list[tuple[Tensor, Site, Ids]] = []
-        self.missing: set[int] = (
-            set()
-        )  # parameters that had no gradient up to the last step that was examined
+        # Parameters that had no gradient up to the last step that was examined.
+        self.missing: set[int] = set()
 
     def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:
         """Return whether reading this tensor's value may cut a graph."""

@@ -77,10 +77,7 @@ class Gradients:
         ids, has_gradient = recorder.parameters.ids(tensors), recorder.parameters.ids(full)
         norm = yield
         asked = recorder.looking and is_a(norm, Tensor) and not is_sharded(norm)
-        seen, limit = (
-            float(norm) if asked else None,
-            number_of(max_norm if clip_value is None else clip_value),
-        )
+        seen, limit = float(norm) if asked else None, number_of(clip_value if max_norm is None else max_norm)
         limit = limit if limit is not None and math.isfinite(limit) else None
         recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, limit))
         self.note(ids)

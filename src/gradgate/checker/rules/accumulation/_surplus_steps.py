@@ -18,7 +18,7 @@ from gradgate.events import Backward, Site, Stepped
 
 
 class SurplusStep(NamedTuple):
-    """A step in a loop, which always follows a step that a condition such as ``(i + 1) % 4 == 0`` decides on."""
+    """A step that runs in each iteration, also after a step under a condition such as ``(i + 1) % 4 == 0``."""
 
     optimizer: int
     site: Site

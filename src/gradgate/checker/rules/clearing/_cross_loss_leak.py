@@ -142,16 +142,13 @@ def _leaked(run: Run, window: StepWindow, own: dict[int, set[Site]]) -> Iterator
         number = contribution.backward
         if number < 0 or contribution.touched or run.events[number].site == run.events[last].site:
             continue
-        of = {optimizer for optimizer, lines in own.items() if run.events[number].site in lines}
+        owners = {optimizer for optimizer, lines in own.items() if run.events[number].site in lines}
         steps = set(used_by_others(run, contribution, window.optimizer))
-        theirs = of and of <= {run.stepped(step).optimizer for step in steps}
+        theirs = owners and owners <= {run.stepped(step).optimizer for step in steps}
         mine = run.events[last].site in own[window.optimizer]
         opposes = steps and (theirs or mine) and opposed(run, window, contribution) < FAR_APART
-        if (
-            opposes
-            or any(step < last for step in steps)
-            or (mine and is_passed_on(run, window, contribution))
-        ):
+        before = any(step < last for step in steps)
+        if opposes or before or (mine and is_passed_on(run, window, contribution)):
             yield contribution
 
 

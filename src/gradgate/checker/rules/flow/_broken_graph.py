@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from itertools import islice
 
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant_checkpoint
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
@@ -90,7 +91,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         advice, fix = in_its_graph(run, frame, ids, how, optimizer)
         if how == LEAF:
             losses = [slice_at(site, _files(run)) for site in _losses(run, ids)]
-            for off, _ in [*no_grad_cuts(run, ids, losses)][:1]:
+            for off, _ in islice(no_grad_cuts(run, ids, losses), 1):
                 advice, fix = f"{advice} Line {off.line} also runs without gradients: remove this, too.", ()
         steps = run.stepping[optimizer]
         yield RULE.finding(

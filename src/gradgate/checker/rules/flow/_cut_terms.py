@@ -81,9 +81,8 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
         for cut in [*(own or cuts).values()][-1:]:
             drawn = cut.op == "drawn"
             fix: FixAt = resampled if drawn else partial(without_cut, ops=(cut.op,))
-            shared = [site for site in others if slice_at(site, files).holds(cut.site[0], cut.op)] * (
-                not drawn
-            )
+            needing = () if drawn else others  # losses that need the detached value
+            shared = [site for site in needing if slice_at(site, files).holds(cut.site[0], cut.op)]
             sure = drawn or (len({each.site[0] for each in own.values()}) == 1 and not shared)
             yield rule.finding(
                 cut.site,

@@ -100,9 +100,8 @@ def _of_one_optimizer(run: Run) -> Iterator[Finding]:
             why=f"The loss before {name}.step() does not reach all parameters of {name}.",
             advice=f"Leave {'it' if len(ids) == 1 else 'them'} out of {name}, or make the loss before "
             f"{name}.step() depend on the parameters.",
-            severity=None
-            if cut_off(run, ids)
-            else "info",  # nothing is lost: the other loss uses these layers
+            # A note if no cut is found: the other loss uses these layers, so nothing is lost.
+            severity=None if cut_off(run, ids) else "info",
             count=times,
             evidence={"parameters": len(ids), "steps": times},
         )

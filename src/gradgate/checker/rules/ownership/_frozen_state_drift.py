@@ -26,7 +26,7 @@ or create the optimizer with the trained parameters only.
 
 ## Known limits
 Rows of a parameter, whose gradient a hook sets to zero, are not checked: momentum and weight decay still move them.
-Batch norms of a network that this run trained earlier are not checked.
+Batch norms of a network that this run trained earlier are checked only if they are frozen.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
