@@ -109,7 +109,9 @@ def _judge(run: Run) -> Iterator[Finding]:
         ]
         means = [column for column in found if all(share.factor is not None for share in column)]
         if means and len(wrong) == len(means) and not meta:
-            finding = _finding(run, site, full, wrong[0], size)
+            # A divisor that only some terms have may be their weight: `cross_entropy + 0.1 * distance`.
+            column = min(wrong, key=lambda column: len(column[0].divisors))
+            finding = _finding(run, site, full, column, size)
             if finding is not None:
                 yield finding
 
@@ -157,11 +159,11 @@ def _finding(
     whole = [(number, where) for number, where in column[0].divisors if abs(number - round(number)) < 1e-6]
     total = sum(share.factor or 0.0 for share in column)
     step = run.events[full[0][0].step].site
+    if is_over_kinds(site, step):
+        return None
     meant = condition_around(step, site) is not None or is_in_a_loop_of_its_own(site, step)
     facts = {"micro_batches": size, "weights_add_up_to": total}
     if not whole:
-        if is_over_kinds(site, step):
-            return None
         by_trainer = "backward" not in text_of(innermost(site))
         computed = _computed_at(column, site) if by_trainer else ()
         meant = meant or bool(computed) or (by_trainer and is_once_per_batch(run, site))
