@@ -63,13 +63,10 @@ from gradgate.checker.rules.flow._cut_terms import (
     idle_terms,
 )
 from gradgate.checker.rules.flow._derivatives import (
-    derivatives_beside_outputs,
     derivatives_without_graph,
     inner_steps_without_graph,
 )
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
-
-_DERIVATIVES = (derivatives_without_graph, derivatives_beside_outputs)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -108,7 +105,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
     yield from constants
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants} | ends
-    for each in (each for judge in _DERIVATIVES for each in judge(run, RULE, _files(run))):
+    for each in derivatives_without_graph(run, RULE, _files(run)):
         if (each.file, each.line) not in lines:
             yield each
     yield from idle_terms(run, RULE, _files(run))

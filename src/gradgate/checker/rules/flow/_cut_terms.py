@@ -9,7 +9,7 @@ from functools import partial
 
 from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, own_nodes, statements_at
+from gradgate.checker.analysis._scopes import called, is_function, names_read, own_nodes, statements_at
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import function_at, statement_at, text_of
 from gradgate.checker.analysis._statement import Statement
@@ -213,15 +213,13 @@ def _may_score(drawn: Frame, score: ast.Call) -> bool:
     own = list(own_nodes(function)) if function is not None and is_function(function) else []
     if score not in own or not isinstance(statement, ast.Assign):
         return True
-    names = names_in(statement.targets, ast.Store)
+    names = _names_stored(*statement.targets)
     assignments = [node for node in own if isinstance(node, ast.Assign)]
     for _ in assignments:  # values computed from the sample
-        names |= names_in(
-            [each for each in assignments if names & names_in([each.value], ast.Load)], ast.Store
-        )
-    return bool(names & names_in(score.args, ast.Load))
+        names |= _names_stored(*(each for each in assignments if names & names_read(each.value)))
+    return bool(names & names_read(*score.args))
 
 
-def names_in(nodes: Iterable[ast.AST], kind: type[ast.expr_context]) -> set[str]:
+def _names_stored(*nodes: ast.AST) -> set[str]:
     inner = (each for node in nodes for each in ast.walk(node))
-    return {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}
+    return {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
