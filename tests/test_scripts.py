@@ -115,7 +115,7 @@ ADVICE_ONLY = {
     "missing-zero-grad": ("line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
-        "clients_share_a_model decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
+        "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
         "style_lr_decay train_function"
     ),
     "param-in-multiple-optimizers": (

@@ -52,15 +52,13 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     This optimizer got the wrong parameters; another optimizer may have trained the right ones before. A loss that
     also reaches some optimizer's parameters does not count, because its other parameters may be fixed on purpose.
     """
-    steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
+    steps = run.steps(optimizer)
     if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
         return frozenset()
     before = [number for number, _ in run.numbered(Stepped) if number < steps[0] and run.stepped(number).used]
     later = run.events[before[-1] + 1 if before else 0 :]
     trained: Ids = frozenset().union(*(each.used | each.moved for each in later if isinstance(each, Stepped)))
-    held: Ids = frozenset().union(
-        *(group.parameters for each in run.made[optimizer] for group in each.groups)
-    )
+    held = run.held(optimizer)
     losses = {each.reached for each in later if isinstance(each, Backward)}
     written = (each.parameters for each in later if isinstance(each, Written) and each.target == "value")
     meant = _not_copied(run, frozenset().union(*(ids for ids in losses if not ids & (trained | held))))
@@ -108,9 +106,8 @@ def replaced(run: Run) -> Iterator[Replaced]:
         later = [event for event in run.events[since:] if isinstance(event, (Backward, Stepped))]
         steps = sum(isinstance(event, Stepped) and event.optimizer == optimizer for event in later)
         reached: Ids = frozenset().union(*{event.reached for event in later if isinstance(event, Backward)})
-        held: Ids = frozenset().union(*(group.parameters for event in made for group in event.groups))
-        idle = [run.parameters[number] for number in held - reached]
-        unused = not any(event.used for event in run.of(Stepped) if event.optimizer == optimizer)
+        idle = [run.parameters[number] for number in run.held(optimizer) - reached]
+        unused = not any(run.stepped(number).used for number in run.steps(optimizer))
         old, taken = _pairs([each for each in idle if each.trainable or unused], new)
         if old and steps and len(temporary(run, taken)) < len(taken):
             yield Replaced(

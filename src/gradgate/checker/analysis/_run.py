@@ -96,6 +96,18 @@ class Run:
             made[event.optimizer].append(event)
         return made
 
+    def held(self, optimizer: int) -> Ids:
+        """Return the parameters that an optimizer was given."""
+        return frozenset(number for number, owners in self.owners.items() if optimizer in owners)
+
+    def steps(self, optimizer: int) -> list[int]:
+        """Return the numbers of an optimizer's steps, in order."""
+        return [number for number, _ in self.numbered(Stepped) if self.stepped(number).optimizer == optimizer]
+
+    def words(self, ids: Iterable[int]) -> set[str]:
+        """Return the parts of parameters' names: "head" and "weight" of "head.weight"."""
+        return {part for number in ids for part in self.name(number).split(".")}
+
     @functools.cached_property
     def held_since(self) -> dict[tuple[int, int], int]:
         """For each optimizer and parameter, the number of the event that added the parameter to the optimizer."""

@@ -7,8 +7,7 @@ from functools import partial
 
 from gradgate.checker.analysis._constant_summands import is_count
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
-from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._scopes import called, calls_at
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import FixAt
@@ -35,8 +34,7 @@ _COPIES = {"deepcopy": "copy.deepcopy()", "load_state_dict": "load_state_dict()"
 
 def copied_at(frame: Frame) -> str:
     """Return the call with which a line copies a module, or ""."""
-    calls = [node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call)]
-    return next((_COPIES[called(call)] for call in calls if called(call) in _COPIES), "")
+    return next((_COPIES[called(call)] for call in calls_at(frame) if called(call) in _COPIES), "")
 
 
 def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> tuple[str, Fix | FixAt]:
@@ -95,7 +93,7 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
         )
         if network:
             fix = partial(unless_target, fix=fix)
-        trained = {part for number in run.owned for part in run.name(number).split(".")}
+        trained = run.words(run.owned)
         if how == OFF and statement is not None and (others := untrained_modules(statement, trained)):
             fix = partial(frozen_with_graph, modules=others, fix=fix)
             advice = (

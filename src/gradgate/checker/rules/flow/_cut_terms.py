@@ -149,9 +149,7 @@ def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
     """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter."""
     at = Statement.at(cut)
     steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
-    trained = {
-        part for number in run.owned if run.owners[number] & steps for part in run.name(number).split(".")
-    }
+    trained = run.words(number for number in run.owned if run.owners[number] & steps)
     if at is None or not isinstance(at.node, ast.With):
         return False
     calls = {called(call) for call in ast.walk(at.node) if isinstance(call, ast.Call)}

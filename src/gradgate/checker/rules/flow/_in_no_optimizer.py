@@ -44,7 +44,7 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
         freeze = (
             f"to train the network, pass its parameters to {run.optimizer(optimizer)}; otherwise {freeze}"
         )
-    names = {part for number in ids for part in run.name(number).split(".")}
+    names = run.words(ids)
     fix = partial(frozen, run=run, ids=ids) if passes else partial(_under_no_grad, names=names)
     return rule.finding(
         where if left.fixed else listed,

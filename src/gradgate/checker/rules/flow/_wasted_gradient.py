@@ -148,7 +148,7 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
         through = "the input" if inputs else own or "the trained part"
         return f"{off} Do not detach here: the gradients of {through} flow through it.", ()
     if any(event.beyond & used for event in events):
-        names = {part for number in used for part in run.name(number).split(".")}
+        names = run.words(used)
         return (
             f"Detach the output of {whole_module(run, ids) or 'the network'} before {own or 'the trained part'} "
             "uses it: this loss trains nothing before this point."
@@ -161,7 +161,7 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
 def _of_idle_groups(run: Run) -> Iterator[Finding]:
     """Yield the optimizer groups whose learning rate was 0 in every step while other groups had a positive rate."""
     for optimizer, events in run.made.items():
-        steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
+        steps = [run.stepped(number) for number in run.steps(optimizer)]
         for place, group in enumerate(events[-1].groups):
             rates = [step.lr[place] for step in steps if place < len(step.lr)]
             ids = group.parameters & run.reached
@@ -169,7 +169,7 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
                 continue
             made = events[-1].site
             yield RULE.finding(
-                _zero_rate(made, {part for number in ids for part in run.name(number).split(".")}) or made,
+                _zero_rate(made, run.words(ids)) or made,
                 f"{run.names(ids)} {'are' if len(ids) > 1 else 'is'} in a group of {run.optimizer(optimizer)} with "
                 f"learning rate 0: each of {len(steps)} steps computes gradients of {size(run, ids)} "
                 "(estimated) that have no effect.",

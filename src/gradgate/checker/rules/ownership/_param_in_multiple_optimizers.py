@@ -120,7 +120,7 @@ def _moves(run: Run, window: StepWindow, number: int, ids: Ids) -> bool:
 
 def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Finding:
     # If one optimizer holds all of the other's parameters, it holds too many.
-    taking = first if _held(run, first) > _held(run, second) else second
+    taking = first if run.held(first) > run.held(second) else second
     site = run.made[taking][0].site
     names = {each: run.optimizer(each) for each in (first, second)}
     if len(set(names.values())) == 1:  # the optimizers are in a list, or in different functions
@@ -139,10 +139,6 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
         count=len(steps),
         evidence={"parameters": len(ids), "steps": len(steps)},
     )
-
-
-def _held(run: Run, number: int) -> Ids:
-    return frozenset().union(*(group.parameters for event in run.made[number] for group in event.groups))
 
 
 def _second_is(at: Statement, twice: str, other: str) -> Fix:
