@@ -8,7 +8,6 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 - summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
   or a derivative in a residual without ``create_graph=True``;
 - parameters that only an inner gradient without a graph uses (a learned loss);
-- inner steps, the first of which has no graph although a later one has (MAML);
 - losses that only reach parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
@@ -62,10 +61,7 @@ from gradgate.checker.rules.flow._cut_terms import (
     cut_samples,
     idle_terms,
 )
-from gradgate.checker.rules.flow._derivatives import (
-    derivatives_without_graph,
-    inner_steps_without_graph,
-)
+from gradgate.checker.rules.flow._derivatives import derivatives_without_graph
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
 
 
@@ -102,9 +98,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
-    constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
-    yield from constants
-    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants} | ends
+    yield from summands
+    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in summands} | ends
     for each in derivatives_without_graph(run, RULE, _files(run)):
         if (each.file, each.line) not in lines:
             yield each

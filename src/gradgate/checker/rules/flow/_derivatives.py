@@ -23,7 +23,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH
 from gradgate.checker.rules.flow._graph_fixes import with_graph
-from gradgate.events import Backward, Differentiated, Frame, Stepped
+from gradgate.events import Backward, Differentiated, Frame
 
 _ERRORS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
@@ -106,38 +106,6 @@ def _is_detached(node: ast.AST, scope: Scope) -> bool:
 
 def _holds(value: ast.AST, node: ast.AST) -> bool:
     return any(each is node for each in ast.walk(value))
-
-
-def inner_steps_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield inner gradients without a graph from which later inner gradients with a graph are computed (MAML)."""
-    found: dict[Frame, tuple[Frame, int]] = {}
-    first: dict[Frame, Differentiated] = {}
-    for event in run.of(Differentiated, Stepped):
-        if isinstance(event, Stepped):
-            first.clear()
-        elif event.site and event.create and not event.asked:
-            for frame, earlier in first.items():
-                here = event.site[0]
-                if (
-                    (here.file, here.function) == (frame.file, frame.function)
-                    and earlier.asked <= event.reached
-                    and slice_at(event.site, files).holds(frame)
-                ):
-                    found[frame] = here, found.get(frame, (here, 0))[1] + 1
-        elif event.site and not event.create and event.asked & run.owned:
-            first[event.site[0]] = event
-    for frame, (later, times) in found.items():
-        yield rule.finding(
-            frame,
-            f"This inner gradient has no graph, but the gradient of line {later.line} depends on it and has a "
-            "graph: the outer loss is differentiated through only some of the inner steps.",
-            why="The result is neither the full gradient of MAML nor the first-order approximation.",
-            advice=f"{WITH_GRAPH} For a first-order method, remove create_graph=True in line {later.line} too.",
-            fix=with_graph,
-            severity="warning",
-            count=times,
-            evidence={"again_in_line": later.line},
-        )
 
 
 def _named_at(frame: Frame, scope: Scope) -> set[str]:

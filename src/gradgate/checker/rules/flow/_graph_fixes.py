@@ -70,19 +70,6 @@ def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
     ]
 
 
-def frozen_with_graph(at: Statement, modules: list[str], fix: FixAt) -> Fix:
-    """Freeze modules where they are created, if each is created on one line, so that they can run with a graph."""
-    made = [[value for value in at.assigned_to(name) if isinstance(value, ast.Call)] for name in modules]
-    uncut = fix(at)
-    if not uncut or any(len(values) != 1 for values in made):
-        return ()
-    pairs = zip(modules, made, strict=True)
-    return (
-        *(Insert(f"{name}.requires_grad_(False)", after=value.lineno) for name, (value,) in pairs),
-        *uncut,
-    )
-
-
 def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:
     """Return the ``x`` of ``x.detach()``, ``x.item()`` or ``x.data``."""
     function = node.func if isinstance(node, ast.Call) and not node.args else None

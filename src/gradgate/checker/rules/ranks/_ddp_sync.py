@@ -34,9 +34,9 @@ If windows have several micro-batches, put the forward and backward of all but t
 FSDP, pipeline parallelism, tensor parallelism and compiled modules are not judged. Ranks that communicate large
 tensors in another way (parameters, flat buffers) are judged only if they do so between all steps and their values
 never become equal again. To compare values, the rule takes the sum or norm of some parameters in the first 60
-steps. A sum that is never divided and a learning rate divided by the number of ranks are reported for SGD only. A
-loss that is divided by the items of all ranks and then averaged by DDP is found only for losses of class indices
-whose number of targets changes between steps.
+steps. A sum that is never divided is reported for SGD only, and a learning rate divided by the number of ranks is
+not reported. A loss that is divided by the items of all ranks and then averaged by DDP is found only for losses of
+class indices whose number of targets changes between steps.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -51,7 +51,7 @@ from itertools import pairwise
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._divided_twice import divided_by_all_items, divided_twice, rate_divided
+from gradgate.checker.rules.ranks._divided_twice import divided_by_all_items, divided_twice
 from gradgate.checker.rules.ranks._means import LEAST, never_divided, sums_over_ranks
 from gradgate.checker.rules.ranks._not_averaged import (
     different_weights,
@@ -71,7 +71,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     if first is not None:
         yield first
     elif len(run.windows) >= LEAST:
-        for judge in (unsynchronized_ends, left_out, never_divided, divided_twice, rate_divided):
+        for judge in (unsynchronized_ends, left_out, never_divided, divided_twice):
             yield from judge(run, RULE)
         yield from _reduced_at_each(run)
         yield from _synchronized_at_each(run)
