@@ -9,7 +9,14 @@ from functools import partial
 
 from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, names_read, own_nodes, statements_at
+from gradgate.checker.analysis._scopes import (
+    called,
+    calls_at,
+    is_function,
+    names_read,
+    own_nodes,
+    statements_at,
+)
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import function_at, statement_at, text_of
 from gradgate.checker.analysis._statement import Statement
@@ -160,7 +167,7 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
     """Report each line that draws a sample from a trained distribution without keeping the graph."""
     in_losses = list(in_losses)
     scores = [node for node in in_losses if isinstance(node, ast.Call) and called(node) == "log_prob"]
-    for frame, ids in (_samples(run) | _idle_samples(run, in_losses)).items():
+    for frame, ids in _samples(run, in_losses).items():
         if not ids or ids & missing or any(_may_score(frame, score) for score in scores):
             continue
         call = "sample()" if ".sample" in text_of(frame) else "This"
@@ -176,8 +183,14 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
         )
 
 
-def _samples(run: Run) -> dict[Frame, Ids]:
-    """Return each line that draws a sample for a loss, and the parameters that the loss's other terms train."""
+def _samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
+    """Return each line that draws a sample for a loss, with the distribution's parameters.
+
+    Other terms of the loss train these parameters, or their gradients are zero in each step.
+    """
+    several = run.parameters.values()
+    idle = {each.id for each in several if each.looks >= _LOOKS and each.looks == each.zeros} & run.owned
+    calls = {id(node) for node in in_losses if isinstance(node, ast.Call) and called(node) == "sample"}
     drawn: dict[Frame, Ids] = {}
     following: Ids = frozenset()
     for event in reversed(run.of(Cut, Backward)):
@@ -185,21 +198,11 @@ def _samples(run: Run) -> dict[Frame, Ids]:
             following = event.reached
         elif event.op == "sample" and event.site:
             drawn[event.site[0]] = event.parameters & following & run.owned
+        elif (
+            event.op == "drawn" and event.site and any(id(call) in calls for call in calls_at(event.site[0]))
+        ):
+            drawn[event.site[0]] = event.parameters & idle
     return drawn
-
-
-def _idle_samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
-    """Return each line in a loss that draws a sample, and its parameters whose gradients are zero in each step."""
-    several = run.parameters.values()
-    idle = {each.id for each in several if each.looks >= _LOOKS and each.looks == each.zeros} & run.owned
-    drawn = [event for event in run.of(Cut) if event.op == "drawn" and event.site and event.parameters & idle]
-    in_loss = {id(node) for node in in_losses if isinstance(node, ast.Attribute) and node.attr == "sample"}
-    found: dict[Frame, Ids] = {}
-    for event in drawn:
-        statement = statement_at(event.site[0])
-        if statement is not None and any(id(node) in in_loss for node in ast.walk(statement)):
-            found[event.site[0]] = event.parameters & idle
-    return found
 
 
 def _may_score(drawn: Frame, score: ast.Call) -> bool:
