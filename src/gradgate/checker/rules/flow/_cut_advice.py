@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 from functools import partial
 
-from gradgate.checker.analysis._constant_summands import is_count
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, calls_at
 from gradgate.checker.analysis._statement import Statement
@@ -91,10 +89,4 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
             f"To train {network or 'this part'}, use its output with its graph, without {off}. To keep it "
             f"unchanged (a teacher, a fixed target), leave it out of {name}."
         ), partial(unless_target, fix=fix) if network else fix
-    counts = [node for node in statement.expressions() if is_count(node)] if statement is not None else []
-    if how == LEAF and counts:
-        return (
-            f"`{ast.unparse(counts[0])}` has no gradient: use the values instead, such as probabilities.",
-            fix,
-        )
     return f"Use the value with its graph, {_WITHOUT.get(how, f'without {how.lstrip(chr(46))}')}.", fix

@@ -155,26 +155,16 @@ def _layer_line(site: Site, files: tuple[str, ...]) -> Frame | None:
 def _given_logits(at: Statement) -> Fix:
     """Remove a softmax from the arguments of the loss."""
     losses = [call for call in at.calls() if called(call) in _OF_LOGITS and call.args]
-    if len(losses) != 1:
+    inner = losses[0].args[0] if len(losses) == 1 else None
+    while isinstance(inner, ast.Call) and called(inner) in _RESHAPES:
+        inner = getattr(inner.func, "value", None)
+    if not isinstance(inner, ast.Call) or called(inner) not in _FUNCTIONS:
         return ()
-    inner = losses[0].args[0]
-    while (
-        isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and called(inner) in _RESHAPES
-    ):
-        inner = inner.func.value
-    if (
-        not isinstance(inner, ast.Call)
-        or called(inner) not in _FUNCTIONS
-        or not isinstance(inner.func, ast.Attribute)
-    ):
-        return ()
-    of_torch = ast.unparse(inner.func.value) in ("torch", "F", "nn.functional", "torch.nn.functional")
-    if of_torch and not inner.args:
-        return ()
-    value = inner.args[0] if of_torch else inner.func.value
-    if not of_torch and ast.unparse(value) == "self":
-        return ()  # self.softmax(x), a layer
-    return (Replace(at.line, ast.unparse(inner), operand(value)),)
+    of = getattr(inner.func, "value", ast.Name("self"))
+    of_torch = ast.unparse(of) in ("torch", "F", "nn.functional", "torch.nn.functional")
+    value = next(iter(inner.args), ast.Name("self")) if of_torch else of
+    # self.softmax(x) is a layer.
+    return (Replace(at.line, ast.unparse(inner), operand(value)),) if ast.unparse(value) != "self" else ()
 
 
 RULE = Rule("GG409", "loss-input", "error", __doc__ or "", _judge)

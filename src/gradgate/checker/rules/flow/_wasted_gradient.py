@@ -182,20 +182,12 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
 
 
 def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
-    """Return the line that sets a group's learning rate to 0, under "lr" or a part of the parameters' names."""
+    """Return the line of a dict that holds a learning rate of 0, as "lr" or a part of the parameters' names."""
     for file in {frame.file for frame in site}:
         for node in nodes_of([file]):
-            pairs: list[tuple[object, ast.expr]] = []
-            if isinstance(node, ast.Dict):
-                pairs = [
-                    (getattr(key, "value", None), value)
-                    for key, value in zip(node.keys, node.values, strict=True)
-                ]
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-                key = getattr(node.targets[0].slice, "value", None)
-                pairs = [(key, node.value)] if key == "lr" else []
-            for key, value in pairs:
-                if key in ("lr", *parts) and getattr(value, "value", None) == 0:
+            for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+                named = getattr(key, "value", None) in ("lr", *parts)
+                if named and getattr(value, "value", None) == 0:
                     return Frame(file, value.lineno, "")
     return None
 
