@@ -12,7 +12,7 @@ from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
-from gradgate.checker.analysis._source import statement_at, text_of
+from gradgate.checker.analysis._source import inside, statement_at, text_of
 from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.events import (
     Backward,
@@ -154,8 +154,7 @@ def _compares(run: Run, ids: Ids, backward: Site) -> bool:
     if line is None or scope is None:
         return False
     parts = {part for number in ids for part in run.name(number).split(".")}
-    here = ast.walk(statement_at(line) or ast.Pass())
-    names = {called(node) for node in here if isinstance(node, ast.Call)} & parts
+    names = set(map(called, inside(ast.Call, statement_at(line)))) & parts
     given = [call.args[0] for call in own_calls(scope.node) if called(call) in names and call.args]
     return len(set(map(ast.unparse, given))) > 1
 
