@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import inside, statement_at, text_of
 from gradgate.checker.analysis._usage_lines import calling_line
@@ -45,8 +44,10 @@ class Left:
     fixed: bool = True  # False: only their size suggests that they are fixed on purpose
 
 
-def left_out(run: Run) -> Iterator[Left]:
-    """Yield the parameters that are in no optimizer, module by module."""
+@once
+def left_out(run: Run) -> list[Left]:
+    """Return the parameters that are in no optimizer, module by module."""
+    found = []
     free = unowned(run)
     known: set[int] = set().union(*(swap.new for swap in replaced(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
@@ -64,7 +65,8 @@ def left_out(run: Run) -> Iterator[Left]:
             known |= {each.id for each in several}
             # A parameter that changes is trained by hand, unless it belongs to a copy.
             if all(each.still for each in several) or _is_twin(run, several):
-                yield _judged(run, several, site, reached & run.owned)
+                found.append(_judged(run, several, site, reached & run.owned))
+    return found
 
 
 def is_plain_attribute(run: Run, parameter: Parameter) -> bool:

@@ -155,7 +155,7 @@ def _stem(name: str) -> str:
     return re.sub(r"[\d_]+$", "", name) or name
 
 
-def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
+def line_of_loss(run: Run, ids: Ids, site: Site, files: tuple[str, ...]) -> Frame | None:
     """Return the line that leaves a module's result out of the loss, or None if it is not found.
 
     The line is one where nothing reads the result, or where another value overwrites the result first. If a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -45,14 +46,18 @@ class Reached:
         self.others = others
         self.ids = parameters.same(numbers.values())
         self._same = parameters.same
-        self._users = graph.users()
         self._owners = {leaf: frozenset(parameters.owners.get(each, ())) for leaf, each in numbers.items()}
+
+    @functools.cached_property
+    def _users(self) -> dict[int, list[Any]]:
+        users = self.graph.users()
+        return {id(leaf): users[node] for node, leaf in self.graph.leaf_nodes.items() if node in users}
 
     def unowned_uses(self) -> Uses:
         """Return each parameter that no optimizer holds, with the line that used the parameter."""
         unowned = [leaf for leaf, owners in self._owners.items() if not owners][:_MOST_USES]
-        users = [(self.numbers[leaf], self._users.get(leaf)) for leaf in unowned]
-        return tuple((number, line_of(used_by[0]) if used_by else ()) for number, used_by in users)
+        lines = ((self.numbers[leaf], map(line_of, self._users.get(leaf, ()))) for leaf in unowned)
+        return tuple((number, next(sites, ())) for number, sites in lines)
 
     def after_others(self) -> Ids:
         """Return the parameters that were combined with values computed from another optimizer's parameters.
