@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, once
 from gradgate.events import (
     Backward,
     Differentiated,
@@ -20,6 +20,7 @@ from gradgate.events import (
 _STEPS = 3  # steps of an optimizer before its untrained parameters count
 
 
+@once
 def unreached(run: Run) -> Ids:
     """Return trainable parameters that no gradient reached and nothing changed, although their optimizer steps."""
     aside = {optimizer for optimizer in run.made if misdirected(run, optimizer)}
@@ -33,6 +34,7 @@ def unreached(run: Run) -> Ids:
     )
 
 
+@once
 def unowned(run: Run) -> Ids:
     """Return parameters that losses reach but no optimizer holds. Arguments of ``autograd.grad`` don't count."""
     return _not_copied(run, run.reached - run.owned)
@@ -46,6 +48,7 @@ def _not_copied(run: Run, reached: Ids) -> Ids:
     return frozenset(number for number in reached - asked if number in run.parameters)
 
 
+@once
 def misdirected(run: Run, optimizer: int) -> Ids:
     """Return the parameters that losses reach but nothing trains, if no step of an optimizer had a gradient.
 
@@ -93,8 +96,10 @@ class Replaced:
     steps: int  # steps of the optimizer since then
 
 
-def replaced(run: Run) -> Iterator[Replaced]:
-    """Yield the parameters that replaced an optimizer's parameters after its construction."""
+@once
+def replaced(run: Run) -> list[Replaced]:
+    """Return the parameters that replaced an optimizer's parameters after its construction."""
+    found = []
     fresh = [run.parameters[number] for number in unowned(run)]
     for optimizer, made in run.made.items():
         place = next(number for number, event in run.numbered(OptimizerMade) if event is made[0])
@@ -110,9 +115,9 @@ def replaced(run: Run) -> Iterator[Replaced]:
         unused = not any(run.stepped(number).used for number in run.steps(optimizer))
         old, taken = _pairs([each for each in idle if each.trainable or unused], new)
         if old and steps and len(temporary(run, taken)) < len(taken):
-            yield Replaced(
-                optimizer, frozenset(each.id for each in old), frozenset(each.id for each in taken), steps
-            )
+            before, now = (frozenset(each.id for each in several) for several in (old, taken))
+            found.append(Replaced(optimizer, before, now, steps))
+    return found
 
 
 def _pairs(idle: list[Parameter], new: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
 from gradgate.events import (
@@ -23,12 +24,29 @@ from gradgate.events import (
     Term,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(function: Callable[Concatenate[Run, P], T]) -> Callable[Concatenate[Run, P], T]:
+    """Compute a function of a run, and of hashable arguments, only once per run."""
+
+    @functools.wraps(function)
+    def known(run: Run, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = function, args
+        if key not in run.results:
+            run.results[key] = function(run, *args, **kwargs)
+        return cast("T", run.results[key])
+
+    return known
+
 
 class Run:
     """A log, and the data that rules derive from it. An event's number is its index in ``events``."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
+        self.results: dict[object, object] = {}  # of functions that are computed once
         self.events = log.events
         self._by_kind: dict[type[Event], list[tuple[int, Event]]] = defaultdict(list)
         for number, event in enumerate(log.events):

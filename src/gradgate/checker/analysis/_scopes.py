@@ -131,10 +131,10 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
 
 
 @functools.lru_cache(maxsize=1024)
-def own_nodes(node: ast.AST) -> tuple[ast.AST, ...]:
+def own_nodes(node: ast.AST | None) -> tuple[ast.AST, ...]:
     """Return the nodes of a function in source order, excluding functions and classes defined inside it."""
     found: list[ast.AST] = []
-    todo = list(ast.iter_child_nodes(node))[::-1]
+    todo = list(ast.iter_child_nodes(node))[::-1] if node is not None else []
     while todo:
         inner = todo.pop()
         found.append(inner)

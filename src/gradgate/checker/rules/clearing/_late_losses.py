@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
@@ -57,6 +57,7 @@ def late_losses(run: Run, rule: Rule) -> Iterator[Finding]:
             )
 
 
+@once
 def lines_of_own_losses(run: Run, optimizer: int) -> set[Site]:
     """Return the lines whose loss, or a term of it, reaches only this optimizer's parameters."""
     found: set[Site] = set()
