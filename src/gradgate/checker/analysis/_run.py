@@ -13,12 +13,15 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
 from gradgate.events import (
     Backward,
+    Cut,
+    Differentiated,
     Ended,
     Event,
     Frame,
     Ids,
     Log,
     OptimizerMade,
+    Ran,
     Site,
     Stepped,
     Term,
@@ -125,6 +128,13 @@ class Run:
     def words(self, ids: Iterable[int]) -> set[str]:
         """Return the parts of parameters' names: "head" and "weight" of "head.weight"."""
         return {part for number in ids for part in self.name(number).split(".")}
+
+    @functools.cached_property
+    def files(self) -> tuple[str, ...]:
+        """The user's files that were running at events of losses, modules and optimizers."""
+        kinds = (Backward, Cut, Differentiated, OptimizerMade, Ran, Stepped)
+        sites = dict.fromkeys(event.site for event in self.of(*kinds))
+        return tuple(dict.fromkeys(frame.file for site in sites for frame in site))
 
     @functools.cached_property
     def held_since(self) -> dict[tuple[int, int], int]:

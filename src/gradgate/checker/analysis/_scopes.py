@@ -11,7 +11,15 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias, TypeGuard
 
-from gradgate.checker.analysis._source import FUNCTIONS, function_at, nodes_of, path_to, spans, tree_of
+from gradgate.checker.analysis._source import (
+    FUNCTIONS,
+    function_at,
+    inside,
+    nodes_of,
+    path_to,
+    spans,
+    tree_of,
+)
 from gradgate.events import Frame
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -182,16 +190,9 @@ def called(call: ast.Call) -> str:
     return last_name(call.func)
 
 
-def calls_at(frame: Frame) -> list[ast.Call]:
-    """Return the calls in the innermost statement of a line."""
-    path = path_to(frame.file, frame.line)
-    return [node for part in path[1:][-1:] for node in ast.walk(part) if isinstance(node, ast.Call)]
-
-
 def names_read(*nodes: ast.AST) -> set[str]:
     """Return the variables that these nodes read."""
-    inner = (each for node in nodes for each in ast.walk(node))
-    return {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Load)}
 
 
 def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from functools import partial
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, calls_at
+from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._source import inside, statement_at
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import FixAt
@@ -45,7 +47,8 @@ _FREEZE = "Freeze {0} instead, which lets gradients pass: {0}.requires_grad_(Fal
 
 def copied_at(frame: Frame) -> str:
     """Return the call with which a line copies a module, or ""."""
-    return next((_COPIES[called(call)] for call in calls_at(frame) if called(call) in _COPIES), "")
+    names = map(called, inside(ast.Call, statement_at(frame)))
+    return next((_COPIES[name] for name in names if name in _COPIES), "")
 
 
 def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> tuple[str, Fix | FixAt]:

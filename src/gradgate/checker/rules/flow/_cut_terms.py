@@ -11,14 +11,13 @@ from gradgate.checker.analysis._constant_summands import constant_summands, is_c
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     called,
-    calls_at,
     is_function,
     names_read,
     own_nodes,
     statements_at,
 )
 from gradgate.checker.analysis._slices import slice_at
-from gradgate.checker.analysis._source import function_at, statement_at, text_of
+from gradgate.checker.analysis._source import function_at, inside, statement_at, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
@@ -43,7 +42,7 @@ _LOOKS = 3  # number of recorded gradients, all zero
 _CALLS = 2  # number of backward calls whose terms are followed to the parameters
 
 
-def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
+def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report the terms that reach only other optimizers' parameters, whose gradients no step uses."""
     used: dict[tuple[Site, Ids], Ids] = defaultdict(frozenset)  # one line may back-propagate several losses
     for number, several in run.by_backward.items():
@@ -73,7 +72,7 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
         reach: Ids = frozenset().union(*(ids for ids, _ in found))
         if len(found) < _CALLS or not all(run.owners.get(number) for number in reach):
             continue
-        part, ops = slice_at(made, files), (*TENSORS, "drawn")
+        part, ops = slice_at(made, run.files), (*TENSORS, "drawn")
         detached = {
             number: event
             for number, event in run.numbered(Cut)
@@ -89,7 +88,7 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
             drawn = cut.op == "drawn"
             fix: FixAt = resampled if drawn else partial(without_cut, ops=(cut.op,))
             needing = () if drawn else others  # losses that need the detached value
-            shared = [site for site in needing if slice_at(site, files).holds(cut.site[0], cut.op)]
+            shared = [site for site in needing if slice_at(site, run.files).holds(cut.site[0], cut.op)]
             sure = drawn or (len({each.site[0] for each in own.values()}) == 1 and not shared)
             yield rule.finding(
                 cut.site,
@@ -109,7 +108,7 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
             )
 
 
-def constant_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[tuple[Finding, list[Frame]]]:
+def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]]:
     """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it."""
     calls: dict[Site, list[set[Site]]] = defaultdict(list)
     for event in run.of(Backward):
@@ -123,13 +122,13 @@ def constant_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[tup
     times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
     reported: set[Frame] = set()
-    for part, site, cuts in constant_summands(run, times, files):
+    for part, site, cuts in constant_summands(run, times, run.files):
         if reported.issuperset(cuts):
             continue
         reported.update(cuts)
         cut = cuts[0]
         penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
-        counts = any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
+        counts = any(map(is_count, inside(ast.AST, *statements_at(cut))))
         how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
         drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
         if penalty:
@@ -159,7 +158,7 @@ def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
     trained = run.words(number for number in run.owned if run.owners[number] & steps)
     if at is None or not isinstance(at.node, ast.With):
         return False
-    calls = {called(call) for call in ast.walk(at.node) if isinstance(call, ast.Call)}
+    calls = set(map(called, inside(ast.Call, at.node)))
     return bool(untrained_modules(at, trained)) and not calls & trained
 
 
@@ -199,7 +198,9 @@ def _samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
         elif event.op == "sample" and event.site:
             drawn[event.site[0]] = event.parameters & following & run.owned
         elif (
-            event.op == "drawn" and event.site and any(id(call) in calls for call in calls_at(event.site[0]))
+            event.op == "drawn"
+            and event.site
+            and any(id(call) in calls for call in inside(ast.Call, statement_at(event.site[0])))
         ):
             drawn[event.site[0]] = event.parameters & idle
     return drawn
@@ -222,5 +223,4 @@ def _may_score(drawn: Frame, score: ast.Call) -> bool:
 
 
 def _names_stored(*nodes: ast.AST) -> set[str]:
-    inner = (each for node in nodes for each in ast.walk(node))
-    return {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Store)}

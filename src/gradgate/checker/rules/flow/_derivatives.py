@@ -5,40 +5,37 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._losses import in_losses
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Scope,
     argument,
     called,
-    calls_at,
     definitions,
     names_read,
     no_grad_around,
     own_nodes,
     scope_at,
 )
-from gradgate.checker.analysis._slices import slice_at
-from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._source import inside, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH
 from gradgate.checker.rules.flow._graph_fixes import with_graph
-from gradgate.events import Backward, Differentiated, Frame
+from gradgate.events import Differentiated, Frame
 
 _ERRORS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
 
-def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
+def derivatives_without_graph(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report derivatives without a graph that a loss adds to values with a graph, as in the residual of a PDE."""
     drawn = [event for event in run.of(Differentiated) if event.site and event.reached & run.owned]
     kept = {event.site[0] for event in drawn if event.create}
     without = [event.site for event in drawn if not event.create and not event.asked]
-    losses = {event.site for event in run.of(Backward) if event.reached & run.owned} if without else ()
-    in_losses = {id(node) for each in losses for _, node in slice_at(each, files).nodes}
     for site in dict.fromkeys(without):
         returned = isinstance(statement_at(site[0]), ast.Return)  # from a function that only differentiates
         sums = (each for frame in site[returned : returned + 1] for each in _sums(frame, kept))
-        total = next((each for each in sums if id(each) in in_losses), None)
+        total = next((each for each in sums if id(each) in in_losses(run)), None)
         if total is not None and site[0] not in kept:
             yield rule.finding(
                 site[0],
@@ -59,7 +56,7 @@ def _sums(frame: Frame, kept: set[Frame]) -> Iterator[ast.expr]:
     These are derivatives with a graph, from the lines ``kept``, or else the values of the derivative's function.
     """
     scope = scope_at(frame)
-    calls = [call for call in calls_at(frame) if call.args + call.keywords]
+    calls = [call for call in inside(ast.Call, statement_at(frame)) if call.args + call.keywords]
     taken = [call for call in calls if called(call) == "grad"] or [
         call for call in calls if len(call.args) > 1
     ]
@@ -105,7 +102,7 @@ def _is_detached(node: ast.AST, scope: Scope) -> bool:
 
 
 def _holds(value: ast.AST, node: ast.AST) -> bool:
-    return any(each is node for each in ast.walk(value))
+    return node in ast.walk(value)
 
 
 def _named_at(frame: Frame, scope: Scope) -> set[str]:

@@ -6,7 +6,7 @@ import ast
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import own_nodes
-from gradgate.checker.analysis._source import function_at
+from gradgate.checker.analysis._source import function_at, inside
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.events import Backward, Frame, Ids, Site
@@ -64,7 +64,7 @@ def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
 
 def _grows(module: ast.AST, name: str) -> bool:
     """Return whether the source adds layers to a module after its constructor."""
-    calls = [node.func for node in ast.walk(module) if isinstance(node, ast.Call)]
+    calls = [call.func for call in inside(ast.Call, module)]
     return any(
         isinstance(function, ast.Attribute)
         and function.attr in ("add_module", "register_module", "append", "extend", "insert")

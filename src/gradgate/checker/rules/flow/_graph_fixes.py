@@ -14,6 +14,7 @@ from gradgate.checker.analysis._scopes import (
     names_read,
     own_calls,
 )
+from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement, operand, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
 from gradgate.checker.rules._rule import FixAt
@@ -61,7 +62,7 @@ def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
         trained: components of the names of trained parameters.
     """
     body = at.node.body if isinstance(at.node, ast.With) or is_function(at.node) else []
-    calls = [call for node in body for call in ast.walk(node) if isinstance(call, ast.Call)]
+    calls = inside(ast.Call, *body)
     return [
         ast.unparse(call.func)
         for call in calls
@@ -154,8 +155,7 @@ def unless_target(at: Statement, fix: FixAt) -> Fix:
         return ()
     given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
     if isinstance(at.node, ast.With):
-        nodes = [node for node in ast.walk(at.node) if isinstance(node, ast.Name)]
-        stored = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+        stored = {name.id for name in inside(ast.Name, at.node) if isinstance(name.ctx, ast.Store)}
         later = [call for call in own_calls(at.function) if call.lineno > at.line]
         given = [call for call in later if stored & names_read(*call.args, *call.keywords)]
     return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)

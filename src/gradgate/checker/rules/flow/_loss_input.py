@@ -44,7 +44,7 @@ from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, key_of, last_name, scopes_of
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import nodes_of, statement_at
+from gradgate.checker.analysis._source import inside, nodes_of, statement_at
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
@@ -90,8 +90,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             )
     for each in combinations(run, ["normalized twice"]):
         line = _layer_line(each.site, files_of([each.site, each.first.backward])) or innermost(each.site)
-        nodes = ast.walk(statement_at(line) or ast.Pass())
-        which = " or ".join(sorted({last_name(node).lower() for node in nodes} & {*_FUNCTIONS}) or _FUNCTIONS)
+        names = {last_name(node).lower() for node in inside(ast.expr, statement_at(line))}
+        which = " or ".join(sorted(names & {*_FUNCTIONS}) or _FUNCTIONS)
         yield RULE.finding(
             line,
             f"The {which} computed here is passed to a loss that applies a second one: the loss expects logits.",
@@ -114,14 +114,10 @@ def _losses_at(frame: Frame) -> list[tuple[ast.Call, str]]:
         if isinstance(each.value, ast.Call)
     }
     found = []
-    for call in ast.walk(statement_at(frame) or ast.Pass()):
-        if isinstance(call, ast.Call):
-            inner = called(call.func) if isinstance(call.func, ast.Call) else ""
-            found += [
-                (call, name)
-                for name in (called(call), made.get(key_of(call.func), ""), inner)
-                if name in _LOSSES
-            ]
+    for call in inside(ast.Call, statement_at(frame)):
+        inner = called(call.func) if isinstance(call.func, ast.Call) else ""
+        names = (called(call), made.get(key_of(call.func), ""), inner)
+        found += [(call, name) for name in names if name in _LOSSES]
     return found
 
 

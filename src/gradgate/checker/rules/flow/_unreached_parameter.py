@@ -37,7 +37,6 @@ from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._unused_layers import (
     dropped_result,
     holders_of,
@@ -51,7 +50,7 @@ from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
 from gradgate.checker.rules.flow._graph_fixes import kept
-from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Site, Stepped
+from gradgate.events import Backward, Differentiated, Frame, Ids, Ran, Site
 
 _RUNS = 2
 
@@ -64,17 +63,16 @@ def _judge(run: Run) -> Iterator[Finding]:
         missing -= swap.old
     if not missing:
         return
-    files = files_of({event.site for event in run.of(Backward, Stepped, OptimizerMade, Ran)})
-    for (attribute, frame), numbers in _left_out_of_loops(run, missing, files).items():
+    for (attribute, frame), numbers in _left_out_of_loops(run, missing).items():
         missing -= numbers
         yield _finding(run, attribute, "is only partly iterated over", frame, ids=frozenset(numbers))
-    for (key, whole), numbers in _by_layer(run, missing, files).items():
-        found = _of_layer(run, key, whole, frozenset(numbers), files)
+    for (key, whole), numbers in _by_layer(run, missing).items():
+        found = _of_layer(run, key, whole, frozenset(numbers))
         if found is not None:
             yield found
 
 
-def _left_out_of_loops(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, Frame], set[int]]:
+def _left_out_of_loops(run: Run, missing: Ids) -> dict[tuple[str, Frame], set[int]]:
     """Return the layers of a list that a loop skips. The key is the list's attribute and the loop's line."""
     reached = [run.name(number) for number in run.reached]
     found: dict[tuple[str, Frame], set[int]] = defaultdict(set)
@@ -84,18 +82,18 @@ def _left_out_of_loops(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[t
             path, itself = ".".join(parts[:place]), ".".join(parts[: place + 1])
             others = [name for name in reached if name.startswith(f"{path}.")]
             if others and not any(name.startswith(f"{itself}.") for name in others):
-                frame = shortened_loop(parts[place - 1], files)
+                frame = shortened_loop(parts[place - 1], run.files)
                 if frame is not None:
                     found[parts[place - 1], frame].add(number)
     return found
 
 
-def _by_layer(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, bool], set[int]]:
+def _by_layer(run: Run, missing: Ids) -> dict[tuple[str, bool], set[int]]:
     """Group parameters by layer (".norm2" or the variable "norm2") and by whether the whole layer is missing."""
     groups: dict[tuple[str, bool], set[int]] = defaultdict(set)
     for number in missing:
         name = run.name(number)
-        paths = holders_of(name, files)
+        paths = holders_of(name, run.files)
         if len(paths) > 1 and paths[0] == name and _wholly(run, paths[1], missing):
             paths = paths[1:]  # the name of the layer is more useful than the name of a weight
         if not paths:
@@ -116,11 +114,11 @@ def _wholly(run: Run, path: str, missing: Ids) -> bool:
     )
 
 
-def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...]) -> Finding | None:
+def _of_layer(run: Run, key: str, whole: bool, ids: Ids) -> Finding | None:
     ran = [event for event in run.of(Ran) if event.parameters & ids and event.recording]
     found = partial(_finding, run, key.lstrip("."), ids=ids)
-    if whole and not is_read(key, files):
-        line = line_without(key, files)
+    if whole and not is_read(key, run.files):
+        line = line_without(key, run.files)
         return found("is never used", line[0], severity="warning" if line[1] else "info") if line else None
     if len(ran) >= _RUNS:
         unused = "runs, but no loss uses the output"
@@ -130,7 +128,7 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...])
                 f"{dropped[1]}() returns a new tensor, which is dropped here: assign the result, or call "
             )
             return found(unused, dropped[0], advice=f"{advice}{dropped[1]}_().", fix=kept)
-        frame = line_of_loss(run, ids, ran[0].site, files)
+        frame = line_of_loss(run, ids, ran[0].site, run.files)
         return found(unused, frame or ran[0].site[0], severity="warning" if frame else "info")
     inner = _in_inner_steps(run, ids) if whole else None
     return inner and found(

@@ -41,9 +41,9 @@ from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line, unlisted_group
 from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, calls_at, definitions, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import called, definitions, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._source import inside, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.ownership._parameter_fixes import (
@@ -169,7 +169,7 @@ def _built_anew(run: Run) -> Iterator[Finding]:
 
 def _builds_layer(frame: Frame) -> bool:
     """Return whether a line constructs an object that isn't a bare parameter: nn.Linear(8, 2)."""
-    names = [called(call) for call in calls_at(frame)]
+    names = [called(call) for call in inside(ast.Call, statement_at(frame))]
     return any(name[:1].isupper() for name in names) and "Parameter" not in names
 
 
@@ -225,8 +225,8 @@ def _is_computed(parameter: Parameter) -> bool:
     """Return whether a line assigns a value computed from a parameter that it makes: ``Parameter(x).to(d)``."""
     value = getattr(statement_at(parameter.made[0]), "value", None) if parameter.made else None
     whole = value.func if isinstance(value, ast.Call) else value
-    inner = ast.walk(whole) if isinstance(whole, (ast.Attribute, ast.BinOp)) else ()
-    return any(isinstance(node, ast.Call) and called(node) == "Parameter" for node in inner)
+    inner = inside(ast.Call, whole) if isinstance(whole, (ast.Attribute, ast.BinOp)) else ()
+    return any(called(call) == "Parameter" for call in inner)
 
 
 def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:

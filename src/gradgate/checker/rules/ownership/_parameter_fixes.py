@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from gradgate.checker.analysis._scopes import called, imported
+from gradgate.checker.analysis._scopes import called, imported, names_read
+from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 
@@ -40,7 +41,7 @@ def added(at: Statement, names: list[str]) -> Fix:
     if not isinstance(call, ast.Call) or not call.args or len(roots) > 1:
         return ()
     (root,), given, whole = roots, call.args[0], any("." in name for name in names)
-    mentioned = any(isinstance(node, ast.Name) and node.id == root for node in ast.walk(given))
+    mentioned = root in names_read(given)
     if not root.isidentifier() or mentioned or not at.knows(root) or (whole and not _is_module(at, root)):
         return ()
     more, text = f"*{root}.parameters()" if whole else root, ast.unparse(given)
@@ -65,7 +66,7 @@ def _gives_parameters(node: ast.AST) -> bool:
 def _is_module(at: Statement, name: str) -> bool:
     """Return whether the file calls a variable or a module method of it, such as ``train()``."""
     uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
-    return any(isinstance(node, ast.Call) and ast.unparse(node.func) in uses for node in ast.walk(at.module))
+    return any(ast.unparse(call.func) in uses for call in inside(ast.Call, at.module))
 
 
 def in_module_list(at: Statement) -> Fix:

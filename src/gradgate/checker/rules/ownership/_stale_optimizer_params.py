@@ -36,7 +36,7 @@ from gradgate.checker.analysis._origins import list_line
 from gradgate.checker.analysis._parameter_usage import replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, functions, names_read
-from gradgate.checker.analysis._source import text_of
+from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.analysis._usage_lines import made_line
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
@@ -123,13 +123,8 @@ def _is_list(value: ast.expr) -> bool:
 
 def _uses(file: str, node: ast.AST, name: str) -> bool:
     """Return whether a statement uses a name, or calls a function in this file that uses it."""
-    calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
-    inside = [scope.node for call in calls for scope in functions(called(call), [file])]
-    return any(
-        isinstance(inner, ast.Name) and inner.id == name
-        for each in (node, *inside)
-        for inner in ast.walk(each)
-    )
+    own = [scope.node for call in inside(ast.Call, node) for scope in functions(called(call), [file])]
+    return any(each.id == name for each in inside(ast.Name, node, *own))
 
 
 RULE = Rule("GG502", "stale-optimizer-params", "error", __doc__ or "", _judge)
