@@ -28,14 +28,15 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
     for ids, events in moved.items():
         since, holder = _frozen_since(run, ids), _untrained_module(run, run.name(min(ids)))
-        frozen = freezing_line(run, ids) if since is not None else None
-        for number, event in events if since is not None else ():
-            # The step after which the change was recorded, if the source of its cause can't be read
-            unread = next((frame for frame in event.site[:1] if tree_of(frame.file) is None), None)
-            line = _training_line(run, ids, number, frozen or unread)
-            if line is not None and number >= since:
-                groups[line, ""][ids].append(event if since < 0 else replace(event, drift=None))
-        if since is None and holder and len(events) >= _STEPS and _is_unused(run, ids):
+        if since is not None:
+            frozen = freezing_line(run, ids)
+            for number, event in events:
+                # The step after which the change was recorded, if the source of its cause can't be read
+                unread = next((frame for frame in event.site[:1] if tree_of(frame.file) is None), None)
+                line = _training_line(run, ids, number, frozen or unread)
+                if line is not None and number >= since:
+                    groups[line, ""][ids].append(event if since < 0 else replace(event, drift=None))
+        elif holder and len(events) >= _STEPS and _is_unused(run, ids):
             line = _training_line(run, ids, len(run.events), _running_line(run, ids))
             if line is not None:
                 groups[line, holder][ids] = [event for _, event in events]
@@ -56,7 +57,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 f"{count // layers} steps, but the parameters did not.{_in_numbers(drift)}",
                 why="Evaluation uses these statistics: the features differ from those of the trained network. Some "
                 "scripts do this on purpose, to adapt the statistics to new data.",
-                advice="Put the untrained part into evaluation mode, again after each train(): "
+                advice="Put the untrained part into evaluation mode, and again after each train(): "
                 f"{', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}.",
                 fix=() if holder else partial(evaluated, parts=parts),
                 severity="warning",
