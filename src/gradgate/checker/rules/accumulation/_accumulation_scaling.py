@@ -51,7 +51,7 @@ from gradgate.checker.rules.accumulation._divisor_edits import (
     by_the_accelerator,
     divided,
     divided_by,
-    undivided_here,
+    undivided,
 )
 from gradgate.checker.rules.accumulation._loops import (
     is_in_a_loop_of_its_own,
@@ -60,7 +60,7 @@ from gradgate.checker.rules.accumulation._loops import (
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
-from gradgate.checker.rules.accumulation._undivided_terms import undivided
+from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
 from gradgate.events import (
     Differentiated,
     Frame,
@@ -95,7 +95,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
-        beside = undivided(run, full[:8], size)
+        beside = undivided_term(run, full[:8], size)
         if beside is not None and not meta:
             yield _undivided_term(beside, site, size, len(full), full[0][0])
             continue
@@ -208,7 +208,7 @@ def _finding(
         advice="Don't divide here: Accelerate's backward() already divides."
         if twice
         else f"Divide once, by the number of micro-batches in the window, {size}.",
-        fix=undivided_here if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
+        fix=undivided if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
         count=len(full),
         evidence=facts,
         about=full[0][0].parameters,

@@ -35,10 +35,11 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._loss_weights import Share, listed, shares, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
-from gradgate.checker.analysis._statement import CLOSED, Statement, operand
+from gradgate.checker.analysis._statement import CLOSED, Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._divisor_edits import undivided
 from gradgate.events import Backward, Site, Term
 
 _LEAST = 1.05
@@ -83,7 +84,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
         why="The gradient is too small by this factor, and an item counts more in a short batch than in a full "
         "one.",
         advice="Remove the division, or use reduction='sum'.",
-        fix=_undivided,
+        fix=undivided,
         count=len(found),
         evidence={"divided_by": sorted(sizes)},
     )
@@ -166,13 +167,6 @@ def _longest(terms: list[Term]) -> Site:
 
 
 # The fix: another reduction
-
-
-def _undivided(at: Statement) -> Fix:
-    divisions = at.divisions()
-    if len(divisions) != 1:
-        return ()
-    return (Replace(at.line, ast.unparse(divisions[0]), operand(divisions[0].left)),)
 
 
 def _batchmean(at: Statement) -> Fix:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import last_name
+from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.analysis._trainers import accumulating_library
 from gradgate.checker.fixes import Fix, Insert, Replace
@@ -22,44 +23,38 @@ def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
     """
     library = accumulating_library(run, site)
     imported = "ExactAccumulation" if library == "lightning" else "exact"
-    nodes = list(ast.walk(at.module))
-    if not library or any(isinstance(node, ast.Name) and node.id == imported for node in nodes):
+    if not library or any(name.id == imported for name in find(ast.Name, at.module)):
         return ()
+    made: list[ast.Assign | ast.Expr] = [*find(ast.Assign, at.module), *find(ast.Expr, at.module)]
+    name = "Trainer" if library == "lightning" else "Accelerator"
+    constructed = [node for node in made if method(node) == name]
     change: Insert | Replace | None = None
     if library == "transformers":
         if method(at.node) == "train" and owner(at.node).isidentifier():
             change = Insert(f"{owner(at.node)} = exact({owner(at.node)})", before=at.line)
-    else:
-        calls = [
-            node
-            for node in nodes
-            if isinstance(node, (ast.Assign, ast.Expr))
-            and isinstance(node.value, ast.Call)
-            and last_name(node.value.func) == ("Trainer" if library == "lightning" else "Accelerator")
-        ]
-        change = _at_the_constructor(calls[0]) if len(calls) == 1 else None
+    elif len(constructed) == 1:
+        change = _at_the_constructor(constructed[0])
     if change is None:
         return ()
-    line = f"from gradgate.integrations.{library} import {imported}"
     where = change.line if isinstance(change, Replace) else change.before or change.after
     imports = [
         node.lineno
         for node in getattr(at.module, "body", ())
         if isinstance(node, (ast.Import, ast.ImportFrom)) and node.lineno < where
     ]
+    line = f"from gradgate.integrations.{library} import {imported}"
     return (Insert(line, after=imports[-1]), change) if imports else ()
 
 
 def _at_the_constructor(made: ast.Assign | ast.Expr) -> Insert | Replace | None:
     """Return the edit that makes ``Accelerator()`` or Lightning's ``Trainer(...)`` exact at its construction."""
-    call = made.value
-    assert isinstance(call, ast.Call)  # noqa: S101
-    if last_name(call.func) == "Accelerator":
-        targets = made.targets if isinstance(made, ast.Assign) else ()
-        name = ast.unparse(targets[0]) if len(targets) == 1 else ""
-        return Insert(f"exact({name})", after=made.lineno) if name else None
-    if any(keyword.arg in (None, "callbacks") for keyword in call.keywords):
-        return None  # there may be other trainers
-    old = ast.unparse(call)
-    listed = "callbacks=[ExactAccumulation()]"
-    return Replace(made.lineno, old, f"{old[:-1]}, {listed})" if old[-2] != "(" else f"{old[:-1]}{listed})")
+    match made:
+        case ast.Assign([target], ast.Call() as call) if called(call) == "Accelerator":
+            return Insert(f"exact({ast.unparse(target)})", after=made.lineno)
+        case ast.Assign(_, ast.Call() as call) | ast.Expr(ast.Call() as call) if called(call) == "Trainer":
+            if any(keyword.arg in (None, "callbacks") for keyword in call.keywords):
+                return None  # there may be other trainers
+            old = ast.unparse(call)
+            comma = ", " if old[-2] != "(" else ""
+            return Replace(made.lineno, old, f"{old[:-1]}{comma}callbacks=[ExactAccumulation()])")
+    return None

@@ -13,7 +13,7 @@ from gradgate.checker.analysis._source import statement_at
 from gradgate.events import Site, Term
 
 
-def undivided(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int) -> tuple[Term, Site] | None:
+def undivided_term(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int) -> tuple[Term, Site] | None:
     """Return a term that each micro-batch adds undivided, and its line, if other terms are divided by ``size``.
 
     A term with a different divisor may be a mean over something else. A weight that is computed by a division may
