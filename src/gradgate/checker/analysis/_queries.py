@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run
-from gradgate.events import Frame, Ids, Site
+from gradgate.events import Backward, Frame, Ids, Site
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -34,3 +34,29 @@ def held_by(run: Run, optimizer: int) -> Ids:
     """Return the parameters that an optimizer holds, in all of its groups."""
     groups = (group.parameters for made in run.made[optimizer] for group in made.groups)
     return frozenset(chain.from_iterable(groups))
+
+
+def repeats(run: Run, window: StepWindow) -> Ids:
+    """Return the parameters whose new gradient was added to a gradient that this optimizer already used."""
+    stepped = run.stepped(window.step)
+    if not stepped.seen:
+        return frozenset()  # this log does not record writes to gradients
+    fresh = {part.atom for part in window.fresh}
+    again = [
+        part.atom
+        for part in window.stale
+        if part.atom in fresh and not part.touched and part.factor == 1 and part.backward >= 0
+    ]
+    return frozenset().union(*again) - stepped.frozen
+
+
+def lines_of_own_losses(run: Run, optimizer: int) -> set[Site]:
+    """Return the lines whose loss, or a term of it, reaches only this optimizer's parameters."""
+    found: set[Site] = set()
+    for number, event in run.numbered(Backward):
+        if run.backward(number).seen and event.site not in found:
+            for reach in [run.backward(number).reached, *(term.reach for term in run.terms(number))]:
+                owners = [run.owners[each] for each in reach & run.owned]
+                if owners and all(optimizer in each for each in owners):
+                    found.add(event.site)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import NamedTuple
 
 from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._scopes import argument, last_name, own_nodes
@@ -22,32 +23,40 @@ for {group} in {optimizer}.param_groups:
             parameter.grad /= {items}"""
 
 
-def counter_and_size(test: ast.AST | None) -> tuple[str, str]:
-    """Return the names in ``(i + 1) % N == 0``, or in ``i % N == 0``, alone or before an ``or``."""
+class Count(NamedTuple):
+    """A loop's counter of micro-batches in a condition such as ``(i + 1) % N == 0``."""
+
+    counter: str
+    size: str
+    first: int  # the counter's first value: 0, 1, or -1 for any other value
+    length: str  # of the loop, as its line states it; "" if unknown
+
+    @property
+    def last(self) -> str:
+        """The condition that holds at the loop's last micro-batch; "" if the length is unknown."""
+        ordinal = self.counter if self.first == 1 else f"{self.counter} + 1"
+        return self.length and f"{ordinal} == {self.length}"
+
+
+def count_in(at: Statement, test: ast.AST | None) -> Count | None:
+    """Read ``(i + 1) % N == 0`` or ``i % N == 0``, alone or before an ``or``, in the statement's innermost loop."""
     test = test.values[0] if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else test
     found = re.fullmatch(r"\(?(\w+)(?: \+ 1)?\)? % (.+?) == 0", ast.unparse(test) if test is not None else "")
-    return (found[1], found[2]) if found else ("", "")
-
-
-def first_of(at: Statement) -> int:
-    """Return the first value of the innermost loop's counter: 0, 1, or -1 for any other value."""
-    over = at.loops[0].iter if at.loops and isinstance(at.loops[0], ast.For) else None
+    if found is None:
+        return None
+    loop = at.loops[0] if at.loops else None
+    over = loop.iter if isinstance(loop, ast.For) else None
     start = argument(over, 1, "start") if isinstance(over, ast.Call) else None
-    if start is None:
-        return 0
-    return start.value if isinstance(start, ast.Constant) and start.value in (0, 1) else -1  # type: ignore[return-value]
-
-
-def length_of(at: Statement, counter: str) -> str:
-    """Return the length of the innermost loop as its line states it, if its counter starts at 0 or 1."""
-    match at.loops[0] if at.loops and first_of(at) >= 0 else None:
-        case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [given])) if name == counter:
-            simple = isinstance(given, (ast.Name, ast.Attribute, ast.Constant))
-            return ast.unparse(given) if simple else ""
+    known = isinstance(start, ast.Constant) and start.value in (0, 1)
+    first = 0 if start is None else start.value if known else -1  # type: ignore[attr-defined]
+    length = ""
+    match loop:
+        case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [given])) if name == found[1]:
+            length = ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute, ast.Constant)) else ""
         case ast.For(ast.Tuple([ast.Name(name), *_]), ast.Call(ast.Name("enumerate"), [given, *_])):
-            simple = isinstance(given, (ast.Name, ast.Attribute)) and name == counter
-            return f"len({ast.unparse(given)})" if simple and _has_length(at, ast.unparse(given)) else ""
-    return ""
+            simple = isinstance(given, (ast.Name, ast.Attribute)) and name == found[1]
+            length = f"len({ast.unparse(given)})" if simple and _has_length(at, ast.unparse(given)) else ""
+    return Count(found[1], found[2], first, length if first >= 0 else "")
 
 
 def _has_length(at: Statement, name: str) -> bool:
@@ -71,21 +80,20 @@ def divided_by_its_window(at: Statement) -> Fix | None:
     if such a division cannot be edited.
     """
     loop = at.loops[0] if at.loops else None
-    tests = [node.test for node in find(ast.If, loop)]
-    counter, size = next(filter(all, map(counter_and_size, tests)), ("", ""))
+    count = next(filter(None, (count_in(at, node.test) for node in find(ast.If, loop))), None)
     divisions = [
         node
         for node in find(ast.BinOp, loop)
-        if isinstance(node.op, ast.Div) and ast.unparse(node.right) == size
+        if count is not None and isinstance(node.op, ast.Div) and ast.unparse(node.right) == count.size
     ]
     if any(isinstance(node.op, ast.Div) for node in find(ast.AugAssign, loop)) or len(divisions) > 1:
         return None
-    if not divisions:
+    if count is None or not divisions:
         return ()
-    length, old = length_of(at, counter), divisions[0]
-    ordinal = f"({counter} - 1)" if first_of(at) == 1 else counter
-    held = f"{operand(old.left)} / min({size}, {length} - {ordinal} // {size} * {size})"
-    return (Replace(old.lineno, ast.unparse(old), held),) if length else None
+    size, old = count.size, divisions[0]
+    ordinal = f"({count.counter} - 1)" if count.first == 1 else count.counter
+    held = f"{operand(old.left)} / min({size}, {count.length} - {ordinal} // {size} * {size})"
+    return (Replace(old.lineno, ast.unparse(old), held),) if count.length else None
 
 
 def divided_by_its_items(at: Statement) -> Fix:
