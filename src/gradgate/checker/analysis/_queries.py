@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run
-from gradgate.events import Backward, Frame, Ids, Site
+from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -28,6 +28,11 @@ def with_line_of(site: Site, other: Site) -> Iterator[tuple[Frame, int | None]]:
 def windows_of(run: Run, optimizer: int) -> list[StepWindow]:
     """Return the windows of an optimizer's steps."""
     return [window for window in run.windows if window.optimizer == optimizer]
+
+
+def steps_of(run: Run, optimizer: int) -> list[int]:
+    """Return the numbers of an optimizer's steps."""
+    return [number for number, _ in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
 
 
 def held_by(run: Run, optimizer: int) -> Ids:
