@@ -185,7 +185,7 @@ def _step_first(at: Statement, *, own: Frame, other: Frame) -> Fix:
     return (Move(at.line, after=first.lineno),) if computed and not prepared else ()
 
 
-def _apart(at: Statement, *, own: int, left: str, other: int) -> Fix:
+def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
     """Clear right before the step's own backward call, below the ``other``, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
         low, high = sorted((own, at.line))

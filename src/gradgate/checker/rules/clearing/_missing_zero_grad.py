@@ -150,7 +150,8 @@ def _update_in_loop(backward: Frame) -> Frame | None:
     loop = next(iter(loops_around(backward)), None)
     names = {called(call) for call in find(ast.Call, loop)}
     functions = [each for name in names for each in functions_of(backward.file).get(name, ())]
-    for node in (*find(ast.AugAssign, loop, *functions), *find(ast.Expr, loop, *functions)):
+    updates: list[ast.AugAssign | ast.Expr] = [*find(ast.AugAssign, loop, *functions)]
+    for node in updates + find(ast.Expr, loop, *functions):
         subtracts = isinstance(getattr(node, "op", None), ast.Sub) or method(node) in ("add_", "sub_")
         text = ast.unparse(node.value) if subtracts else ""
         if ".grad" in text and ".sign" not in text:  # .sign: an adversarial attack on the input
