@@ -254,7 +254,9 @@ def _not_rounded(at: Statement) -> Fix:
         return ()
     for holder in takewhile(lambda node: not isinstance(node, ast.Lambda), at.around(rounded[0])):
         index = isinstance(holder, ast.Subscript)
-        if index or (isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")):
+        if index or (
+            isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
+        ):
             return ()  # an integer is needed
     new = f"{operand(rounded[0].left)} / {operand(rounded[0].right)}"
     return (Replace(at.line, ast.unparse(rounded[0]), new),)
