@@ -45,13 +45,14 @@ from gradgate.checker.analysis._source import condition_around, text_of
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.accumulation._divided_by_hand import divided_by_hand
 from gradgate.checker.rules.accumulation._divisor_edits import (
     accelerator_around,
     by_the_accelerator,
     divided,
     divided_by,
+    one_line_fix,
     undivided,
+    undivided_argument,
 )
 from gradgate.checker.rules.accumulation._loops import (
     is_in_a_loop_of_its_own,
@@ -59,9 +60,8 @@ from gradgate.checker.rules.accumulation._loops import (
     is_over_kinds,
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
-from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
 from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
-from gradgate.events import Differentiated, Frame, Reduced, Site, Written
+from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Written
 
 _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
@@ -74,7 +74,7 @@ _TO_A_TRAINER = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from divided_by_hand(run, RULE)
+    yield from _divided_by_hand(run)
     yield from spanning_divisors(run, RULE)
     if any(event.parameters for event in run.of(Reduced)):
         return  # gradients are summed over ranks by hand: the divisor must include the number of ranks
@@ -116,6 +116,22 @@ def _judge(run: Run) -> Iterator[Finding]:
             first = full[0][0]
             if not is_over_kinds(site, run.events[first.step].site):
                 yield from _finding(run, site, first, column, size, say)
+
+
+def _divided_by_hand(run: Run) -> Iterator[Finding]:
+    """Report means that are divided by the number of micro-batches and then passed to gradgate's accumulator."""
+    times = Counter(event.site for event in run.of(DividedTwice))
+    for site, number in {event.site: event.micro_batches for event in run.of(DividedTwice)}.items():
+        yield RULE.finding(
+            site,
+            f"The loss is divided by {number}, the number of micro-batches, and the update divides again by "
+            f"all counts: the gradient is {number} times too small.",
+            why="An accumulator adds sums and counts, and divides once. Pass it each mean without a division.",
+            advice="Pass the loss without the division.",
+            fix=undivided_argument,
+            count=times[site],
+            evidence={"micro_batches": number},
+        )
 
 
 def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
