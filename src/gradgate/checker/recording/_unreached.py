@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.checker.recording._forward import Cuts
-from gradgate.checker.recording._measures import sample, statistics_drift
+from gradgate.checker.recording._measures import same, sample, statistics_drift
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
 from gradgate.checker.recording._user_objects import (
     children_of,
     is_a,
-    items_of,
     own_buffers,
     own_parameters,
+    tensors_in,
 )
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
@@ -70,10 +70,9 @@ class UnreachedParameters:
         self._looked_at = len(records)
         if anything_compiled():
             return
-        known = recorder.parameters.numbers.known
         for module in recorder.modules.alive():
             own = own_parameters(module)
-            numbers = [number for number in map(known, own) if number is not None]
+            numbers = recorder.parameters.known(own)
             suspect = not missing.isdisjoint(numbers)
             if suspect and self._suspects.known(module) is None:
                 self._runs[self._suspects.number(module)] = 0
@@ -95,28 +94,21 @@ class UnreachedParameters:
             self._classes.clear()
 
     def _before_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        if tracing() or not self._recorder.active:
-            return
-        with self._recorder.working():
-            self._ran(module)
-        if not torch.is_grad_enabled():
-            for given in (*args, *kwargs.values()):
-                for value in items_of(given) if is_a(given, list, tuple) else (given,):
-                    if is_a(value, Tensor):
-                        self._cuts.cut(value, "no_grad")
-
-    def _ran(self, module: nn.Module) -> None:
         recorder = self._recorder
-        number = self._suspects.known(module)
-        if number is not None and self._runs[number] < _RUNS:
-            self._runs[number] += 1
-            ids = recorder.parameters.ids(own_parameters(module))
-            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled()))
+        if tracing() or not recorder.active:
+            return
+        with recorder.working():
+            number = self._suspects.known(module)
+            if number is not None and self._runs[number] < _RUNS:
+                self._runs[number] += 1
+                ids = recorder.parameters.ids(own_parameters(module))
+                recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled()))
+        for value in () if torch.is_grad_enabled() else tensors_in(*args, *kwargs.values()):
+            self._cuts.cut(value, "no_grad")
 
     def _norm_statistics(self) -> None:
         """Record the batch norms whose statistics changed although their parameters are not being trained."""
-        recorder = self._recorder
-        parameters, known = recorder.parameters, recorder.parameters.numbers.known
+        recorder, parameters = self._recorder, self._recorder.parameters
         if self._versions is None or recorder.steps in _NORM_STEPS:
             self._versions = self._versions or {}
             for module in recorder.modules.alive():
@@ -131,7 +123,7 @@ class UnreachedParameters:
             own = own_parameters(module)
             if now == before or not own:
                 continue
-            numbers = {each for parameter in own if (each := known(parameter)) is not None}
+            numbers = parameters.known(own)
             trained = not (numbers.isdisjoint(parameters.owners) and numbers.isdisjoint(parameters.reached))
             frozen = not any(parameter.requires_grad for parameter in own)
             if not trained or frozen:
@@ -151,8 +143,7 @@ class UnreachedParameters:
                 self._values.pop(number, None)
                 continue
             now = sample(tensor)
-            before = self._values.setdefault(number, now)
-            parameters.records[number].still = before.shape == now.shape and torch.equal(before, now)
+            parameters.records[number].still = same(self._values.setdefault(number, now), now)
 
 
 def _wrapped(original: types.FunctionType, before: Any) -> Any:
