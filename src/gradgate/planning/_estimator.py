@@ -140,7 +140,7 @@ class Estimator:
         for _ in range(_REFINEMENTS):
             resident = found.resident.with_optimizer(self._optimizer)
             available = self.budget(resident) - resident.total_bytes
-            fits = min(found.most_samples(available, found.lengths[-1:])[0], self._samples.count)
+            (fits,) = found.most_samples(available, found.lengths[-1:], self._samples.count)
             if not found.uncertainty(available) or fits in (0, *(trace.samples for trace in found.grid)):
                 break
             grid = [*found.grid, *[self._trace(fits, length) for length in found.lengths]]

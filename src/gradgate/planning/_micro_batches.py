@@ -138,7 +138,8 @@ def pack(
         order = sorted(among, key=lambda index: (values[index], index))
         lengths = [values[index] for index in order]
     distinct = list(dict.fromkeys(lengths))
-    fits = dict(zip(distinct, estimate.most_samples(available, distinct), strict=True))
+    found = estimate.most_samples(available, distinct, min(limit, len(among)))
+    fits = dict(zip(distinct, found, strict=True))
     too_large = [(index, length) for index, length in zip(order, lengths, strict=True) if fits[length] < 1]
     if too_large:
         index, length = max(too_large, key=lambda pair: pair[1])
@@ -149,7 +150,7 @@ def pack(
             f"the budget leaves {format_bytes(available)}. A sample cannot be split: recompute activations "
             "(torch.utils.checkpoint), shorten the sample, freeze a part of the model, or raise the budget."
         )
-    most = [min(fits[length], limit) for length in lengths]
+    most = [fits[length] for length in lengths]
     if samples.lengths is None:
         ends = even_split(len(order), most[0])
     else:

@@ -178,8 +178,8 @@ class Plan:
         """
         part = split.parts[index]
         self._most_bytes = max(part.peak_bytes // 2, self.peak_bytes(1, part.length))
-        (fits,) = self.estimate.most_samples(self._available(), [part.length])
-        if fits >= len(part.indices):  # most of the estimated memory does not depend on the samples
+        (fits,) = self.estimate.most_samples(self._available(), [part.length], len(part.indices))
+        if fits == len(part.indices):  # most of the estimated memory does not depend on the samples
             self._most_samples = (len(part.indices) + 1) // 2
         rest = [sample for each in split.parts[keep:] for sample in each.indices]
         return Split([*split.parts[:keep], *self._packed(split.samples, rest)], split.samples)
