@@ -57,7 +57,7 @@ class EvaluatesTheClosureAgain(Module):
         (Clips, GradientError, "clipped"),
         (Clears, GradientError, "cleared"),
         (ScalesItsBackward, UpdateError, "each loss was multiplied by 0.125 after it was returned"),
-        (EvaluatesTheClosureAgain, UpdateError, r"needs accumulate_grad_batches=1"),
+        (EvaluatesTheClosureAgain, GradientError, r"needs accumulate_grad_batches=1"),
     ],
 )
 def test_what_changes_the_sum_of_lightning_is_an_error_before_the_step(
