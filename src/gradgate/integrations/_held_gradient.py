@@ -33,7 +33,7 @@ class HeldGradient:
         self._version = 0 if self._gradient is None else tensor_version.use(self._gradient)
 
     def check(self, library: str, *, within: bool) -> None:
-        """Raise GradientError if the gradient was changed within a window, or was not cleared after the last one."""
+        """Raise GradientError if the gradient was changed within a window, or not cleared after the last one."""
         if self._parameter is None or self._gradient is None:
             return
         same = self._parameter.grad is self._gradient and tensor_version.use(self._gradient) == self._version

@@ -6,7 +6,6 @@ their length. So is the live memory after each operation. The peak is the maximu
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import defaultdict
@@ -38,7 +37,11 @@ class Estimate:
         aligned: whether passes run the same operations, so that each size is fitted. Otherwise only peaks are
             fitted.
         exact: whether each size is a polynomial that more passes confirm than its fit needs.
+        measured: why real passes were traced instead of fake ones; "" if they were not.
+        unchecked: why no real pass confirms the estimate; "" if one does.
     """
+
+    measured = unchecked = ""
 
     def __init__(self, grid: Sequence[PassTrace], probe: PassTrace | None = None) -> None:
         first = grid[0]
@@ -109,26 +112,20 @@ class Estimate:
             found += live.amax(1).clamp(min=0).round().long().tolist()
         return found
 
-    @functools.cached_property
-    def _traced_and_estimated(self) -> list[tuple[int, int]]:
-        """The peak of each traced pass, and its estimate."""
-        samples, lengths = zip(*[(trace.samples, trace.length) for trace in self._traces], strict=True)
-        return list(
-            zip([trace.peak_bytes for trace in self._traces], self.peaks(samples, lengths), strict=True)
-        )
-
     def error(self, available: float = 0) -> float:
         """Return the largest error of an estimate, relative to the pass's peak or, if larger, to ``available``."""
-        pairs = self._traced_and_estimated
-        return max(abs(traced - estimated) / max(traced, available, 1) for traced, estimated in pairs)
+        estimated = self.peaks(
+            [trace.samples for trace in self._traces], [trace.length for trace in self._traces]
+        )
+        pairs = [(trace.peak_bytes, peak) for trace, peak in zip(self._traces, estimated, strict=True)]
+        return max(abs(traced - peak) / max(traced, available, 1) for traced, peak in pairs)
 
     def uncertainty(self, available: float) -> str:
         """Return why the estimate is uncertain for a pass with this much memory; "" if it is certain."""
+        error = self.error(available)
         if not self.aligned:
-            error = self.error(available)
             return f"operations differ with the batch, so only peaks were compared: {error:.1%} off"
-        if not self.exact or self.error(available) > TOLERANCE:
-            error = self.error(available)
+        if not self.exact or error > TOLERANCE:
             return f"sizes are not polynomials of samples and length: {error:.1%} off in the traced passes"
         return ""
 

@@ -38,8 +38,6 @@ class Estimator:
         optimizer: its state counts as resident.
 
     Attributes:
-        reason: why real passes were measured instead of fake ones; "" if they were not.
-        unchecked: why no real pass confirms the estimate; "" if one does.
         warnings: what the user must know.
     """
 
@@ -54,7 +52,7 @@ class Estimator:
         self._loss_fn, self._samples = loss_fn, samples
         self._given, self._optimizer = budget_bytes, optimizer
         self._free: int | None = None
-        self.reason = self.unchecked = ""
+        self._unchecked = ""
         self.warnings: list[str] = []
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training without the checker does not need it
@@ -65,13 +63,17 @@ class Estimator:
 
     def estimate(self) -> Estimate:
         """Return the estimate, from real passes of small micro-batches if fake passes do not work."""
-        found = None
+        reason = ""
         try:
             found = self._from_fake_passes()
+            found.unchecked = self._unchecked
         except FakePassError as error:
-            self.reason, self.unchecked = str(error), ""
+            reason = str(error)
         self._remove_fakes()
-        return found or self._from_real_passes()
+        if reason:
+            found = self._from_real_passes()
+            found.measured = reason
+        return found
 
     def budget(self, resident: ResidentMemory) -> int:
         """Return the memory for a pass and all resident memory together."""
@@ -153,17 +155,17 @@ class Estimator:
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters
         if memory > max(_PROBE_BYTES, _PROBE_SHARE * self.budget(many.resident)):
-            self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too much memory"
+            self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too much memory"
         elif work > _PROBE_STARTS * many.start_flops:
-            self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too long"
+            self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too long"
         elif distributed.is_available() and distributed.is_initialized():
-            self.unchecked = "several ranks are running, so no real pass was run"
+            self._unchecked = "several ranks are running, so no real pass was run"
         else:
             self._remove_fakes()
             try:
                 return self._trace(_PROBE_SAMPLES, length, fake=False)
             except Exception as error:  # noqa: BLE001 - the loss may need more samples; others will show in training
-                self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples raised {in_one_line(error)}"
+                self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples raised {in_one_line(error)}"
         return None
 
     def _trace(

@@ -39,14 +39,11 @@ class Plan:
         samples: Samples,
         resident: ResidentMemory,
         options: BatchOptions,
-        *,
-        reason: str,
-        unchecked: str,
     ) -> None:
         self.estimate = estimate
         self.budget_bytes = budget_bytes
         self.resident = resident
-        self.reason, self.unchecked = reason, unchecked
+        self.reason, self.unchecked = estimate.measured, estimate.unchecked
         self._options = options
         # The limits per micro-batch, lowered if memory runs out despite the estimate.
         self._most_bytes = self._most_samples = sys.maxsize
@@ -201,14 +198,7 @@ class Plan:
         return min(available, self._most_bytes)
 
     def _rows(self) -> Iterator[SummaryRow]:
-        return summary_rows(
-            self.parts,
-            self.estimate,
-            self.resident,
-            self.budget_bytes,
-            measured=self.reason,
-            unchecked=self.unchecked,
-        )
+        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes)
 
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)

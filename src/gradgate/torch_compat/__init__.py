@@ -43,7 +43,6 @@ from gradgate.torch_compat._modes import (
     as_torch_itself,
     compiler_is_loaded,
     dispatch_modes,
-    fake_tensors_on,
     reuses_gradients,
     uncompiled,
 )
@@ -72,7 +71,6 @@ from gradgate.torch_compat._python import (
     process_target,
     run_exit_functions,
     run_module_as_main,
-    running_children,
     set_signal_handler,
 )
 from gradgate.torch_compat._ranks import (
@@ -101,7 +99,6 @@ __all__ = [
     "dispatch_modes",
     "end_threads",
     "fake_tensors",
-    "fake_tensors_on",
     "flush_open_files",
     "foreach_add_",
     "foreach_clamp_max_",
@@ -131,7 +128,6 @@ __all__ = [
     "run_backward",
     "run_exit_functions",
     "run_module_as_main",
-    "running_children",
     "running_wrapper",
     "saved_tensor",
     "set_signal_handler",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -94,14 +93,6 @@ before_spawned: Private[[Callable[[], None]], None] = Private(
     find=_before_spawned,
     instead=lambda act: None,
     rules=("every rule",),
-)
-
-running_children: Private[[], Any] = Private(
-    "multiprocessing.process._children",
-    "tell whether a script that seems to hang is waiting for its children",
-    find=lambda: lambda: getattr(sys.modules.get("multiprocessing.process"), "_children", ()),
-    instead=lambda: ("unknown",),  # assume some, and keep waiting
-    works=lambda _: import_module("multiprocessing.process")._children is not None,
 )
 
 

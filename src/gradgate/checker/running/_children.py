@@ -6,6 +6,7 @@ are not watched.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any
@@ -19,14 +20,6 @@ from gradgate.torch_compat import before_spawned, process_arguments, process_tar
 # Functions of these modules run in helper processes, which train nothing.
 _HELPERS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
 _POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
-
-
-class _Anchor:
-    """Keeps an after-fork function registered: multiprocessing holds only a weak reference to its key."""
-
-
-_anchor = _Anchor()
-_hooked: list[str] = []
 
 
 def prepare_child(*, of_multiprocessing: bool) -> None:
@@ -43,11 +36,9 @@ def prepare_child(*, of_multiprocessing: bool) -> None:
     hook_into_forks()
 
 
+@functools.cache
 def hook_into_forks() -> None:
     """Watch the children that this process forks."""
-    if "forks" in _hooked:
-        return
-    _hooked.append("forks")
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forked)
     after_import("multiprocessing.util", _hook_into_children)
@@ -64,7 +55,7 @@ def _forked() -> None:
 def _hook_into_children() -> None:
     from multiprocessing import util
 
-    util.register_after_fork(_anchor, _began)
+    util.register_after_fork(_began, _began)  # the first is a key, held weakly, and passed to the second
 
 
 def _began(_: Any = None) -> None:
