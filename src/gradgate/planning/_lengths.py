@@ -32,11 +32,6 @@ class Lengths:
     mask: Tensor | None = None
     source: Any = None
 
-    @property
-    def full(self) -> bool:
-        """Whether no sample is shorter than the width."""
-        return min(self.values, default=0) >= self.width
-
     def padding(self, device: torch.device) -> Tensor:
         """Return which columns are beyond the end of a sample, ``[samples, width]``."""
         columns = torch.arange(self.width, device=device)

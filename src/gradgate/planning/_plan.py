@@ -16,7 +16,7 @@ from gradgate.errors import BudgetError, OptionError
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN, Estimate
 from gradgate.planning._memory import ResidentMemory
 from gradgate.planning._micro_batches import Part, Split, counted, deal, pack
-from gradgate.planning._samples import BatchOptions, Samples, pooled, signature_text
+from gradgate.planning._samples import BatchOptions, Samples, pooled
 from gradgate.planning._summary import SummaryRow, as_html, as_text, summary_rows
 from gradgate.pytree import tensors_in
 
@@ -50,7 +50,7 @@ class Plan:
         # Shows how to read later batches. The data is not kept.
         self._like = copy.copy(samples)
         self._like.batch = self._like.lengths = None
-        self._signature = samples.signature
+        self._kind = samples.kind
         self._only_batch: Callable[[], Any] | None = None
         if isinstance(options.lengths, (Tensor, list)):
             first = _first_tensor(samples.batch)
@@ -149,11 +149,10 @@ class Plan:
         """Return a later batch as samples."""
         options = self._options if lengths is None else replace(self._options, lengths=lengths)
         samples = Samples(batch, options, self._like, even_if_full=even_if_full)
-        if samples.signature != self._signature:
+        if samples.kind != self._kind:
             raise OptionError(
-                f"split: this plan is for batches of {signature_text(self._signature)}, but this batch is of "
-                f"{signature_text(samples.signature)}. Make another plan, or pass batches of the plan's kind. "
-                "plan.pool(window) joins several into one."
+                f"split: this plan is for batches of {self._kind}, but this batch is of {samples.kind}. Make "
+                "another plan, or pass batches of the plan's kind. plan.pool(window) joins several into one."
             )
         if samples.dims and not self._like.dims:
             self._like.dims = samples.dims  # the first batch that shows padding

@@ -107,24 +107,15 @@ class Samples:
         return field[tuple(columns if dim in dims else slice(None) for dim in range(field.ndim))]
 
     @property
-    def signature(self) -> type | dict[Path, FieldDim]:
-        """The kind of the batch: the fields and their dimensions, or the type of the raw samples."""
+    def kind(self) -> str:
+        """The fields and their dimensions, or the type of the raw samples, in words. A plan is for one kind."""
         if self.collates:
-            return type(self.batch[0])
-        fields = self.layout.fields()
-        return {
-            path: dim if dim == "list" else value_at(self.batch, path).ndim for path, dim in fields.items()
+            return f"raw samples of the type {type(self.batch[0]).__name__}"
+        shown = {
+            path: "a list" if dim == "list" else f"{value_at(self.batch, path).ndim}-dimensional"
+            for path, dim in self.layout.fields().items()
         }
-
-
-def signature_text(signature: type | dict[Path, FieldDim]) -> str:
-    """Return a batch signature in words."""
-    if isinstance(signature, type):
-        return f"raw samples of the type {signature.__name__}"
-    return ", ".join(
-        f"{field_name(path)} ({'a list' if ndim == 'list' else f'{ndim}-dimensional'})"
-        for path, ndim in signature.items()
-    )
+        return ", ".join(f"{field_name(path)} ({dims})" for path, dims in shown.items())
 
 
 def pooled(window: Sequence[Samples], pad: Any) -> Any:

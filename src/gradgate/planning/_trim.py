@@ -53,7 +53,7 @@ def dims_to_trim(
         return _named(fields, lengths, trim)
     width = lengths.width or _width(fields, lengths)
     lengths = replace(lengths, width=width)
-    if not width or (lengths.full and not even_if_full):
+    if not width or (min(lengths.values, default=0) >= width and not even_if_full):
         return lengths, {}
     for path, field in fields.items():
         _refuse_inverted(path, field, lengths)
