@@ -25,8 +25,9 @@ def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) ->
     """
     files = rewritten_files((entry.finding.file, tuple(entry.edits)) for entry in report.entries())
     if not files:
-        nothing = "No finding offers an edit that fits the file. Make the changes by hand."
-        write_error(f"{nothing if report.findings else 'Nothing to fix.'}\n")
+        misfits = any(entry.edits for entry in report.entries())
+        offers = "The edits do not fit the file" if misfits else "No finding offers an edit"
+        write_error(f"{offers}. Make the changes by hand.\n" if report.findings else "Nothing to fix.\n")
         return None
     sys.stdout.write(f"\n{patch(files)}\n")
     sys.stdout.flush()

@@ -15,7 +15,7 @@ from gradgate.checker.running import _process
 from gradgate.checker.running._exits import guard_exits
 from gradgate.checker.running._imports import after_import
 from gradgate.checker.running._logs import Settings
-from gradgate.torch_compat import before_spawned, process_arguments, process_target
+from gradgate.torch_compat import before_spawned, process_work
 
 # Functions of these modules run in helper processes, which train nothing.
 _HELPERS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
@@ -64,25 +64,23 @@ def _began(_: Any = None) -> None:
 
     if _process.state.settings is None:
         return
-    current = process.current_process()
-    module = getattr(process_target(current), "__module__", None) or ""
+    target, arguments = process_work(process.current_process())
+    module = getattr(target, "__module__", None) or ""
     if module.startswith(_HELPERS):
         _process.forget_run()
         return
     if module in _POOLS:
         _process.state.in_pool = True
-        _leave_logs_with_results(current)
+        _leave_logs_with_results(*arguments[1:2])
     # These children run multiprocessing's finalizers, but not atexit. The lowest priority runs last.
     util.Finalize(None, _process.leave_log, exitpriority=-100)
     after_import("torch", _process.start)
 
 
-def _leave_logs_with_results(worker: Any) -> None:
+def _leave_logs_with_results(results: Any = None) -> None:
     """Write the log before returning each result, because ``with Pool() as pool:`` kills its workers at the end."""
-    arguments = process_arguments(worker)
-    if len(arguments) < 2:
+    if results is None:
         return
-    results = arguments[1]
     hand_over = results.put
 
     def put(result: Any) -> None:
