@@ -162,8 +162,9 @@ def _end_if_stalled(watcher: Watcher | None) -> None:
         now, busy = time.monotonic(), time.process_time()
         if busy - used > _IDLE * max(now - since, 1.0):
             since, used = now, busy
+        if now - since <= _STALLED_SECONDS or state.watcher is not watcher:
+            continue
         forking = sys.modules.get("multiprocessing.process")
         has_children = forking is not None and bool(forking.active_children())
-        patience = _STALLED_SECONDS_WITH_CHILDREN if has_children else _STALLED_SECONDS
-        if now - since > patience and state.watcher is watcher:
+        if not has_children or now - since > _STALLED_SECONDS_WITH_CHILDREN:
             end_at_once(report_end("stopped", 0))
