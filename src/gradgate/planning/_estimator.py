@@ -30,15 +30,8 @@ _REFINEMENTS = 3
 class Estimator:
     """Traces passes of a loss function, and restores what they change.
 
-    Args:
-        loss_fn: returns the loss of a micro-batch, or the loss and its count.
-        samples: the batch.
-        budget_bytes: the memory for a pass and all resident memory together. None: most of what is free on the
-            device of the passes, and what they have allocated already.
-        optimizer: its state counts as resident.
-
-    Attributes:
-        warnings: what the user must know.
+    The budget covers a pass and all resident memory. If it is None, it is most of what is free on the device of the
+    passes, and what they have allocated already. ``warnings`` collects what the user must know.
     """
 
     def __init__(

@@ -42,12 +42,8 @@ class Lengths:
 def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False) -> Lengths:
     """Return the lengths of a batch's samples.
 
-    Args:
-        source: a mask ``[samples, columns]``, lengths ``[samples]``, the key of one of these in the batch, or a
-            function of the batch (of a sample, if samples are collated).
-        batch: the batch.
-        samples: the number of samples in the batch.
-        collates: whether the batch is a list of samples that are yet to be collated.
+    The source is a mask ``[samples, columns]``, lengths ``[samples]``, the key of one of these in the batch, or a
+    function of the batch (of a sample, if samples are yet to be collated).
 
     Raises:
         OptionError: there is no such key, or it holds neither a mask nor lengths of this batch.

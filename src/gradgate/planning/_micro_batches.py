@@ -119,12 +119,7 @@ def pack(
 ) -> list[Part]:
     """Split samples into micro-batches of equal size or, if lengths are known, of the least total cost.
 
-    Args:
-        samples: the batch.
-        among: the samples to pack.
-        estimate: estimates the peak and the cost of each micro-batch.
-        available: bytes that a forward and backward pass may hold.
-        limit: the most samples in a micro-batch, even if more fit.
+    A pass may hold ``available`` bytes and ``limit`` samples.
 
     Raises:
         BudgetError: one sample does not fit.
@@ -202,15 +197,11 @@ def even_split(count: int, most: int) -> list[int]:
 
 
 def deal(work: Sequence[float], ranks: int) -> list[list[int]]:
-    """Return each rank's samples. Numbers of samples differ by at most one, and the work is nearly equal.
+    """Return each rank's samples, given the work of each. Their numbers differ by at most one.
 
     Each round gives one sample to every rank, the most costly sample to the rank with the least work so far. The
     work of two ranks therefore differs by less than one sample. Each rank gets the same mixture of lengths, so its
     micro-batches need as little padding as those of the whole batch.
-
-    Args:
-        work: the work of each sample, in any unit.
-        ranks: the number of ranks.
     """
     dealt: list[list[int]] = [[] for _ in range(ranks)]
     loads = [0.0] * ranks

@@ -44,13 +44,9 @@ class BatchOptions:
 
 
 class Samples:
-    """A batch, read as samples.
+    """A batch, read as samples. An earlier batch, ``like``, shows how to read lists and padded fields.
 
-    Args:
-        batch: one batch; with ``collate`` a list of samples.
-        options: how it is read.
-        like: an earlier batch, which shows how to read lists and padded fields.
-        even_if_full: find the fields to trim even if no sample is shorter than the others.
+    With ``even_if_full``, the fields to trim are found even if no sample is shorter than the others.
 
     Raises:
         OptionError: the batch has no samples, or does not show where they are.
@@ -121,9 +117,7 @@ class Samples:
 def pooled(window: Sequence[Samples], pad: Any) -> Any:
     """Return one batch with all samples of several batches of one kind, padded to the longest.
 
-    Args:
-        window: the batches, in order.
-        pad: the padding value, if the batches' own padding does not show it: a number, or one by field.
+    ``pad`` is the padding value, if the batches' own padding does not show it: a number, or one by field.
 
     Raises:
         OptionError: batches have different widths, or their shared values differ.

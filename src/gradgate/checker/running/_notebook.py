@@ -67,12 +67,9 @@ def _read(path: Path, where: str = "gradgate check") -> Any:
 
 
 def run_notebook(path: Path, main: ModuleType, notes: list[str]) -> None:
-    """Run a notebook in its own folder, as Jupyter does. Exceptions in the cells propagate.
+    """Run a notebook's cells in a module and in the notebook's folder, as Jupyter does. Exceptions propagate.
 
-    Args:
-        path: an absolute path.
-        main: the module in which the cells run.
-        notes: gets a sentence for each skipped magic command.
+    ``notes`` gets a sentence for each skipped magic command.
     """
     cells = [cell for cell in _read(path).cells if cell.cell_type == "code" and cell.source.strip()]
     os.chdir(path.parent)

@@ -43,9 +43,8 @@ class Program:
 def run(program: Program, notes: list[str]) -> tuple[How, int]:
     """Run a program to its end, print its uncaught exception, and return its outcome and exit code.
 
-    ``notes`` gets a sentence for each skipped part of a notebook.
-
-    ``__main__`` is not restored, because the program's ``atexit`` functions may need it.
+    ``notes`` gets a sentence for each skipped part of a notebook. ``__main__`` is not restored, because the
+    program's ``atexit`` functions may need it.
     """
     try:
         _run(program, notes)

@@ -105,10 +105,7 @@ def norms(view: RunView) -> Lines:
 def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> list[int]:
     """Return, for each finding, the first step after which its rule reports the finding; 0 if there is none.
 
-    Args:
-        log: the log of the run.
-        steps: positions of the steps among the log's events, in order.
-        findings: the findings.
+    ``steps`` are the positions of the steps among the log's events.
     """
     judges = {rule.code: rule.judge for rule in rules()}
     runs: dict[int, Run] = {}
