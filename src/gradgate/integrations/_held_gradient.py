@@ -36,17 +36,19 @@ class HeldGradient:
         """Raise GradientError if the gradient was changed within a window, or not cleared after the last one."""
         if self._parameter is None or self._gradient is None:
             return
-        same = self._parameter.grad is self._gradient and tensor_version.use(self._gradient) == self._version
-        if within and not same:
+        same = self._parameter.grad is self._gradient
+        if self._complete:
+            # A clip may have changed it since. Reading it synchronizes, but zero_grad() removes it by default.
+            if same and bool(self._gradient.norm()):
+                raise GradientError(
+                    f"{library}: the gradients of the last window were not cleared, so the next window would be "
+                    "added to them. Call optimizer.zero_grad() after each step. In Lightning, an optimizer with a "
+                    "closure (LBFGS) needs accumulate_grad_batches=1."
+                )
+        elif within and not (same and tensor_version.use(self._gradient) == self._version):
             raise GradientError(
                 f"{library}: gradients were changed between two micro-batches of a window: cleared, clipped, or "
                 "filled by another backward call. Clip with the trainer's own option, or when gradients are "
                 "complete (`if accelerator.sync_gradients:`); add all terms to the loss that the trainer receives; "
                 "and use torch.autograd.grad for other gradients."
-            )
-        if same and self._complete:
-            raise GradientError(
-                f"{library}: the gradients of the last window were not cleared, so the next window would be added "
-                "to them. Call optimizer.zero_grad() after each step. In Lightning, an optimizer with a closure "
-                "(LBFGS) needs accumulate_grad_batches=1."
             )

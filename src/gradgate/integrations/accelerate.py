@@ -111,14 +111,11 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-
-            def parameters() -> Iterator[Any]:
-                yield from owned_parameters(accelerator._optimizers)
-                for model in models:
-                    yield from model.parameters()
-
+            owned = owned_parameters(accelerator._optimizers)
+            parameters = [parameter for model in models for parameter in model.parameters()]
             if accelerator.sync_gradients:
-                mean.finish(parameters(), accelerator.scaler)
-            mean.held.remember(parameters(), complete=accelerator.sync_gradients)
+                mean.finish([*owned, *parameters], accelerator.scaler)
+            # Clearing the optimizers does not clear what else the models hold.
+            mean.held.remember(owned or parameters, complete=accelerator.sync_gradients)
 
     return ExactAccelerator
