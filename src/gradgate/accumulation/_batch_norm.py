@@ -91,7 +91,7 @@ class BatchNorms:
 
     def add_ranks(self, pools: Sequence[Pool], coordinator: SingleProcess) -> None:
         """Give each pool the moments of all ranks, in the same order on every rank."""
-        if self.statistics != "window" or coordinator.count == 1:
+        if coordinator.count == 1:
             return
         places = {id(module): place for place, module in enumerate(self._models)}
         # A rank may have put some of the modules into eval mode, so pools are matched by module.

@@ -12,9 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._arguments import check_window
+from gradgate.accumulation._calls import check_window
 from gradgate.accumulation._counts import Count, Reduction
-from gradgate.accumulation._forward_state import ForwardState, is_out_of_memory
 from gradgate.accumulation._gradients import on_purpose
 from gradgate.accumulation._open_window import TrainingState
 from gradgate.accumulation._update import Update
@@ -26,9 +25,10 @@ from gradgate.accumulation._windows import (
     Windows,
     first_line,
 )
-from gradgate.accumulation.coupled import Encode
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
+from gradgate.coupled import Encode
 from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.forward_state import ForwardState, is_out_of_memory
 from gradgate.options import check_choice
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version

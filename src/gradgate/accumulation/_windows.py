@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
+from gradgate.accumulation._calls import length_of
 from gradgate.accumulation._open_window import TrainingState
-from gradgate.accumulation._running_sum import length_of
 from gradgate.batch_layout import BatchDim, NotGiven, layout_of
 from gradgate.errors import BudgetError, OptionError, UpdateError
 from gradgate.ranks import ALONE, SingleProcess

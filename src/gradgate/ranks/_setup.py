@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
 """Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
 
+_AVAILABLE = dist.is_available()  # a property of torch's build
 _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
 
 
@@ -41,14 +42,14 @@ class RankSetup:
 
     def __init__(self, ranks: RanksOption, sync: Sync, batch_norm: str) -> None:
         check_choice("Accumulator", "sync", sync, ("last", "every", "overlap"))
-        if not (ranks is None or ranks is False or dist.is_available()):
+        if not (ranks is None or ranks is False or _AVAILABLE):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed. "
                 "Leave ranks out, or install a torch that has torch.distributed."
             )
         self._option, self._sync, self._batch_norm = ranks, sync, batch_norm
         # Whether this process trains alone, even if it is part of a process group.
-        self._alone = ranks is False or not dist.is_available()
+        self._alone = ranks is False or not _AVAILABLE
         self._ranks: RankGroup | None = None
         self._agreed: Sequence[Tensor] = ()  # the parameters that all ranks have agreed on
         self._buckets: Buckets | None = None  # of these parameters
@@ -107,7 +108,7 @@ class RankSetup:
             RankError: ranks differ in parameters or settings, a parameter is in no module of ``model=``, or a
                 wrapper cannot be suspended.
         """
-        if not dist.is_available() or not dist.is_initialized():
+        if not _AVAILABLE or not dist.is_initialized():
             return ALONE
         ranks = self._process_group()
         if ranks is None or (ranks.count == 1 and not any(map(is_dtensor, parameters))):

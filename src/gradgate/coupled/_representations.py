@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from gradgate.accumulation._forward_state import ForwardState, random_states
-from gradgate.accumulation._settings import Models
 from gradgate.errors import ShapeError, UpdateError
+from gradgate.forward_state import ForwardState, random_states
 from gradgate.pytree import children, mapped_tensors, tensors_in
 from gradgate.torch_compat import storage_key, tensor_version
 
@@ -55,24 +54,29 @@ class Encoder:
 
     Args:
         encode: takes a micro-batch and returns its representations.
-        models: the modules whose state is restored. Without them, modules are recorded as they run.
+        modules: the modules whose state is restored. Without them, modules are recorded as they run.
         sharded: whether parameters are sharded. Then only buffers of modules are restored.
         budget_bytes: the memory for kept graphs. None: the last graph is kept.
         thorough: also compare representations on devices with those of the first run. This synchronizes.
     """
 
     def __init__(
-        self, encode: Encode, models: Models, *, sharded: bool, budget_bytes: int | None, thorough: bool
+        self,
+        encode: Encode,
+        modules: Iterable[nn.Module],
+        *,
+        sharded: bool,
+        budget_bytes: int | None,
+        thorough: bool,
     ) -> None:
         self._encode = encode
-        self._models, self._sharded, self._budget = models, sharded, budget_bytes
-        self._thorough = thorough
-        self._modules: dict[int, nn.Module] = {}
+        self._sharded, self._budget, self._thorough = sharded, budget_bytes, thorough
+        self._modules = {id(module): module for module in modules}
         self._before: list[ForwardState] = []
         self._after: list[ForwardState] = []
         self._bytes_per_input: float | None = None
 
-    def first(self, micro_batches: Sequence[Any], begin: Callable[[int], None]) -> list[Encoded]:
+    def first(self, micro_batches: Sequence[Any], begin: Callable[[int], object]) -> list[Encoded]:
         """Encode all micro-batches; ``begin`` is called with the number of each."""
         parts: list[Encoded] = []
         sizes = [sum(tensor.nbytes for tensor in tensors_in(data)) or 1 for data in micro_batches]
@@ -110,18 +114,16 @@ class Encoder:
             total -= part.kept_bytes or 0
             part.drop_graph()
 
-    def begin_second(self) -> None:
-        """Record the state after the first run, and restore the state before it."""
-        self._after = [self._state_of(list(self._modules.values()))]
-        for state in reversed(self._before):
-            state.restore()
-
     def again(self, part: Encoded) -> list[Tensor]:
-        """Encode a micro-batch again, with its graph.
+        """Encode a micro-batch again, with its graph. Before the first, restore the state of modules.
 
         Raises:
             UpdateError: its representations differ from those of the first pass.
         """
+        if not self._after:
+            self._after = [self._state_of(self._modules.values())]
+            for state in reversed(self._before):
+                state.restore()
         for restore in part.random:
             restore()
         leaves, _ = self._run(part.data, grad=True)
@@ -149,9 +151,8 @@ class Encoder:
     @contextmanager
     def _recording(self) -> Iterator[None]:
         """Record the state of modules before they run."""
-        if self._models:
-            self._modules = {id(module): module for module in self._models}
-            self._before = [self._state_of(self._models)]
+        if self._modules:
+            self._before = [self._state_of(self._modules.values())]
             yield
             return
         handle = register_module_forward_pre_hook(self._record)
