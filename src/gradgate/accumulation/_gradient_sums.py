@@ -87,7 +87,8 @@ class GradientSums:
         chosen = self._current
         if chosen is None or chosen.name != name:
             chosen = self._choose(name)
-        measure = self._measures and chosen.unit is None and items is None and len(self.by_name) == 1
+        first = not chosen.known and chosen.all_known  # no items so far
+        measure = first and self._measures and items is None and len(self.by_name) == 1
         empty = items is None and is_zero(count)
         if not empty or self._sharded is not None:  # sharded backward passes need all ranks
             # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
