@@ -187,7 +187,7 @@ class MicroBatchCounter:
                 "`update.micro_batches(window)`, or name each loss: name='fake'."
             )
         self.unnamed += 1
-        if self.unnamed > max(1, self.usual):
+        if self.unnamed > 1 and self.unnamed > self.usual:
             self.refuse_idle("backward")
         return "loss" if self.unnamed == 1 else f"loss {self.unnamed}"
 

@@ -89,7 +89,7 @@ class GradientSums:
             chosen = self._choose(name)
         first = not chosen.known and chosen.all_known  # no items so far
         measure = first and self._measures and items is None and len(self.by_name) == 1
-        empty = items is None and is_zero(count)
+        empty = items is None and not isinstance(count, Tensor) and not count
         if not empty or self._sharded is not None:  # sharded backward passes need all ranks
             # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
             inputs = tuple(filter(_trains, self.parameters if receiving is None else receiving))
