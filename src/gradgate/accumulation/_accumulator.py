@@ -26,7 +26,7 @@ from gradgate.accumulation._settings import (
 )
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update
-from gradgate.accumulation._windows import Dealt, SplitPlan
+from gradgate.accumulation._windows import Dealt
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.batch_size import NoiseScale, claim_noise_scale
 from gradgate.errors import OptionError, UpdateError
@@ -173,7 +173,7 @@ class Accumulator(CoupledSteps, Checkpointed):
         loss_fn: LossFunction,
         batch: Any,
         *,
-        plan: SplitPlan | None = None,
+        plan: Any = None,
         deal: Dealt | None = None,
         reduction: Reduction = "mean",
         batch_dim: BatchDim | NotGiven = NOT_GIVEN,

@@ -32,13 +32,7 @@ _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
 
 
 class RankSetup:
-    """Makes the coordinator of an accumulator's windows.
-
-    Args:
-        ranks: the accumulator's option.
-        sync: when gradients are all-reduced.
-        batch_norm: the accumulator's option, which must be the same on all ranks.
-    """
+    """Makes the coordinator of an accumulator's windows."""
 
     def __init__(self, ranks: RanksOption, sync: Sync, batch_norm: str) -> None:
         check_choice("Accumulator", "sync", sync, ("last", "every", "overlap"))
@@ -61,10 +55,7 @@ class RankSetup:
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
 
     def _check_alone(self, settings: Any) -> None:
-        """Raise RankError if this process trains alone, but a wrapper averages gradients over ranks.
-
-        Checks once, and again after the models were replaced.
-        """
+        """Raise RankError if a wrapper averages gradients over ranks. Checks again if the models were replaced."""
         models = settings.models
         if self._roots is models.roots:
             return
@@ -97,16 +88,8 @@ class RankSetup:
     ) -> SingleProcess:
         """Return the coordinator of the next window.
 
-        The first call, and each call after parameters have changed, checks that all ranks agree.
-
-        Args:
-            parameters: the owned parameters.
-            settings: the accumulator's modules, optimizers and options.
-            may_replay: whether the window can run again if memory runs out.
-
-        Raises:
-            RankError: ranks differ in parameters or settings, a parameter is in no module of ``model=``, or a
-                wrapper cannot be suspended.
+        The first call, and each call after parameters have changed, checks that all ranks agree and that every
+        parameter is in a module of ``model=``.
         """
         if not _AVAILABLE or not dist.is_initialized():
             return ALONE
