@@ -105,29 +105,17 @@ def length_of(loader: Iterable[object]) -> int | None:
 
 
 class MicroBatchCounter:
-    """Counts the micro-batches and backward calls of a window, and names its losses.
+    """Counts the micro-batches and backward calls of a window, and names its losses."""
 
-    Attributes:
-        in_loop: whether the loop is over ``update.micro_batches(...)``.
-        expected: how many micro-batches the window will have, if known; otherwise 1.
-        micro_batches: micro-batches begun so far, including those of a resumed window.
-        last: whether the current micro-batch is known to be the last.
-        calls: backward calls in the current micro-batch.
-        idle: earlier micro-batches without a backward call: the loop skipped them, or drew them too early.
-        unnamed: losses without a name in the current micro-batch.
-        usual: the number of unnamed losses in earlier micro-batches.
-        to_skip: micro-batches that a resumed window has already added.
-    """
-
-    in_loop = False
-    expected = 1
-    micro_batches = 0
-    last = False
-    calls = 0
-    idle = 0
-    to_skip = 0
-    unnamed = 0
-    usual = 0
+    in_loop = False  # whether the loop is over `update.micro_batches(...)`
+    expected = 1  # how many micro-batches the window will have, if known
+    micro_batches = 0  # begun so far, including those of a resumed window
+    last = False  # whether the current micro-batch is known to be the last
+    calls = 0  # of backward, in the current micro-batch
+    idle = 0  # earlier micro-batches without a backward call: the loop skipped them, or drew them too early
+    to_skip = 0  # micro-batches that a resumed window has already added
+    unnamed = 0  # losses without a name in the current micro-batch
+    usual = 0  # losses without a name in each earlier micro-batch
 
     @property
     def done(self) -> int:
@@ -135,11 +123,9 @@ class MicroBatchCounter:
         return self.micro_batches - (self.in_loop and not self.calls)
 
     def resume(self, done: int) -> None:
-        """Continue after the micro-batches that a saved window holds."""
         self.micro_batches = self.to_skip = done
 
     def begin(self, number: int) -> None:
-        """Begin a micro-batch of the loop."""
         if self.unnamed != self.usual:
             self.check_losses()
         if not self.calls and number > self.to_skip + 1:
@@ -158,7 +144,6 @@ class MicroBatchCounter:
             )
 
     def start_loop(self) -> None:
-        """Record that the window is passed as a single iterable."""
         if self.in_loop:
             raise UpdateError(
                 "micro_batches: this update was already given its micro-batches. One update is one window; "

@@ -44,21 +44,13 @@ from gradgate.torch_compat import (
 
 
 class Finalized(NamedTuple):
-    """The mean gradient of a window, which is ``factor`` times ``.grad``.
+    """The mean gradient of a window, which is ``factor`` times ``.grad``."""
 
-    Attributes:
-        values: the tensors that hold the gradients' values.
-        factor: multiplies ``values`` to give means.
-        norm: the 2-norm of the mean gradient; a tensor with ``nonfinite="step"``, to avoid a synchronization.
-        usable: whether optimizers may step.
-        own_norm: the norm without the decayed gradients of earlier windows, if requested.
-    """
-
-    values: list[Tensor]
+    values: list[Tensor]  # that hold the gradients' values
     factor: float
-    norm: float | Tensor
-    usable: bool
-    own_norm: float | Tensor
+    norm: float | Tensor  # of the mean gradient; with nonfinite="step", a tensor, which is not read
+    usable: bool  # whether optimizers may step
+    own_norm: float | Tensor  # without the decayed gradients of earlier windows, if requested
 
 
 def finalize(
@@ -70,12 +62,7 @@ def finalize(
     micro_batches: int,
     own_norm: bool,
 ) -> Finalized:
-    """Add up the sums over losses and ranks, unscale them, add decayed gradients, and compute the norm.
-
-    Raises:
-        CountError, GraphError, NonfiniteError: there is no gradient to step on.
-        RankError: another rank has stopped in this window.
-    """
+    """Add up the sums over losses and ranks, unscale them, add decayed gradients, and compute the norm."""
     parameters = slots.parameters
     for optimizer in settings.prepared:
         _check_prepared(optimizer)
@@ -129,10 +116,8 @@ def _measure(
 
 
 def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
-    """Divide the sums and clip the means, in a single pass over the gradients.
-
-    As in ``clip_grad_norm_``, gradients are multiplied by ``min(1, clip_norm / (norm + 1e-6))``.
-    """
+    """Divide the sums and clip the means, in a single pass over the gradients."""
+    # As in clip_grad_norm_.
     clip: float | Tensor = 1.0 if settings.clip_norm is None else settings.clip_norm / (mean.norm + 1e-6)
     clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
     multiply(mean.values, clip * mean.factor)
@@ -144,11 +129,7 @@ def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
 def step(
     parameters: Sequence[Tensor], wide: Sequence[Wide], settings: UpdateSettings, scale: LossScale | None
 ) -> None:
-    """Step every optimizer once. If one raises, restore the copy that ``undo_step`` made.
-
-    Raises:
-        TornStepError: an optimizer raised after it had changed something, and ``undo_step`` is off.
-    """
+    """Step every optimizer once. If one raises, restore the copy of ``undo_step``, or say what it changed."""
     snapshot = Snapshot.before_step(parameters, settings.optimizers) if settings.undo_step else None
     before = versions(parameters, settings.optimizers) if snapshot is None else {}
     if wide and not all(map(takes_wide_gradients, settings.optimizers)):
@@ -172,7 +153,6 @@ def step(
 
 
 def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
-    """Clear the gradients of ``parameters`` as the ``clear`` option requires."""
     if clear == "none":
         for parameter in parameters:
             parameter.grad = None

@@ -33,14 +33,8 @@ class GradientSums:
     """Runs backward passes and keeps one gradient sum per loss until the sums are divided.
 
     Losses have different divisors, so their sums must stay separate. Autograd adds into ``.grad``, which therefore
-    holds the sum of the current loss; the other sums are set aside.
-
-    Args:
-        parameters: the owned parameters, the only ones that receive gradients.
-        scale: the loss scale of the window, if there is one.
-        thorough: check every ``.grad`` for writes by other code, rather than the first and the last.
-        measures: measure the gradient of the window's first micro-batch.
-        sharded: the coordinator, if it reduces sharded gradients within the backward pass.
+    holds the sum of the current loss; the other sums are set aside. ``thorough`` checks every ``.grad`` for writes
+    by other code, rather than the first and the last; ``measures`` measures the gradient of the first micro-batch.
     """
 
     def __init__(
@@ -195,10 +189,6 @@ class GradientSums:
         """Raise if other code may have changed the sum, as far as :meth:`_watch` has recorded.
 
         Two parameters are enough to detect clearing, clipping and unscaling.
-
-        Raises:
-            UpdateError: a backward raised halfway, and its exception was caught inside the block.
-            GradientError: ``.grad`` was written to since the last backward of this window.
         """
         if self._torn:
             raise UpdateError(

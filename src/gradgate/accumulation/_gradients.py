@@ -101,14 +101,8 @@ class Leftovers:
 class Slots:
     """The ``.grad`` of the owned parameters during one window; restored if the window is rolled back.
 
-    Args:
-        parameters: the owned parameters.
-        settings: the accumulator's settings. Zeros left by ``clear="zero"`` stay in ``.grad``; decayed gradients
-            are set aside until the window's own sum has been divided.
-        leftovers: the gradients that earlier windows left.
-
-    Raises:
-        GradientError: a parameter holds a gradient that is not a leftover of this accumulator.
+    Zeros that ``clear="zero"`` left stay in ``.grad``; decayed gradients are set aside until the window's own sum
+    has been divided.
     """
 
     def __init__(self, parameters: Sequence[Tensor], settings: UpdateSettings, leftovers: Leftovers) -> None:

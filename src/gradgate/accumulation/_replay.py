@@ -93,13 +93,7 @@ def run_window(
     add_all: AddAll,
     source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
 ) -> Update:
-    """Run a window; each time memory runs out, roll back, split finer, and replay.
-
-    Args:
-        state: the state of the accumulator.
-        add_all: takes an open update and micro-batches, and adds their losses to it.
-        source_of: takes the rank coordinator; returns the micro-batches.
-    """
+    """Run a window of ``source_of(coordinator)``; each time memory runs out, roll back, split finer, and replay."""
     settings = state.settings
     parameters = settings.parameters
     coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
@@ -123,8 +117,8 @@ def run_window(
         except ReplayError as error:
             reason = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            # A finer split does not help a step. All ranks replay together; under fully_shard, the others are in the
-            # middle of a pass and wait for this rank.
+            # A finer split does not help a step. All ranks replay together; under fully_shard, the others are in
+            # the middle of a pass and wait for this rank.
             may_replay = is_out_of_memory(error) and not (added or coordinator.sharded)
             if not may_replay or not update._coordinator.replays():
                 raise

@@ -21,24 +21,14 @@ Encode = Callable[[Any], Any]
 
 @dataclass(eq=False)
 class Encoded:
-    """One micro-batch and its representations.
-
-    Attributes:
-        data: the micro-batch.
-        tree: the pytree that ``encode`` returned, with each tensor reduced to zero rows.
-        leaves: the tensors of that pytree, attached to their graph if it is kept.
-        entries: the same tensors, detached, as the loss sees them. Floating-point entries collect the loss's
-            gradient.
-        random: functions that restore the random generators to their state before encoding.
-        kept_bytes: the memory of the kept graph; None if the graph is not kept.
-    """
+    """One micro-batch and its representations."""
 
     data: Any
-    tree: Any
-    leaves: list[Tensor]
-    entries: list[Tensor]
-    random: list[Callable[[], object]]
-    kept_bytes: int | None
+    tree: Any  # the pytree that ``encode`` returned, with each tensor reduced to zero rows
+    leaves: list[Tensor]  # the tensors of that pytree, attached to their graph if it is kept
+    entries: list[Tensor]  # the same tensors, detached, as the loss sees them, which collect its gradient
+    random: list[Callable[[], object]]  # functions that restore the random generators as they were before
+    kept_bytes: int | None  # the memory of the kept graph, if it is kept
 
     def drop_graph(self) -> None:
         """Free the graph; the micro-batch is then encoded again."""
@@ -52,12 +42,8 @@ class Encoder:
     micro-batches of the window keep their graphs. The others run again in the same order, so the state of modules
     evolves as before and needs no copy per micro-batch.
 
-    Args:
-        encode: takes a micro-batch and returns its representations.
-        modules: the modules whose state is restored. Without them, modules are recorded as they run.
-        sharded: whether parameters are sharded. Then only buffers of modules are restored.
-        budget_bytes: the memory for kept graphs. None: the last graph is kept.
-        thorough: also compare representations on devices with those of the first run. This synchronizes.
+    Without ``modules``, modules are recorded as they run; if ``sharded``, only their buffers are restored. Without
+    ``budget_bytes``, the last graph is kept. ``thorough`` compares also representations on devices.
     """
 
     def __init__(
@@ -115,11 +101,7 @@ class Encoder:
             part.drop_graph()
 
     def again(self, part: Encoded) -> list[Tensor]:
-        """Encode a micro-batch again, with its graph. Before the first, restore the state of modules.
-
-        Raises:
-            UpdateError: its representations differ from those of the first pass.
-        """
+        """Encode a micro-batch again, with its graph. Before the first, restore the state of modules."""
         if not self._after:
             self._after = [self._state_of(self._modules.values())]
             for state in reversed(self._before):

@@ -15,19 +15,12 @@ from gradgate.ranks import SingleProcess
 
 
 class GradientPart(NamedTuple):
-    """A part of a coupled loss's gradient, as a scalar whose backward pass computes it.
+    """A part of a coupled loss's gradient, as a scalar whose backward pass computes it."""
 
-    Attributes:
-        loss: the loss itself, or a scalar whose gradient is that part.
-        rows: the number of this rank's items that the part adds to the count.
-        items: the part's weight. The division by the window's number of items then gives the loss's gradient.
-        entries: leaves other than parameters that receive gradients, too.
-    """
-
-    loss: Tensor
-    rows: int
-    items: float
-    entries: Sequence[Tensor] = ()
+    loss: Tensor  # the loss itself, or a scalar whose gradient is that part
+    rows: int  # the number of this rank's items that the part adds to the count
+    items: float  # the part's weight, so that the division by the window's items gives the loss's gradient
+    entries: Sequence[Tensor] = ()  # leaves other than parameters that receive gradients, too
 
 
 def two_passes(
@@ -47,16 +40,8 @@ def two_passes(
     The first part flows to the representations and to the parameters that the loss itself uses. Each further part
     flows through one micro-batch.
 
-    Args:
-        encode: takes a micro-batch and returns its representations.
-        micro_batches: this rank's micro-batches.
-        loss_fn: takes the representations of the whole window and returns their loss, a scalar with a graph.
-        modules: the modules whose state is restored between the passes.
-        coordinator: the coordinator of the window.
-        budget_bytes: the memory for kept graphs; None: the last graph is kept.
-        thorough: also compare representations on devices with those of the first pass.
-        device: the device of the parameters.
-        begin: called before each micro-batch with its number, and whether this is the second pass.
+    ``loss_fn`` returns a scalar with a graph. ``begin`` is called before each micro-batch with its number, and
+    whether this is the second pass. :class:`Encoder` explains the options; ``device`` is that of the parameters.
     """
     own = len(micro_batches)
     given = list(coordinator.even(micro_batches))  # under fully_shard, all ranks must run equally many passes

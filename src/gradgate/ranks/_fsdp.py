@@ -170,7 +170,7 @@ class ShardedCoordinator(RankCoordinator):
     def only_owned(self, leaves: Sequence[Tensor]) -> Iterator[None]:
         """Preserve the gradients of parameters that the accumulator does not own, among the leaves of a graph.
 
-        A backward pass through ``fully_shard`` cannot be restricted by ``inputs=``, because its hooks would not run.
+        A backward pass through ``fully_shard`` cannot be restricted by ``inputs=``: its hooks would not run.
         """
         ours = self._owned.union(id(gathered_parameter(shard)) for shard in self._shards)
         others = [leaf for leaf in leaves if id(leaf) not in ours]

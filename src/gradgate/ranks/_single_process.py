@@ -27,7 +27,9 @@ class SingleProcess:
 
     rank: int = 0
     count: int = 1
-    sharded: bool = False  # whether backward passes reduce-scatter gradients, so that all ranks run equally many
+    sharded: bool = (
+        False  # whether backward passes reduce-scatter gradients, so that all ranks run equally many
+    )
     overlaps: bool = False  # whether to all-reduce gradients during the last backward pass
     all_reduced: bool = False  # whether that pass has done so
     tallies: dict[str, Tally] | None = None  # each loss's sum and count over all ranks, if there are several
