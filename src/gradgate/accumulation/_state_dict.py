@@ -204,22 +204,7 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
             "torch rounded them on loading. Create the accumulator first, then call "
             "optimizer.load_state_dict(...), then accumulator.load_state_dict(...)."
         )
-    _check_types(state["window"], parameters, settings)
-    scaled = state["window"] is not None and state["window"]["scale"] is not None
-    # A window whose micro-batches were all empty has run no backward pass, so it has no scale yet.
-    begun = state["window"] is not None and any(each["unit"] is not None for each in state["window"]["sums"])
-    if begun and scaled != (settings.scaler is not None):
-        raise StateError(
-            "load_state_dict: the unfinished window was saved "
-            f"{'with' if scaled else 'without'} a GradScaler, but this accumulator has "
-            f"{'none' if scaled else 'one'}. Create the accumulator with the same settings as when it was saved."
-        )
-
-
-def _check_types(
-    window: dict[str, Any] | None, parameters: Sequence[Tensor], settings: UpdateSettings
-) -> None:
-    """Raise StateError if sums were saved in another dtype than this accumulator uses."""
+    window = state["window"]
     for saved in window["sums"] if window is not None else ():
         for index, (gradient, parameter) in enumerate(zip(saved["gradients"], parameters, strict=False)):
             wanted = sum_dtype(parameter, settings.accumulate_dtype)
@@ -229,6 +214,15 @@ def _check_types(
                     f"but this accumulator sums in {wanted}. Create the accumulator with the same accumulate_dtype "
                     "as when it was saved."
                 )
+    scaled = window is not None and window["scale"] is not None
+    # A window whose micro-batches were all empty has run no backward pass, so it has no scale yet.
+    begun = window is not None and any(each["unit"] is not None for each in window["sums"])
+    if begun and scaled != (settings.scaler is not None):
+        raise StateError(
+            "load_state_dict: the unfinished window was saved "
+            f"{'with' if scaled else 'without'} a GradScaler, but this accumulator has "
+            f"{'none' if scaled else 'one'}. Create the accumulator with the same settings as when it was saved."
+        )
 
 
 def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]:
