@@ -41,20 +41,15 @@ class LossChecks:
     """Checks the first backward calls of each loss of an accumulator.
 
     Later, only the first call of each window is checked against its ``reduction``, and a graph is walked again only
-    when its size changes.
-
-    Attributes:
-        node_number: autograd's node counter at the end of the last backward pass. Autograd numbers the nodes
-            that a thread creates, so a graph's size is the difference of two numbers.
-        passed: the size of the last graph that was walked, by loss name and by whether the window already
-            holds that loss.
-        settled: the losses whose first calls have all been checked.
+    when its size changes. Autograd numbers the nodes that a thread creates, so a graph's size is the difference of
+    two numbers.
     """
 
     def __init__(self) -> None:
-        self.node_number = 0
+        self.node_number = 0  # at the end of the last backward pass
+        # The size of the last graph that was walked, by loss, and whether the window already held that loss.
         self.passed: dict[tuple[str, bool], int] = {}
-        self.settled: set[str] = set()
+        self.settled: set[str] = set()  # the losses whose first calls have all been checked
         self._calls: dict[str, int] = {}
         # For each loss in this window: the count passed, and the count that its graph shows.
         self._counted: dict[str, tuple[float, float]] = {}
@@ -72,26 +67,10 @@ class LossChecks:
         graph_size: int,
         batch_norms: BatchNorms,
     ) -> None:
-        """Check one loss before its backward pass.
+        """Check one loss before its backward pass; raise or warn about what is wrong.
 
-        Args:
-            name: the name of the loss.
-            loss: as the caller passed it.
-            count: as the caller passed it.
-            reduction: as the caller passed it.
-            micro_batches: the number of micro-batches in this window, if known.
-            later: whether this window already holds a micro-batch of this loss.
-            graph_size: the number of autograd nodes created since the last backward pass.
-            batch_norms: issues the warning about batch norms.
-
-        Raises:
-            GraphError: the graph hides parameters from autograd.
-            CountError: the graph shows that the loss is a sum although ``reduction`` is "mean", or the
-                reverse.
-
-        Warns:
-            DividedTwiceWarning, CountWarning, BatchNormWarning, CoupledLossWarning: each message names the
-                fix.
+        ``micro_batches`` is the number in this window, if known; ``later``: it already holds one of this loss.
+        ``graph_size`` is the number of autograd nodes created since the last backward pass.
         """
         if self.passed.pop((name, later), None) != graph_size:
             refuse_hidden_parameters(loss)
