@@ -146,6 +146,14 @@ def _divisor(node: Any) -> Count | None:
         return None
 
 
+def counted_mean(node: Any) -> Count | None:
+    """Return the number of items in the mean of a node, if the graph proves it."""
+    try:
+        return _read(node)
+    except NotUnderstoodError:
+        return None
+
+
 def _read(node: Any) -> Count:
     try:
         divisor = None if node is None else divisor_of(node)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from gradgate.accumulation._decaying import gradients_kept
 from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._gradients import (
     Slots,
@@ -138,7 +139,7 @@ def step(
     for optimizer in settings.optimizers if wide else ():
         widen_state(optimizer, wide)
     try:
-        with WideState() if wide else nullcontext():
+        with WideState() if wide else nullcontext(), gradients_kept(settings):
             for optimizer in settings.optimizers:
                 if scale is None:
                     optimizer.step()
@@ -167,10 +168,9 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
     """Return the version counter of every tensor that a step may change; in-place writes increase it."""
     tensors = list(parameters)
-    for optimizer in optimizers:
-        for state in optimizer.state.values():
-            if isinstance(state, dict):
-                tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    states = (each for optimizer in optimizers for each in optimizer.state.values() if isinstance(each, dict))
+    for state in states:
+        tensors += [value for value in state.values() if isinstance(value, Tensor)]
     return dict(zip(map(id, tensors), map(tensor_version.use, tensors), strict=True))
 
 

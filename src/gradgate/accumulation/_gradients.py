@@ -144,6 +144,7 @@ class Slots:
         """End the window after a step: the gradients that ``.grad`` now holds are leftovers."""
         if self.wide and self._settings.clear == "none":
             narrow(self.wide)
+        torch.clear_autocast_cache()  # it holds casts of the old weights, if the whole loop runs under autocast
         self._leftovers.remember(self.parameters)
 
 
