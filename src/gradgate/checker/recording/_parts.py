@@ -89,7 +89,7 @@ def close_table(parts: Parts) -> Iterator[Patch]:
 
 def table(parts: Parts) -> Iterator[Patch]:
     """Yield the other patches, in the order of a training step."""
-    made, grads, cuts = parts.creation, parts.gradients, parts.cuts
+    made, grads, unreached = parts.creation, parts.gradients, parts.unreached
     yield Patch(nn.Parameter, "__new__", made.parameter)
     yield Patch(Optimizer, "__init__", made.optimizer, writes=True)
     yield Patch(Optimizer, "add_param_group", made.group)
@@ -99,7 +99,8 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
     yield Patch(nn.Module, "__setstate__", parts.modes.copied)
     for context in (torch.no_grad, torch.inference_mode):
-        yield Patch(context, "__enter__", cuts.no_grad, by_user=True)
+        yield Patch(context, "__enter__", unreached.no_grad_entered, by_user=True)
+        yield Patch(context, "__exit__", unreached.no_grad_left, by_user=True)
 
     backwards = parts.backwards
     autograd = torch.autograd

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
+from collections import Counter
 from typing import Any
 
 import torch
@@ -22,11 +24,12 @@ from gradgate.checker.recording._user_objects import (
     own_parameters,
     tensors_in,
 )
-from gradgate.events import Ran, StatisticsMoved
+from gradgate.events import NormsMoved, Ran, Site, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
 _RUNS = 4  # forward passes recorded per suspect
 _MOST_UNOWNED = 512  # parameters outside optimizers whose values are compared
+_ENTRIES = 8  # blocks without gradients examined per line
 _NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms
 
 
@@ -52,6 +55,9 @@ class UnreachedParameters:
         # norm -> running mean and variance when the watcher found the norm
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
+        # no_grad context -> the line that entered it, and each norm's version at that time
+        self._blocks: dict[int, tuple[Site, dict[int, int]]] = {}
+        self._entries: Counter[Site] = Counter()
 
     def look(self) -> None:
         """After a step, find the parameters that have had no gradient, and the batch norms that changed."""
@@ -129,6 +135,29 @@ class UnreachedParameters:
             if not trained or frozen:
                 drift = statistics_drift(self._first.get(number), _statistics(module))
                 recorder.add(StatisticsMoved(recorder.site(), parameters.ids(own), drift))
+
+    def no_grad_entered(self, context: Any) -> None:
+        """Record that the user's code turns gradients off, and note how often each batch norm has run."""
+        site = self._cuts.no_grad(context)
+        if site and self._versions and self._entries[site] < _ENTRIES:
+            self._entries[site] += 1
+            self._blocks[id(context)] = site, {number: _version(norm) for number, norm in self._norms.alive()}
+
+    def no_grad_left(self, context: Any, *_: Any) -> None:
+        """Record the trained batch norms that ran in training mode while gradients were off."""
+        site, before = self._blocks.pop(id(context), ((), {}))
+        if not before:
+            return
+        parameters, passes = self._recorder.parameters, 0
+        moved: set[int | None] = set()
+        for number, norm in self._norms.alive():
+            times = _version(norm) - before.get(number, sys.maxsize)
+            numbers = set(map(parameters.numbers.known, own_parameters(norm))) if times > 0 else set()
+            if not numbers.isdisjoint(parameters.owners):
+                moved |= numbers
+                passes = max(passes, times)
+        if passes:
+            self._recorder.add(NormsMoved(site, parameters.same(moved), passes))
 
     def who_moves(self) -> None:
         """Note which parameters change although no optimizer trains them: averages, copies, updates by hand."""
