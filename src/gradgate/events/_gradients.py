@@ -47,6 +47,9 @@ class Backward(Event):
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
     scaler: Annotated[int | None, "the gradient scaler that scaled the loss, or a part of it"] = None
+    hooked: Annotated[bool, "hooks of the script get gradients of values computed in the forward pass"] = (
+        False
+    )
     synced: Annotated[bool | None, "DDP averaged the gradients over ranks; None: no DDP"] = None
     around: Annotated[bool, "no forward pass of the DDP that holds these parameters came before it"] = False
     uses: Annotated[

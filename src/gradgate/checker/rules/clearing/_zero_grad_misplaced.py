@@ -22,9 +22,9 @@ some losses, micro-batches or layers silently have no effect.
 ## Known limits
 Three kinds of gradients may be cleared unused: gradients left by another optimizer's loss (a GAN's generator loss
 in its discriminator), gradients computed only to get the gradient of an input, and gradients that the script reads
-before it clears them (Fisher information, gradient norms, weights of losses). The last kind is assumed only if no
-step uses gradients of this backward call, and another one trains the parameters. A batch that is skipped now and
-then is not reported.
+before it clears them (Fisher information, gradient norms, weights of losses) or that its hooks get. The last kind is
+assumed only if no step uses gradients of this backward call, and another one trains the parameters. A batch that is
+skipped now and then is not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -136,9 +136,12 @@ def _combined_by_hand(run: Run, number: int) -> bool:
 
 
 def _only_read(run: Run, numbers: list[int], ids: Ids, cleared: Site) -> bool:
-    """Return whether a line's gradients of these parameters are read and cleared, and other calls train them."""
+    """Return whether a line's gradients are read and cleared, and other calls train these parameters."""
     used = {part.backward for window in run.windows for part in window.fresh if part.atom & ids}
-    return bool(used and not used & {*numbers}) and reads_gradients(run.events[numbers[0]].site, cleared)
+    if not used or used & {*numbers}:
+        return False
+    hooked = any(run.backward(number).hooked for number in numbers)
+    return hooked or reads_gradients(run.events[numbers[0]].site, cleared)
 
 
 # Backward calls whose gradients are partly lost
