@@ -137,4 +137,5 @@ def _names(log: Log, ids: Ids) -> str:
     roots = {_root(log, number) for number in ids}
     if len(ids) > 1 and "" not in roots:
         return f"{', '.join(sorted(roots))} ({counted(len(ids), 'tensor')})"
-    return ", ".join(log.parameters[number].name or "a parameter" for number in sorted(ids)[:3])
+    several = [log.parameters[number] for number in sorted(ids)[:3]]
+    return ", ".join(each.name or f"its parameter of shape {list(each.shape)}" for each in several)

@@ -72,7 +72,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if not later or later * 12 < len(lost):
         return None  # no optimizer steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
-    if _only_read(run, numbers, ids, where):
+    if _only_read(run, numbers, ids, where) or all(_of_another(run, number, optimizers) for number in lost):
         return None
     here = innermost(site).file == innermost(where).file
     finding = partial(
@@ -133,6 +133,12 @@ def _combined_by_hand(run: Run, number: int) -> bool:
         elif isinstance(event, Stepped) and event.used & run.backward(number).reached:
             return replaced or any(part.backward < 0 and later in part.consumed for part in run.contributions)
     return False
+
+
+def _of_another(run: Run, number: int, optimizers: set[int]) -> bool:
+    """Return whether another optimizer's step follows, which got no gradient: the graph of its loss is cut."""
+    step = next((event for event in run.events[number:] if isinstance(event, Stepped)), None)
+    return step is not None and step.optimizer not in optimizers and not step.used
 
 
 def _only_read(run: Run, numbers: list[int], ids: Ids, cleared: Site) -> bool:
