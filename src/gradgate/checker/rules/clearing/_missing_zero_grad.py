@@ -56,6 +56,9 @@ from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Steppe
 
 _LEAST = 3  # steps whose gradients were assigned from another model
 _WHY = "Every step applies the gradients of all earlier steps again, and the update keeps growing."
+_NOW_AND_THEN = (
+    "Until the gradients are cleared, each step applies those of the steps before again, so the updates grow."
+)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -71,13 +74,14 @@ def _judge(run: Run) -> Iterator[Finding]:
         repeated = frozenset().union(*(repeats(run, window) for window in windows))
         most = max(len({part.backward for part in (*w.fresh, *w.stale)}) for w in windows)
         where, cleared = _line(run, windows, repeated)
+        later = [window for window in windows_of(run, optimizer) if window.step > windows[0].step]
         name, another = run.optimizer(optimizer), _left_by_another(run, windows[-1])
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.stepping[optimizer]} steps of {name} use gradients of "
             f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
             f"{cleared}.",
-            why=_WHY,
+            why=_WHY if all(repeats(run, window) for window in later) else _NOW_AND_THEN,
             advice=f"Call {name}.zero_grad() before "
             + ("its own backward()." if another else "each window's first backward()."),
             fix=partial(_cleared_before if another else _cleared, name=name),
