@@ -134,7 +134,8 @@ ADVICE_ONLY = {
         "recsys_trainer superconvergence warmup_in_steps"
     ),
     "stale-optimizer-params": (
-        "folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head trainer_copy unit_rows"
+        "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
+        "trainer_copy unit_rows"
     ),
     "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (

@@ -48,7 +48,7 @@ from itertools import islice
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant_checkpoint
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import makes_leaf
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
@@ -227,17 +227,9 @@ def _new_leaf(run: Run, missing: Ids) -> Frame | None:
     later = [event for event in run.events[made:] if isinstance(event, Backward) and event.others]
     for site in dict.fromkeys(event.site for event in later if event.site not in trained):
         for file, node in slice_at(site, run.files).nodes:
-            if isinstance(node, ast.Call) and _makes_leaf(node):
+            if isinstance(node, ast.Call) and makes_leaf(node):
                 return Frame(file, node.lineno, "")
     return None
-
-
-def _makes_leaf(call: ast.Call) -> bool:
-    wanted = any(
-        keyword.arg == "requires_grad" and getattr(keyword.value, "value", None) is True
-        for keyword in call.keywords
-    )
-    return wanted or called(call) in ("requires_grad_", "Parameter")
 
 
 RULE = Rule("GG402", "broken-graph", "error", __doc__ or "", _judge)
