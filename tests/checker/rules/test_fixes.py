@@ -52,8 +52,8 @@ COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.
         ),
         (_accumulation_window._at_least, 1, "if n > N: f()\ng()\n", None),
         (_accumulation_window._at_least, 1, "if n > N:\n    f()\n", "if n >= N:\n    f()\n"),
-        (_loss_reduction._undivided, 1, "loss = a - (b + c) / n\n", "loss = a - (b + c)\n"),
-        (_loss_reduction._undivided, 1, "größe = f('ä') / len(x)  # ö\n", "größe = f('ä')  # ö\n"),
+        (_divisor_edits.undivided, 1, "loss = a - (b + c) / n\n", "loss = a - (b + c)\n"),
+        (_divisor_edits.undivided, 1, "größe = f('ä') / len(x)  # ö\n", "größe = f('ä')  # ö\n"),
         (
             _loss_reduction._mean_of_mask,
             1,
@@ -88,7 +88,7 @@ def test_a_rule_changes_the_lines_where_there_is_one_way(
 
 # Each would break or mean something else if the fix were made.
 UNCLEAR = {
-    "which of the two divisions": (_loss_reduction._undivided, 1, "loss = a / b / c\n"),
+    "which of the two divisions": (_divisor_edits.undivided, 1, "loss = a / b / c\n"),
     "outside of no_grad": (_updates_by_hand._in_place, 1, "p = p - lr * p.grad\n"),
     "a counter from elsewhere": (
         _accumulation_window._count_from_one,

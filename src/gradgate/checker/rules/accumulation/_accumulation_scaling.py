@@ -35,7 +35,7 @@ docs/exactness.md
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
@@ -45,13 +45,14 @@ from gradgate.checker.analysis._source import condition_around, text_of
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.accumulation._divided_by_hand import divided_by_hand
 from gradgate.checker.rules.accumulation._divisor_edits import (
     accelerator_around,
     by_the_accelerator,
     divided,
     divided_by,
-    undivided_here,
+    one_line_fix,
+    undivided,
+    undivided_argument,
 )
 from gradgate.checker.rules.accumulation._loops import (
     is_in_a_loop_of_its_own,
@@ -59,16 +60,8 @@ from gradgate.checker.rules.accumulation._loops import (
     is_over_kinds,
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
-from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
-from gradgate.checker.rules.accumulation._undivided_terms import undivided
-from gradgate.events import (
-    Differentiated,
-    Frame,
-    Reduced,
-    Site,
-    Term,
-    Written,
-)
+from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
+from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Written
 
 _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
@@ -81,138 +74,130 @@ _TO_A_TRAINER = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from divided_by_hand(run, RULE)
+    yield from _divided_by_hand(run)
     yield from spanning_divisors(run, RULE)
     if any(event.parameters for event in run.of(Reduced)):
         return  # gradients are summed over ranks by hand: the divisor must include the number of ranks
     meta = bool(run.of(Differentiated))
     for _, site, windows in run.accumulating():
-        divided = _divided_again(run, site, windows)
-        if divided is not None:
-            yield divided
+        again = _divided_again(run, site, windows)
+        if again is not None:
+            yield again
             continue
         size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
-        if not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
+        if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
-        beside = undivided(run, full[:8], size)
-        if beside is not None and not meta:
-            yield _undivided_term(beside, site, size, len(full), full[0][0])
+        say = partial(RULE.finding, why=_WHY, count=len(full), about=full[0][0].parameters)
+        beside = undivided_term(run, full[:8], size)
+        if beside is not None:
+            term, where = beside
+            computed = f" (line {innermost(term.site).line})" if term.site else ""
+            yield say(
+                where or site,
+                f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, but divides "
+                f"the other terms by {size}: the term counts {size} times as much as in the loss of the whole "
+                "batch.",
+                advice="Divide the whole loss, after all terms are added.",
+                severity="warning",
+                evidence={"micro_batches": size},
+            )
             continue
         windows_columns = [columns_of(run, window, micro) for window, micro in full[:8]]
-        found = [column for columns in windows_columns for column in columns]
-        wrong = [
-            column
+        means = [
+            (_is_wrong(column, size, len(columns)), column)
             for columns in windows_columns
             for column in columns
-            if _is_wrong(column, size, len(columns))
+            if all(share.factor is not None for share in column)
         ]
-        means = [column for column in found if all(share.factor is not None for share in column)]
-        if means and len(wrong) == len(means) and not meta:
+        if means and all(wrong for wrong, _ in means):
             # A divisor that only some terms have may be their weight: `cross_entropy + 0.1 * distance`.
-            column = min(wrong, key=lambda column: len(column[0].divisors))
-            finding = _finding(run, site, full, column, size)
-            if finding is not None:
-                yield finding
+            column = min((column for _, column in means), key=lambda column: len(column[0].divisors))
+            first = full[0][0]
+            if not is_over_kinds(site, run.events[first.step].site):
+                yield from _finding(run, site, first, column, size, say)
 
 
-def _undivided_term(
-    found: tuple[Term, Site], site: Site, size: int, times: int, window: StepWindow
-) -> Finding:
-    term, where = found
-    computed = f" (line {innermost(term.site).line})" if term.site else ""
-    return RULE.finding(
-        where or site,
-        f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, but divides the "
-        f"other terms by {size}: the term counts {size} times as much as in the loss of the whole batch.",
-        why=_WHY,
-        advice="Divide the whole loss, after all terms are added.",
-        severity="warning",
-        count=times,
-        evidence={"micro_batches": size},
-        about=window.parameters,
-    )
+def _divided_by_hand(run: Run) -> Iterator[Finding]:
+    """Report means that are divided by the number of micro-batches and then passed to gradgate's accumulator."""
+    times = Counter(event.site for event in run.of(DividedTwice))
+    for site, number in {event.site: event.micro_batches for event in run.of(DividedTwice)}.items():
+        yield RULE.finding(
+            site,
+            f"The loss is divided by {number}, the number of micro-batches, and the update divides again by "
+            f"all counts: the gradient is {number} times too small.",
+            why="An accumulator adds sums and counts, and divides once. Pass it each mean without a division.",
+            advice="Pass the loss without the division.",
+            fix=undivided_argument,
+            count=times[site],
+            evidence={"micro_batches": number},
+        )
 
 
 def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
     """Return whether a term's means don't add up to 1, and no loss weight explains the difference."""
-    if any(share.factor is None for share in column):
-        return False
-    total = sum(share.factor or 0.0 for share in column)
-    if abs(total - 1) < 1e-3:
+    if abs(_total(column) - 1) < 1e-3:
         return False
     # If only one divisor is the window's size, the other factors are loss weights. If two are, they aren't.
     times = sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors)
-    if times == 2 and (terms == size or _weighs(column[0], 1 / size)):
-        return False  # one of them averages terms or is a loss weight: `0.5 * squares / 2`
-    return times != 1
+    # One of two averages terms or is a loss weight: `0.5 * squares / 2`.
+    weights = [number for op, number, _ in column[0].numbers if op != "div"]
+    explained = terms == size or sum(abs(abs(number) - 1 / size) < 1e-6 for number in weights) == 1
+    return times != 1 and not (times == 2 and explained)
 
 
-def _weighs(share: Share, fraction: float) -> bool:
-    """Return whether a term is multiplied by this fraction exactly once."""
-    return sum(op != "div" and abs(abs(number) - fraction) < 1e-6 for op, number, _ in share.numbers) == 1
+def _total(column: list[Share]) -> float:
+    return sum(share.factor or 0.0 for share in column)
 
 
 def _finding(
-    run: Run, site: Site, full: list[tuple[StepWindow, list[int]]], column: list[Share], size: int
-) -> Finding | None:
+    run: Run, site: Site, window: StepWindow, column: list[Share], size: int, say: Callable[..., Finding]
+) -> Iterator[Finding]:
     whole = [(number, where) for number, where in column[0].divisors if abs(number - round(number)) < 1e-6]
-    total = sum(share.factor or 0.0 for share in column)
-    step = run.events[full[0][0].step].site
-    if is_over_kinds(site, step):
-        return None
-    meant = condition_around(step, site) is not None or is_in_a_loop_of_its_own(site, step)
-    facts = {"micro_batches": size, "weights_add_up_to": total}
-    if not whole:
-        by_trainer = "backward" not in text_of(innermost(site))
-        computed = _computed_at(column, site) if by_trainer else ()
-        meant = meant or bool(computed) or (by_trainer and is_once_per_batch(run, site))
-        accelerator = accelerator_around(innermost(site))
-        if accelerator:
-            return RULE.finding(
-                site,
-                f"{size} micro-batches are added up without dividing their means: the gradient is {total:.3g} "
-                f"times the gradient of the whole batch, because only {accelerator}.backward() divides.",
-                why=_WHY,
-                advice=f"Call {accelerator}.backward() with the loss.",
-                fix=partial(by_the_accelerator, accelerator=accelerator),
-                count=len(full),
-                evidence=facts,
-                about=full[0][0].parameters,
-            )
-        if not meant and abs(total - size) > 1e-3:
-            return None
-        return RULE.finding(
-            column[0].averaged_at or computed or site,
-            f"{size} micro-batches are added up without dividing their means: the gradient is {total:.3g} times "
+    total, by_trainer = _total(column), "backward" not in text_of(innermost(site))
+    say = partial(say, evidence={"micro_batches": size, "weights_add_up_to": total})
+    if whole:
+        own = [each for each in whole if each[1] and innermost(each[1]) != innermost(site)]
+        twice = len(whole) == 2 and len(own) == 1 and run.backward(window.micro[0]).trainer == "accelerate"
+        number, where = own[0] if twice else whole[0]
+        if abs(number - size) == 1 and len(whole) == 1:
+            return  # the window's size is wrong by 1, not the divisor
+        by = " and by ".join(f"{value:g}" for value, _ in whole)
+        yield say(
+            where or _written_at(run, number) or site,
+            f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times "
             "the gradient of the whole batch.",
-            why=_WHY,
+            advice="Don't divide here: Accelerate's backward() already divides."
+            if twice
+            else f"Divide once, by the number of micro-batches in the window, {size}.",
+            fix=undivided if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
+        )
+        return
+    undivided_means = (
+        f"{size} micro-batches are added up without dividing their means: the gradient is {total:.3g} times the "
+        "gradient of the whole batch"
+    )
+    accelerator = accelerator_around(innermost(site))
+    if accelerator:
+        yield say(
+            site,
+            f"{undivided_means}, because only {accelerator}.backward() divides.",
+            advice=f"Call {accelerator}.backward() with the loss.",
+            fix=partial(by_the_accelerator, accelerator=accelerator),
+        )
+        return
+    step = run.events[window.step].site
+    computed = _computed_at(column, site) if by_trainer else ()
+    meant = condition_around(step, site) is not None or is_in_a_loop_of_its_own(site, step) or bool(computed)
+    meant = meant or (by_trainer and is_once_per_batch(run, site))
+    if meant or abs(total - size) <= 1e-3:
+        yield say(
+            column[0].averaged_at or computed or site,
+            f"{undivided_means}.",
             advice=one_line(run, site) or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
             fix=lambda at: one_line_fix(run, site, at) if by_trainer else divided(at, size),
             severity=None if meant else "info",
-            count=len(full),
-            evidence=facts,
-            about=full[0][0].parameters,
         )
-    own = [each for each in whole if each[1] and innermost(each[1]) != innermost(site)]
-    twice = len(whole) == 2 and len(own) == 1 and run.backward(full[0][1][0]).trainer == "accelerate"
-    number, where = own[0] if twice else whole[0]
-    if abs(number - size) == 1 and len(whole) == 1:
-        return None  # the window's size is wrong by 1, not the divisor
-    by = " and by ".join(f"{value:g}" for value, _ in whole)
-    return RULE.finding(
-        where or _written_at(run, number) or site,
-        f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times "
-        "the gradient of the whole batch.",
-        why=_WHY,
-        advice="Don't divide here: Accelerate's backward() already divides."
-        if twice
-        else f"Divide once, by the number of micro-batches in the window, {size}.",
-        fix=undivided_here if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
-        count=len(full),
-        evidence=facts,
-        about=full[0][0].parameters,
-    )
 
 
 def _written_at(run: Run, number: float) -> Frame | None:
@@ -227,21 +212,20 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[in
     """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
     uneven = 0
     for window, micro in windows:
-        parts = [part for part in window.fresh if part.backward in micro and not part.touched]
-        factors = {part.factor for part in parts}
+        factors = {part.factor for part in window.fresh if part.backward in micro and not part.touched}
         uneven += len(micro) > 1 and len(factors) > 1 and max(factors) < 1
-    writes = [event for event in run.of(Written) if event.target == "gradient" and event.factor]
-    if not uneven or not writes:
+    write = next((each for each in run.of(Written) if each.target == "gradient" and each.factor), None)
+    if not uneven or write is None:
         return None
     size = max(len(micro) for _, micro in windows)
     return RULE.finding(
-        writes[0].site,
-        f"The gradient sum is multiplied by {writes[0].factor:.3g} after each of {size} micro-batches, so the "
-        f"first micro-batch counts {writes[0].factor ** (size - 1):.2g} times as much as the last.",
+        write.site,
+        f"The gradient sum is multiplied by {write.factor:.3g} after each of {size} micro-batches, so the "
+        f"first micro-batch counts {write.factor ** (size - 1):.2g} times as much as the last.",
         why=_WHY,
         advice="Divide once, after the last micro-batch and before the step, or divide each loss.",
         count=uneven,
-        evidence={"factor": writes[0].factor, "micro_batches": size},
+        evidence={"factor": write.factor, "micro_batches": size},
         about=windows[0][0].parameters,
     )
 

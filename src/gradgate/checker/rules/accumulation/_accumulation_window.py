@@ -43,7 +43,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import combinations, groupby, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
@@ -54,12 +54,7 @@ from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.accumulation._surplus_steps import surplus
-from gradgate.checker.rules.accumulation._window_edits import (
-    counter_and_size,
-    divided_by_its_window,
-    first_of,
-    length_of,
-)
+from gradgate.checker.rules.accumulation._window_edits import count_in, divided_by_its_window
 from gradgate.events import Site
 
 _WHY = (
@@ -74,23 +69,22 @@ def _judge(run: Run) -> Iterator[Finding]:
     # If a loss is divided by a number that depends on its window, the window sizes vary on purpose.
     planned = {optimizer for optimizer, _, windows in lines if _is_planned(run, windows)}
     for optimizer, site, windows in lines:
-        finding = _of_line(run, optimizer, site, windows, planned=optimizer in planned)
-        if finding is not None:
-            yield finding
+        yield from _of_line(run, optimizer, site, windows, planned=optimizer in planned)
 
 
 def _of_line(
     run: Run, optimizer: int, site: Site, windows: list[tuple[StepWindow, list[int]]], *, planned: bool
-) -> Finding | None:
+) -> Iterator[Finding]:
     sizes = [len(micro) for _, micro in windows]
-    counts = Counter(sizes)
-    often = max(counts.values())
-    size = max(n for n, times in counts.items() if times == often)
+    often, size = max((times, size) for size, times in Counter(sizes).items())
     if size < 2:
-        return None
-    left = _left_over(run, optimizer, site, {number for _, micro in windows for number in micro})
+        return
+    left = _left_over(run, optimizer, site)
     varied = any(first > size and second > size for first, second in pairwise(sizes))
+    carried = sum(n > size for n in sizes)
     divisor = _divisor(run, windows)
+    step = run.events[windows[0][0].step].site
+    condition = condition_around(step, site)
     fix: FixAt = _count_from_one
     if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
@@ -101,39 +95,36 @@ def _of_line(
             "at the end of an epoch."
         )
     elif left and max(left) < max(sizes):
-        count, carried = len(left), sum(n > size for n in sizes)
+        count = len(left)
         message = (
             f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
-            f"{size}"
+            f"{size}{f' ({count} times)' if count > 1 else ''}."
         )
-        message += f" ({count} times)." if count > 1 else "."
         if carried and count == 1 and not varied:
             count += carried
             message = (
                 f"Micro-batches left at the end of an epoch are added to the next window: {carried} of "
                 f"{len(sizes)} windows hold {max(sizes)} instead of {size}, and no step uses the last {max(left)}."
             )
-        condition = condition_around(run.events[windows[0][0].step].site, site)
-        last = _last_batch(Statement.at(condition)) if condition is not None else ""
-        rest = f": `or {last}`" if last else " at the end of an epoch"
+        at = Statement.at(condition) if condition is not None else None
+        counter = count_in(at, getattr(at.node, "test", None)) if at is not None else None
+        rest = f": `or {counter.last}`" if counter and counter.last else " at the end of an epoch"
         advice = f"Step once more for the remaining micro-batches{rest}, and divide by their number."
-    elif max(sizes) > size and often * 2 > len(sizes) and not varied and not planned:
-        count = sum(n > size for n in sizes)
+    elif carried and often * 2 > len(sizes) and not varied and not planned:
+        count = carried
         message = (
-            f"A window holds {max(sizes)} micro-batches, other windows {size}: the leftovers of one "
-            "epoch are "
+            f"A window holds {max(sizes)} micro-batches, other windows {size}: the leftovers of one epoch are "
+            "added to the next epoch."
         )
-        message += "added to the next epoch."
         advice = "Step for the micro-batches left at the end of the epoch, and divide by their number."
     elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
         count, fix = often, _at_least
         message = f"Windows hold {size} micro-batches but are divided by {divisor:g}."
         advice = f"Step after {divisor:g} micro-batches: compare with >=, and count from 1."
     else:
-        return None
-    step = run.events[windows[0][0].step].site
-    return RULE.finding(
-        condition_around(step, site) or step,
+        return
+    yield RULE.finding(
+        condition or step,
         message,
         why=_WHY,
         advice=advice,
@@ -150,7 +141,7 @@ def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
     for window, micro in windows:
         for place, column in enumerate(columns_of(run, window, micro)):
             columns[place].append(column)
-    return any(_follows_its_windows(column) for column in columns.values())
+    return any(map(_follows_its_windows, columns.values()))
 
 
 def _follows_its_windows(columns: list[list[Share]]) -> bool:
@@ -171,21 +162,21 @@ def _follows_its_windows(columns: list[list[Share]]) -> bool:
     )
 
 
-def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int]:
+def _left_over(run: Run, optimizer: int, site: Site) -> list[int]:
     """Return the length of each row of consecutive backward calls at this line that no step used."""
-    rows: list[list[int]] = [[]]
-    for number, contributions in sorted(run.by_backward.items()):
-        if number < 0 or run.events[number].site != site:
-            continue
-        mine = [part for part in contributions if any(optimizer in run.owners[p] for p in part.atom)]
-        if number not in used and mine and not any(part.consumed for part in mine):
-            rows[-1].append(number)
-        elif rows[-1]:
-            rows.append([])
-    last = [part for number in rows[-1] for part in run.by_backward[number]]
+
+    def is_unused(number: int) -> bool:
+        mine = [
+            part for part in run.by_backward[number] if any(optimizer in run.owners[p] for p in part.atom)
+        ]
+        return bool(mine) and not any(part.consumed for part in mine)
+
+    calls = [n for n in sorted(run.by_backward) if n >= 0 and run.events[n].site == site]
+    rows = [(unused, list(row)) for unused, row in groupby(calls, key=is_unused)]
+    last = [part for number in rows[-1][1] for part in run.by_backward[number]]
     if run.ended != "finished" and any(part.cleared is None for part in last):
         del rows[-1]  # the script ended early: a step may have followed
-    return [len(row) for row in rows if row]
+    return [len(row) for unused, row in rows if unused]
 
 
 def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | None:
@@ -206,33 +197,21 @@ def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | N
 
 def _at_least(at: Statement) -> Fix:
     """Compare by >= instead of >."""
-    test = getattr(at.node, "test", None)
-    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not isinstance(test.ops[0], ast.Gt):
-        return ()
-    left, right = map(ast.unparse, (test.left, test.comparators[0]))
-    return (Replace(at.line, ast.unparse(test), f"{left} >= {right}"),)
+    match at.node:
+        case ast.If(ast.Compare(left, [ast.Gt()], [right]) as test):
+            return (Replace(at.line, ast.unparse(test), f"{ast.unparse(left)} >= {ast.unparse(right)}"),)
+    return ()
 
 
 def _count_from_one(at: Statement) -> Fix:
     """Count micro-batches from 1, also step at the end of the loop, and divide the last window by its size."""
     test = at.node.test if isinstance(at.node, ast.If) else None
-    counter, size = counter_and_size(test) if not isinstance(test, ast.BoolOp) else ("", "")
-    last, divided = _last_batch(at), divided_by_its_window(at)
-    if not last or divided is None or test is None:
+    count = count_in(at, test) if not isinstance(test, ast.BoolOp) else None
+    divided = divided_by_its_window(at)
+    if count is None or test is None or not count.last or divided is None:
         return ()
-    ordinal = counter if first_of(at) == 1 else f"({counter} + 1)"
-    return (Replace(at.line, ast.unparse(test), f"{ordinal} % {size} == 0 or {last}"), *divided)
-
-
-def _last_batch(at: Statement | None) -> str:
-    """Return the condition that holds at a loop's last batch, by its counter; "" if that isn't known."""
-    counter = counter_and_size(getattr(at.node, "test", None))[0] if at is not None else ""
-    length = length_of(at, counter) if at is not None and counter else ""
-    return (
-        f"{counter if first_of(at) == 1 else f'{counter} + 1'} == {length}"
-        if at is not None and length
-        else ""
-    )
+    ordinal = count.counter if count.first == 1 else f"({count.counter} + 1)"
+    return (Replace(at.line, ast.unparse(test), f"{ordinal} % {count.size} == 0 or {count.last}"), *divided)
 
 
 RULE = Rule("GG101", "accumulation-window", "error", __doc__ or "", _judge)

@@ -1,71 +1,55 @@
-"""Edits the number by which micro-batches are divided."""
+"""Edits the number by which micro-batches are divided, by the script or by its trainer."""
 
 from __future__ import annotations
 
 import ast
 
+from gradgate.checker.analysis._queries import find
+from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, own_nodes
 from gradgate.checker.analysis._source import path_to
-from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand
-from gradgate.checker.fixes import Fix, Replace
-from gradgate.events import Frame
+from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, owner
+from gradgate.checker.analysis._trainers import accumulating_library
+from gradgate.checker.fixes import Fix, Insert, Replace
+from gradgate.events import Frame, Site
 
 
 def accelerator_around(backward: Frame) -> str:
     """Return the name of the Accelerator whose ``accumulate()`` block calls ``backward()``, or ""."""
     path = path_to(backward.file, backward.line)
-    if not path or method(path[-1]) != "backward":
-        return ""
-    for node in path:
-        for item in node.items if isinstance(node, ast.With) else ():
-            call = item.context_expr
-            if (
-                isinstance(call, ast.Call)
-                and called(call) == "accumulate"
-                and isinstance(call.func, ast.Attribute)
-            ):
-                name = ast.unparse(call.func.value)
-                return "" if ast.unparse(path[-1]).startswith(f"{name}.") else name
+    for item in (item for node in path if isinstance(node, ast.With) for item in node.items):
+        match item.context_expr:
+            case ast.Call(ast.Attribute(value, "accumulate")) if method(path[-1]) == "backward":
+                name = ast.unparse(value)
+                return "" if owner(path[-1]) == name else name
     return ""
 
 
 def by_the_accelerator(at: Statement, accelerator: str) -> Fix:
     """Let the Accelerator call ``backward()``."""
-    call = at.value
-    if (
-        not isinstance(call, ast.Call)
-        or not isinstance(call.func, ast.Attribute)
-        or method(at.node) != "backward"
-    ):
-        return ()
-    given = ", ".join([ast.unparse(call.func.value), *map(ast.unparse, (*call.args, *call.keywords))])
-    return (Replace(at.line, ast.unparse(call), f"{accelerator}.backward({given})"),)
+    match at.value:
+        case ast.Call(ast.Attribute(loss, "backward"), args, keywords) as call:
+            given = ", ".join(map(ast.unparse, (loss, *args, *keywords)))
+            return (Replace(at.line, ast.unparse(call), f"{accelerator}.backward({given})"),)
+    return ()
 
 
-def undivided_here(at: Statement) -> Fix:
+def undivided(at: Statement) -> Fix:
     """Remove the only division of a statement."""
     divisions = at.divisions()
     if len(divisions) != 1:
         return ()
-    return (Replace(at.line, ast.unparse(divisions[0]), ast.unparse(divisions[0].left)),)
+    left = divisions[0].left
+    dividend = ast.unparse(left) if divisions[0] is at.value else operand(left)
+    return (Replace(at.line, ast.unparse(divisions[0]), dividend),)
 
 
-def divided(at: Statement, size: int) -> Fix:
-    """Divide the loss where it is computed or back-propagated."""
-    by = _name_of(at, size) or str(size)
-    value = at.value
-    if method(at.node) == "backward" and isinstance(value, ast.Call):
-        loss = getattr(value.func, "value", None)
-        if not isinstance(loss, CLOSED):
-            return ()
-        return (Replace(at.line, ast.unparse(loss), f"({ast.unparse(loss)} / {by})"),)
-    if not isinstance(at.node, ast.Assign) or not isinstance(value, (*CLOSED, ast.BinOp)):
-        return ()
-    if len(at.node.targets) > 1 or not isinstance(at.node.targets[0], ast.Name):
-        return ()
-    product = isinstance(value, CLOSED) or isinstance(value.op, (ast.Div, ast.Mult))
-    old = ast.unparse(value)
-    return (Replace(at.line, old, f"{old} / {by}" if product else f"({old}) / {by}"),)
+def undivided_argument(at: Statement) -> Fix:
+    """Remove the division in what is passed to ``update.backward(loss / n)``."""
+    match at.calls("backward"):
+        case [ast.Call(_, [ast.BinOp(left, ast.Div()) as given, *_])]:
+            return (Replace(at.line, ast.unparse(given), ast.unparse(left)),)
+    return ()
 
 
 def divided_by(at: Statement, size: int) -> Fix:
@@ -73,8 +57,23 @@ def divided_by(at: Statement, size: int) -> Fix:
     divisions = at.divisions()
     if len(divisions) != 1:
         return ()
-    old = ast.unparse(divisions[0])
-    return (Replace(at.line, old, f"{operand(divisions[0].left)} / {_name_of(at, size) or size}"),)
+    new = f"{operand(divisions[0].left)} / {_name_of(at, size) or size}"
+    return (Replace(at.line, ast.unparse(divisions[0]), new),)
+
+
+def divided(at: Statement, size: int) -> Fix:
+    """Divide the loss where it is computed or back-propagated."""
+    by = _name_of(at, size) or str(size)
+    match at.node:
+        case ast.Expr(ast.Call(ast.Attribute(value, "backward"))) if isinstance(value, CLOSED):
+            new = f"({ast.unparse(value)} / {by})"
+        case ast.Assign([ast.Name()], ast.BinOp(_, ast.Mult() | ast.Div()) as value):
+            new = f"{ast.unparse(value)} / {by}"
+        case ast.Assign([ast.Name()], value) if isinstance(value, (*CLOSED, ast.BinOp)):
+            new = f"{operand(value)} / {by}"
+        case _:
+            return ()
+    return (Replace(at.line, ast.unparse(value), new),)
 
 
 def _name_of(at: Statement, size: int) -> str:
@@ -82,15 +81,64 @@ def _name_of(at: Statement, size: int) -> str:
 
     It is the divisor in the step's condition, ``i % number``, or ends the loop: ``for _ in range(number)``.
     """
-    conditions = (
-        node for node in own_nodes(at.function) if isinstance(node, ast.If) and at.steps(within=node)
-    )
-    tests = (part for node in conditions for part in ast.walk(node.test) if isinstance(part, ast.BinOp))
-    counts = [part.right for part in tests if isinstance(part.op, ast.Mod)]
-    over = getattr(at.loops[0], "iter", None) if at.loops and not at.steps(within=at.loops[0]) else None
-    if isinstance(over, ast.Call) and called(over) == "range" and len(over.args) == 1:
-        counts += over.args
+    conditions = [
+        node.test for node in own_nodes(at.function) if isinstance(node, ast.If) and at.steps(within=node)
+    ]
+    counts = [part.right for part in find(ast.BinOp, *conditions) if isinstance(part.op, ast.Mod)]
+    match at.loops:
+        case [ast.For(_, ast.Call(ast.Name("range"), [count])) as loop, *_] if not at.steps(within=loop):
+            counts.append(count)
     names = {ast.unparse(count) for count in counts if isinstance(count, CLOSED)}
     name = names.pop() if len(names) == 1 else ""
     known = [getattr(value, "value", None) for value in at.assigned_to(name)] == [size]
     return name if known and at.knows(name.partition(".")[0]) else ""
+
+
+# A trainer's windows
+
+
+def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
+    """Return the edit that makes a trainer exact, with its import; () unless the file shows exactly one trainer.
+
+    Args:
+        run: run of the script.
+        site: line of the backward calls to correct.
+        at: statement that the finding names, in the file to edit.
+    """
+    library = accumulating_library(run, site)
+    imported = "ExactAccumulation" if library == "lightning" else "exact"
+    if not library or any(name.id == imported for name in find(ast.Name, at.module)):
+        return ()
+    made: list[ast.Assign | ast.Expr] = [*find(ast.Assign, at.module), *find(ast.Expr, at.module)]
+    name = "Trainer" if library == "lightning" else "Accelerator"
+    constructed = [node for node in made if method(node) == name]
+    change: Insert | Replace | None = None
+    if library == "transformers":
+        if method(at.node) == "train" and owner(at.node).isidentifier():
+            change = Insert(f"{owner(at.node)} = exact({owner(at.node)})", before=at.line)
+    elif len(constructed) == 1:
+        change = _at_the_constructor(constructed[0])
+    if change is None:
+        return ()
+    where = change.line if isinstance(change, Replace) else change.before or change.after
+    imports = [
+        node.lineno
+        for node in getattr(at.module, "body", ())
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and node.lineno < where
+    ]
+    line = f"from gradgate.integrations.{library} import {imported}"
+    return (Insert(line, after=imports[-1]), change) if imports else ()
+
+
+def _at_the_constructor(made: ast.Assign | ast.Expr) -> Insert | Replace | None:
+    """Return the edit that makes ``Accelerator()`` or Lightning's ``Trainer(...)`` exact at its construction."""
+    match made:
+        case ast.Assign([target], ast.Call() as call) if called(call) == "Accelerator":
+            return Insert(f"exact({ast.unparse(target)})", after=made.lineno)
+        case ast.Assign(_, ast.Call() as call) | ast.Expr(ast.Call() as call) if called(call) == "Trainer":
+            if any(keyword.arg in (None, "callbacks") for keyword in call.keywords):
+                return None  # there may be other trainers
+            old = ast.unparse(call)
+            comma = ", " if old[-2] != "(" else ""
+            return Replace(made.lineno, old, f"{old[:-1]}{comma}callbacks=[ExactAccumulation()])")
+    return None

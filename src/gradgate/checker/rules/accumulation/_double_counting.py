@@ -48,28 +48,26 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _added_twice(run: Run) -> Iterator[Finding]:
-    found: dict[Site, list[Term]] = defaultdict(list)
-    sizes: dict[Site, int] = defaultdict(int)  # size of the largest window
+    sizes: Counter[Site] = Counter()  # micro-batches of the largest window
     for window in run.windows:
-        for site, micro in run.by_line(window.micro).items():
-            sizes[site] = max(sizes[site], len(micro))
+        sizes |= Counter(run.events[number].site for number in window.micro)
+    found: dict[Site, list[Term]] = defaultdict(list)
     for event in run.of(Backward):
         for term in event.terms:
             again = term.paths > 1 and term.kind != "constant" and term.key >= 0
             if again and not _is_average(term, max(1, sizes[event.site])):
                 found[event.site].append(term)
     for site, terms in found.items():
-        if len(terms) < 2:
-            continue
-        term = terms[0]
-        yield RULE.finding(
-            term.joined or site,
-            f"The loss adds the same term (line {innermost(term.site).line}) {term.paths} times.",
-            why=_WHY,
-            advice="Add each term once: one of the summands here already contains it.",
-            count=len(terms),
-            evidence={"term_line": innermost(term.site).line, "times": term.paths},
-        )
+        if len(terms) > 1:
+            term, line = terms[0], innermost(terms[0].site).line
+            yield RULE.finding(
+                term.joined or site,
+                f"The loss adds the same term (line {line}) {term.paths} times.",
+                why=_WHY,
+                advice="Add each term once: one of the summands here already contains it.",
+                count=len(terms),
+                evidence={"term_line": line, "times": term.paths},
+            )
 
 
 def _is_average(term: Term, size: int) -> bool:
@@ -85,31 +83,31 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
     hits: Counter[tuple[Site, Site]] = Counter()
     for window in run.windows:
         first: dict[int, int] = {}  # term: the first backward call that includes it
-        pairs: set[tuple[Site, Site]] = set()
-        for number in window.micro:
-            for term in run.backward(number).terms:
-                if term.key >= 0 and term.kind != "constant":
-                    earlier = first.setdefault(term.key, number)
-                    if earlier != number and _used_together(run, earlier, number, window.step):
-                        pairs.add((run.events[earlier].site, run.events[number].site))
-        hits.update(pairs)
+        terms = [(number, term) for number in window.micro for term in run.backward(number).terms]
+        again = {
+            (first[term.key], number)
+            for number, term in terms
+            if term.key >= 0 and term.kind != "constant" and first.setdefault(term.key, number) != number
+        }
+        together = [pair for pair in again if _used_together(run, *pair, window.step)]
+        hits.update({(run.events[alone].site, run.events[within].site) for alone, within in together})
     reported: set[Site] = set()
     for (alone, within), count in hits.most_common():
         if count < 2 or alone in reported:
             continue
         reported.add(alone)
-        again = innermost(within).line
-        same = again == innermost(alone).line
+        again_at = innermost(within).line
+        same = again_at == innermost(alone).line
         yield RULE.finding(
             alone,
             "This loss is back-propagated "
-            + ("twice at this line" if same else f"here, and again as a part of the loss of line {again}")
+            + ("twice at this line" if same else f"here, and again as a part of the loss of line {again_at}")
             + ", before the same step.",
             why=_WHY,
             advice="Back-propagate the sum of the losses once, without retain_graph.",
-            fix=() if same else functools.partial(_left_out, again=again),
+            fix=() if same else functools.partial(_left_out, again=again_at),
             count=count,
-            evidence={"again_in_line": again},
+            evidence={"again_in_line": again_at},
         )
 
 
@@ -120,44 +118,37 @@ def _used_together(run: Run, first: int, second: int, step: int) -> bool:
 
 
 def _decayed_twice(run: Run) -> Iterator[Finding]:
-    seen: set[Site] = set()
-    for event in run.of(Backward):
+    groups = [
+        (made, group) for made in run.of(OptimizerMade) for group in made.groups if group.weight_decay > 0
+    ]
+    penalized = {event.site: event for event in run.of(Backward) if any(term.squares for term in event.terms)}
+    for event in penalized.values():
         penalties = [term for term in event.terms if term.squares]
-        if not penalties or event.site in seen:
-            continue
-        seen.add(event.site)
         squared = frozenset().union(*(term.squares for term in penalties))
-        both = [
-            (made, group)
-            for made in run.of(OptimizerMade)
-            for group in made.groups
-            if group.weight_decay > 0 and group.parameters & squared
-        ]
-        if not both:
-            continue
-        made, group = both[0]
-        yield RULE.finding(
-            made.site,
-            f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
-            f"{innermost(penalties[0].site).line}), and {run.optimizer(made.optimizer)} also applies a weight "
-            f"decay of {group.weight_decay:g} to them.",
-            why="Both shrink the weights, so they are regularized twice.",
-            advice="Use only one: weight_decay=0 here, or no penalty in the loss.",
-            severity="warning",
-            evidence={"weight_decay": group.weight_decay, "parameters": len(group.parameters & squared)},
-        )
+        for made, group in [each for each in groups if each[1].parameters & squared][:1]:
+            yield RULE.finding(
+                made.site,
+                f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
+                f"{innermost(penalties[0].site).line}), and {run.optimizer(made.optimizer)} also applies a weight "
+                f"decay of {group.weight_decay:g} to them.",
+                why="Both shrink the weights, so they are regularized twice.",
+                advice="Use only one: weight_decay=0 here, or no penalty in the loss.",
+                severity="warning",
+                evidence={
+                    "weight_decay": group.weight_decay,
+                    "parameters": len(group.parameters & squared),
+                },
+            )
 
 
 def _left_out(at: Statement, *, again: int) -> Fix:
     """Delete the backward call of a loss that is part of a later loss, if only that loss is computed in between."""
     last = [node for node in at.later("backward") if node.lineno == again]
     between = [node for node in at.block if at.line < node.lineno < again]
-    makes = all(
-        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == owner(last[0])
-        for node in between
-        if last
+    makes = last and all(
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == owner(last[0]) for node in between
     )
-    return (Delete(at.line),) if last and makes and method(at.node) == "backward" else ()
+    return (Delete(at.line),) if makes and method(at.node) == "backward" else ()
 
 
 RULE = Rule("GG105", "double-counting", "error", __doc__ or "", _judge)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from gradgate.checker.analysis._queries import with_line_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, key_of, scope_at
 from gradgate.checker.analysis._source import loops_around, spans
@@ -26,13 +27,10 @@ def is_once_per_batch(run: Run, site: Site) -> bool:
 
 def is_in_a_loop_of_its_own(site: Site, step: Site) -> bool:
     """Return whether a line is in a loop that ends before the step."""
-    steps = {(frame.file, frame.function): frame.line for frame in step}
-    for frame in site:
-        loops, line = loops_around(frame), steps.get((frame.file, frame.function))
-        if line is not None:
-            return bool(loops) and line > (loops[0].end_lineno or line)
-        if loops:
-            return True
+    for frame, line in with_line_of(site, step):
+        loops = loops_around(frame)
+        if loops or line is not None:
+            return bool(loops) and (line is None or line > (loops[0].end_lineno or line))
     return False
 
 
@@ -42,23 +40,18 @@ def is_over_kinds(site: Site, step: Site) -> bool:
     Such a loop runs over a tuple, list or dict that the source writes out. Micro-batches come from a loader, a
     range or a split.
     """
-    ends = {(frame.file, frame.function): frame.line for frame in step}
-    for frame in site:
+    for frame, line in with_line_of(site, step):
         loops, scope = loops_around(frame), scope_at(frame)
-        loop = loops[0] if loops else None
-        if not isinstance(loop, ast.For) or spans(loop, ends.get((frame.file, frame.function), 0)):
+        if scope is None or not loops or not isinstance(loops[0], ast.For) or spans(loops[0], line or 0):
             continue
-        over = loop.iter
+        over = loops[0].iter
         given = over.args if isinstance(over, ast.Call) and called(over) in ("zip", "enumerate") else [over]
         for value in given:
-            if isinstance(value, ast.Call) and called(value) in ("items", "keys", "values"):
-                return True
-            known = definitions(scope).get(key_of(value), ()) if scope is not None else ()
-            written = [value, *(each.value for each in known if len(known) == 1 and each.whole)]
-            if any(isinstance(each, (ast.Tuple, ast.List, ast.Dict)) and _parts(each) for each in written):
-                return True
+            known = definitions(scope).get(key_of(value), ())
+            for written in (value, *(each.value for each in known if len(known) == 1 and each.whole)):
+                match written:
+                    case ast.Tuple([_, *_]) | ast.List([_, *_]) | ast.Dict(_, [_, *_]):
+                        return True
+                    case ast.Call() if written is value and called(written) in ("items", "keys", "values"):
+                        return True
     return False
-
-
-def _parts(literal: ast.Tuple | ast.List | ast.Dict) -> list[ast.expr]:
-    return literal.values if isinstance(literal, ast.Dict) else literal.elts

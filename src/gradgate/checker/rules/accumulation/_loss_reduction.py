@@ -29,16 +29,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._loss_weights import Share, listed, shares, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
-from gradgate.checker.analysis._statement import CLOSED, Statement, operand
+from gradgate.checker.analysis._statement import CLOSED, Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._divisor_edits import undivided
 from gradgate.events import Backward, Site, Term
 
 _LEAST = 1.05
@@ -66,11 +67,11 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
     found: list[tuple[Share, float, Site]] = []
     for event in events:
         parts = shares(event.terms)
+        times = Counter(site for share in parts for site in {where for _, where in share.divisors})
         for share in parts:
-            for number, where in share.divisors:
-                alike = sum(any(where == other for _, other in share.divisors) for share in parts)
-                if share.term.sizes and number == share.term.sizes[0] > 1 and alike == 1:
-                    found.append((share, number, where))
+            batch = share.term.sizes[0] if share.term.sizes else 0
+            divisions = [each for each in share.divisors if each[0] == batch > 1 and times[each[1]] == 1]
+            found += [(share, *division) for division in divisions]
     if len(found) < 2 or len(found) * 2 < len(events):
         return
     share, number, where = found[0]
@@ -83,7 +84,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
         why="The gradient is too small by this factor, and an item counts more in a short batch than in a full "
         "one.",
         advice="Remove the division, or use reduction='sum'.",
-        fix=_undivided,
+        fix=undivided,
         count=len(found),
         evidence={"divided_by": sorted(sizes)},
     )
@@ -99,12 +100,16 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
             if share.term.kind == "mean" and share.term.site:
                 by_site[share.term.site].append(share)
         for parts in by_site.values():
-            if len(parts) < 2 or len({share.term.sizes[1:] for share in parts}) > 1:
-                continue
             averaged = all(any(number == len(parts) for number, _ in share.divisors) for share in parts)
-            times = spread(share.items or 1.0 for share in parts)
-            if averaged and times > _LEAST and spread(share.factor or 0.0 for share in parts) < 1.01:
-                hits += 1
+            alike = len({share.term.sizes[1:] for share in parts}) == 1
+            if (
+                len(parts) > 1
+                and averaged
+                and alike
+                and spread(share.factor or 0.0 for share in parts) < 1.01
+            ):
+                times = spread(share.items or 1.0 for share in parts)
+                hits += times > _LEAST
                 worst = max(worst or (0.0, parts), (times, parts), key=lambda pair: pair[0])
     if worst is None or hits < 2:
         return
@@ -123,10 +128,9 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
 
 
 def _over_padding(events: list[Backward]) -> Iterator[Finding]:
-    terms = [
-        term for event in events for term in event.terms if term.kind == "mean" and term.masked is not None
-    ]
-    parts = [term.masked for term in terms if term.masked is not None]
+    means = [term for event in events for term in event.terms if term.kind == "mean"]
+    terms = [term for term in means if term.masked is not None]
+    parts = [term.masked or 0.0 for term in terms]
     if len(parts) < 2 or max(parts) - min(parts) < 1e-6:
         return
     yield RULE.finding(
@@ -143,21 +147,19 @@ def _over_padding(events: list[Backward]) -> Iterator[Finding]:
 
 
 def _over_classes(events: list[Backward]) -> Iterator[Finding]:
-    terms = [
-        term for event in events for term in event.terms if term.classes is not None and term.classes > 1
-    ]
-    if len(terms) < 2 or terms[0].items is None or terms[0].classes is None:
+    terms = [term for event in events for term in event.terms if (term.classes or 0) > 1]
+    if len(terms) < 2 or terms[0].items is None:
         return
+    classes = terms[0].classes
     yield RULE.finding(
         _longest(terms),
-        f"A mean over samples and {terms[0].classes} classes also divides the divergence or cross entropy by "
-        f"{terms[0].classes}.",
+        f"A mean over samples and {classes} classes also divides the divergence or cross entropy by {classes}.",
         why="The loss is too small by this factor, so it weighs less against other losses.",
         advice="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
         fix=_batchmean,
         severity="warning",
         count=len(terms),
-        evidence={"classes": terms[0].classes},
+        evidence={"classes": classes},
     )
 
 
@@ -168,29 +170,22 @@ def _longest(terms: list[Term]) -> Site:
 # The fix: another reduction
 
 
-def _undivided(at: Statement) -> Fix:
-    divisions = at.divisions()
-    if len(divisions) != 1:
-        return ()
-    return (Replace(at.line, ast.unparse(divisions[0]), operand(divisions[0].left)),)
-
-
 def _batchmean(at: Statement) -> Fix:
-    given = [key.value for call in at.calls("kl_div") for key in call.keywords if key.arg == "reduction"]
-    known = len(given) == 1 and isinstance(given[0], ast.Constant)
-    return (Replace(at.line, ast.unparse(given[0]), '"batchmean"'),) if known else ()
+    match [key.value for call in at.calls("kl_div") for key in call.keywords if key.arg == "reduction"]:
+        case [ast.Constant() as given]:
+            return (Replace(at.line, ast.unparse(given), '"batchmean"'),)
+    return ()
 
 
 def _mean_of_mask(at: Statement) -> Fix:
     """Divide by the unmasked items: ``(loss * mask).mean()`` becomes ``(loss * mask).sum() / mask.sum()``."""
     for call in at.calls("mean"):
-        product = getattr(call.func, "value", None)
-        if call.args or call.keywords or not isinstance(product, ast.BinOp):
-            continue
-        masks = [part for part in (product.left, product.right) if _MASK.search(ast.unparse(part))]
-        if isinstance(product.op, ast.Mult) and len(masks) == 1 and isinstance(masks[0], CLOSED):
-            new = f"({ast.unparse(product)}).sum() / {ast.unparse(masks[0])}.sum()"
-            return (Replace(at.line, ast.unparse(call), new if at.value is call else f"({new})"),)
+        match call:
+            case ast.Call(ast.Attribute(ast.BinOp(left, ast.Mult(), right) as product), [], []):
+                masks = [part for part in (left, right) if _MASK.search(ast.unparse(part))]
+                if len(masks) == 1 and isinstance(masks[0], CLOSED):
+                    new = f"({ast.unparse(product)}).sum() / {ast.unparse(masks[0])}.sum()"
+                    return (Replace(at.line, ast.unparse(call), new if at.value is call else f"({new})"),)
     return ()
 
 

@@ -48,7 +48,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
+from gradgate.checker.rules.accumulation._divisor_edits import one_line_fix
 from gradgate.checker.rules.accumulation._window_edits import (
     counted_by_its_items,
     divided_by_its_items,
@@ -68,8 +68,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         unequal: list[list[Share]] = []
         for window, micro in windows:
             columns = columns_of(run, window, micro) if len(micro) > 1 else []
-            columns.sort(key=lambda column: -max(share.per_item for share in column))
-            unequal += [column for column in columns if _is_unequal(column)][:1]
+            wrong = [column for column in columns if _is_unequal(column)]
+            unequal += sorted(wrong, key=lambda column: -max(share.per_item for share in column))[:1]
         yield from _unequal(run, site, unequal, windows) if unequal else _short(run, site, windows)
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import definitions, key_of, scopes_of
 from gradgate.checker.analysis._slices import files_of
@@ -13,7 +14,9 @@ from gradgate.checker.analysis._source import statement_at
 from gradgate.events import Site, Term
 
 
-def undivided(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int) -> tuple[Term, Site] | None:
+def undivided_term(
+    run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int
+) -> tuple[Term, Site] | None:
     """Return a term that each micro-batch adds undivided, and its line, if other terms are divided by ``size``.
 
     A term with a different divisor may be a mean over something else. A weight that is computed by a division may
@@ -26,9 +29,9 @@ def undivided(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int)
         for number in micro:
             terms = [term for term in run.terms(number, window.parameters) if term.kind != "constant"]
             divided = [term for term in terms if _by(term, size)]
-            whole = [term for term in terms if not any(op == "div" for op, _, _ in term.factors)]
-            whole = [term for term in whole if term not in divided]
-            if not divided or not whole or len(divided) + len(whole) < len(terms):
+            others = [term for term in terms if term not in divided]
+            whole = [term for term in others if not any(op == "div" for op, _, _ in term.factors)]
+            if not divided or not whole or len(whole) < len(others):
                 return None
             if first is None:
                 weighed = [where for _, _, where in whole[0].factors]
@@ -49,18 +52,13 @@ def _by(term: Term, size: int) -> Site | None:
 
 def _computed(site: Site) -> bool:
     """Return whether a statement computes a weight by division, or reads a weight computed by division."""
-    statement = statement_at(site[0]) if site else None
     products = [
         node
-        for node in (ast.walk(statement) if statement is not None else ())
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+        for node in find(ast.BinOp, statement_at(site[0]) if site else None)
+        if isinstance(node.op, ast.Mult)
     ]
     names = {key_of(side) for node in products for side in (node.left, node.right)} - {""}
     scopes = [scope for file in files_of([site]) for scope in scopes_of(file)]
     weights = [each.value for scope in scopes for name in names for each in definitions(scope).get(name, ())]
-    numbers = [value for value in weights if not any(isinstance(node, ast.Call) for node in ast.walk(value))]
-    return any(
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
-        for value in (*products, *numbers)
-        for node in ast.walk(value)
-    )
+    numbers = [value for value in weights if not find(ast.Call, value)]
+    return any(isinstance(node.op, ast.Div) for node in find(ast.BinOp, *products, *numbers))

@@ -36,21 +36,22 @@ The notes on ``torch.optim.Optimizer.zero_grad``.
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, product
 
 from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._queries import find, lines_of_own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, last_name
-from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
+from gradgate.checker.analysis._scopes import called, functions_of
+from gradgate.checker.analysis._source import loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
-from gradgate.checker.rules.clearing._late_losses import lines_of_own_losses
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
 _LEAST = 3  # steps whose gradients were assigned from another model
@@ -61,29 +62,25 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
     yield from _closures(run)
-    by_optimizer: dict[int, list[StepWindow]] = {}
-    with_closures = {window.optimizer for window in run.windows if run.repeats_closure(window)}
-    surplus = {each.optimizer for each in surplus_steps(run)}
-    for window in run.windows:
-        if window.optimizer not in with_closures | surplus and repeats(run, window):
-            by_optimizer.setdefault(window.optimizer, []).append(window)
-    for optimizer, windows in by_optimizer.items():
+    others = {window.optimizer for window in run.windows if run.repeats_closure(window)}
+    others |= {each.optimizer for each in surplus_steps(run)}
+    for optimizer in run.stepping.keys() - others:
+        windows = [window for window in windows_of(run, optimizer) if repeats(run, window)]
         if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
             continue
         repeated = frozenset().union(*(repeats(run, window) for window in windows))
-        most = max(len({contribution.backward for contribution in (*w.fresh, *w.stale)}) for w in windows)
-        step = run.events[windows[0].step].site
-        where, cleared = _line(run, windows, repeated, step)
+        most = max(len({part.backward for part in (*w.fresh, *w.stale)}) for w in windows)
+        where, cleared = _line(run, windows, repeated)
         name, another = run.optimizer(optimizer), _left_by_another(run, windows[-1])
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.stepping[optimizer]} steps of {name} use gradients of "
             f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
-            + (f"; {cleared}." if cleared else "."),
+            f"{cleared}.",
             why=_WHY,
             advice=f"Call {name}.zero_grad() before "
             + ("its own backward()." if another else "each window's first backward()."),
-            fix=functools.partial(_cleared_before if another else _cleared, name=name),
+            fix=partial(_cleared_before if another else _cleared, name=name),
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
@@ -94,76 +91,71 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
 
     The optimizer's ``zero_grad`` sets only the other model's ``.grad`` to None.
     """
-    reached = frozenset[int]().union(*{event.reached for event in run.of(Backward)})
-    given = [
-        window
-        for window in run.windows
-        if any(each.backward < 0 for each in window.fresh) and not window.parameters & reached
-    ]
-    sources = reached - run.owned
-    cleared = [event.parameters for event in run.of(Cleared)]
-    cleared += [event.parameters for event in run.of(Written) if event.target == "gradient"]
-    sources -= frozenset[int]().union(*cleared)
+    reached = frozenset(chain(*(event.reached for event in run.of(Backward))))
+    given: dict[int, list[StepWindow]] = defaultdict(list)
+    for window in run.windows:
+        if any(part.backward < 0 for part in window.fresh) and not window.parameters & reached:
+            given[window.optimizer].append(window)
+    changed = [*run.of(Cleared), *(event for event in run.of(Written) if event.target == "gradient")]
     models: dict[str, set[int]] = defaultdict(set)
-    for number in sources:
+    for number in reached - run.owned - set(chain(*(event.parameters for event in changed))):
         models[run.parameters[number].root].add(number)
-    for optimizer in {window.optimizer for window in given}:
-        windows = [window for window in given if window.optimizer == optimizer]
-        receivers = frozenset[int]().union(*(window.parameters for window in windows))
+    for windows, (root, source) in product(given.values(), models.items()):
+        receivers = frozenset(chain(*(window.parameters for window in windows)))
+        calls = [event for event in run.of(Backward) if event.reached & source]
+        shapes = [sorted(run.parameters[number].shape for number in ids) for ids in (source, receivers)]
+        if min(len(windows), len(calls)) < _LEAST or shapes[0] != shapes[1]:
+            continue
         clearing = [event.site for event in run.of(Cleared) if event.site and event.parameters & receivers]
-        for root, source in models.items():
-            name = root or run.name(min(source))
-            calls = [event for event in run.of(Backward) if event.reached & source]
-            if min(len(windows), len(calls)) < _LEAST or _shapes(run, source) != _shapes(run, receivers):
-                continue
-            yield RULE.finding(
-                clearing[-1] if clearing else calls[0].site,
-                f"Nothing clears the gradients of {run.names(source)}. They are assigned to {run.names(receivers)} "
-                f"for {len(windows)} steps, so each backward() adds to the gradients of all earlier steps.",
-                why=_WHY,
-                advice=f"Also clear the gradients where they are computed: {name}.zero_grad().",
-                count=len(windows),
-                evidence={"steps": len(windows), "parameters": len(source)},
-                about=source | receivers,
-            )
+        yield RULE.finding(
+            clearing[-1] if clearing else calls[0].site,
+            f"Nothing clears the gradients of {run.names(source)}. They are assigned to {run.names(receivers)} for "
+            f"{len(windows)} steps, so each backward() adds to the gradients of all earlier steps.",
+            why=_WHY,
+            advice="Also clear the gradients where they are computed: "
+            f"{root or run.name(min(source))}.zero_grad().",
+            count=len(windows),
+            evidence={"steps": len(windows), "parameters": len(source)},
+            about=source | receivers,
+        )
 
 
 def _stepped_by_hand(run: Run) -> Iterator[Finding]:
     """Report a loop without an optimizer that updates parameters by hand, in a run that never clears a gradient."""
     if run.made or run.of(Stepped, Cleared) or any(event.target == "gradient" for event in run.of(Written)):
         return
-    evaluated = frozenset[int]().union(*(event.parameters for event in run.of(ModeSet) if not event.training))
+    evaluated = frozenset(chain(*(event.parameters for event in run.of(ModeSet) if not event.training)))
     lines: dict[Frame, Counter[int]] = defaultdict(Counter)
     for event in run.of(Backward):
         lines[innermost(event.site)].update(event.reached - evaluated)
     for frame, times in lines.items():
-        ids = frozenset(number for number, count in times.items() if count > _LEAST)
+        ids = [number for number, count in times.items() if count > _LEAST]
         update = _update_in_loop(frame) if ids else None
         if update is not None:
+            most = max(times.values())
             yield RULE.finding(
                 update,
-                "Nothing clears the gradients between these updates by hand: each of "
-                f"{max(times.values())} backward calls adds to the gradients of all earlier calls.",
+                f"Nothing clears the gradients between these updates by hand: each of {most} backward calls adds "
+                "to the gradients of all earlier calls.",
                 why=_WHY,
                 advice="Clear after the update: p.grad = None, for each parameter.",
-                count=max(times.values()),
-                evidence={"backwards": max(times.values()), "parameters": len(ids)},
+                count=most,
+                evidence={"backwards": most, "parameters": len(ids)},
                 about=ids,
             )
 
 
 def _update_in_loop(backward: Frame) -> Frame | None:
     """Return the line that subtracts a gradient in place, in a backward call's loop or a function called there."""
-    for loop in loops_around(backward)[:1]:
-        called = {last_name(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
-        functions = [node for node in nodes_of([backward.file]) if getattr(node, "name", "") in called]
-        for node in (inner for part in (loop, *functions) for inner in ast.walk(part)):
-            if not isinstance(node, (ast.AugAssign, ast.Expr)):
-                continue
-            subtracts = isinstance(getattr(node, "op", None), ast.Sub) or method(node) in ("add_", "sub_")
-            text = ast.unparse(node.value) if subtracts else ""
-            if ".grad" in text and ".sign" not in text:  # .sign: an adversarial attack on the input
-                return Frame(backward.file, node.lineno, backward.function)
+    loop = next(iter(loops_around(backward)), None)
+    names = {called(call) for call in find(ast.Call, loop)}
+    functions = [each for name in names for each in functions_of(backward.file).get(name, ())]
+    updates: list[ast.AugAssign | ast.Expr] = [*find(ast.AugAssign, loop, *functions)]
+    for node in updates + find(ast.Expr, loop, *functions):
+        subtracts = isinstance(getattr(node, "op", None), ast.Sub) or method(node) in ("add_", "sub_")
+        text = ast.unparse(node.value) if subtracts else ""
+        if ".grad" in text and ".sign" not in text:  # .sign: an adversarial attack on the input
+            return backward._replace(line=node.lineno)
     return None
 
 
@@ -172,21 +164,15 @@ def _closures(run: Run) -> Iterator[Finding]:
     found: dict[tuple[int, Site], list[int]] = defaultdict(list)
     surely: set[tuple[int, Site]] = set()
     steps: dict[int, Site] = {}
-    for window in run.windows:
-        if not run.repeats_closure(window):
-            continue
-        steps[window.optimizer] = run.events[window.step].site
-        step, again = {frame[::2] for frame in steps[window.optimizer]}, bool(repeats(run, window))
+    for window in filter(run.repeats_closure, run.windows):
+        step = steps[window.optimizer] = run.events[window.step].site
         for site, calls in run.by_line(window.micro).items():
-            inside = [frame for frame in site if frame[::2] not in step]
+            inside = [frame for frame, line in with_line_of(site, step) if line is None]
             once = inside and not any(map(loops_around, inside))  # else the calls are micro-batches
-            if not all(run.backward(number).closure for number in calls):
-                continue
-            if once and len(calls) >= _LEAST:
-                surely.add((window.optimizer, site))
-            elif not again:
-                continue
-            found[window.optimizer, site].append(len(calls))
+            sure = once and len(calls) >= _LEAST
+            if all(run.backward(number).closure for number in calls) and (sure or repeats(run, window)):
+                found[window.optimizer, site].append(len(calls))
+                surely |= {(window.optimizer, site)} if sure else set()
     for (optimizer, site), calls_of_steps in found.items():
         if len(calls_of_steps) < 2 and (optimizer, site) not in surely:
             continue
@@ -197,47 +183,28 @@ def _closures(run: Run) -> Iterator[Finding]:
             "closure, and nothing in the closure clears the gradients of earlier calls.",
             why="The optimizer compares gradients of single calls, but gets running sums.",
             advice=f"Call {name}.zero_grad() in the closure, before backward().",
-            fix=functools.partial(_cleared_in_closure, step=innermost(steps[optimizer])),
+            fix=partial(_cleared_in_closure, step=innermost(steps[optimizer])),
             count=len(calls_of_steps),
             evidence={"most_backwards_in_a_step": max(calls_of_steps)},
         )
 
 
-def _shapes(run: Run, ids: Iterable[int]) -> Counter[tuple[int, ...]]:
-    return Counter(run.parameters[number].shape for number in ids)
-
-
-def repeats(run: Run, window: StepWindow) -> Ids:
-    """Return the parameters whose new gradient was added to a gradient that this optimizer already used."""
-    if not run.stepped(window.step).seen:
-        return frozenset()  # this log does not record writes to gradients
-    fresh = {contribution.atom for contribution in window.fresh}
-    found: set[int] = set()
-    for part in window.stale:
-        if part.atom in fresh and not part.touched and part.factor == 1 and part.backward >= 0:
-            found |= part.atom
-    frozen = run.stepped(window.step).frozen
-    return frozenset(found - frozen)
-
-
-def _line(run: Run, windows: list[StepWindow], repeated: Ids, step: Site) -> tuple[Frame, str]:
+def _line(run: Run, windows: list[StepWindow], repeated: Ids) -> tuple[Frame, str]:
     """Return the line to change: a call that lacks its parentheses or clears other parameters, or else the step."""
+    step = run.events[windows[0].step].site
     for frame in step:
-        for node in ast.walk(tree_of(frame.file) or ast.Module([], [])):
-            value = node.value if isinstance(node, ast.Expr) else None
-            if isinstance(value, ast.Attribute) and value.attr == "zero_grad":
-                return Frame(
-                    frame.file, value.lineno, frame.function
-                ), "zero_grad lacks its parentheses here and is not called"
+        for node in find(ast.Expr, tree_of(frame.file)):
+            if isinstance(node.value, ast.Attribute) and node.value.attr == "zero_grad":
+                line = frame._replace(line=node.lineno)
+                return line, "; zero_grad lacks its parentheses here and is not called"
     own = lines_of_own_losses(run, windows[-1].optimizer)
     micro = [number for number in windows[-1].micro if run.backward(number).reached & repeated]
     micro = [number for number in micro if run.events[number].site in own] or micro
-    for number in range(micro[0] - 1, max(windows[-2].step, 0), -1) if micro else ():
-        event = run.events[number]
+    for event in reversed(run.events[max(windows[-2].step, 0) + 1 : micro[0]] if micro else ()):
         if isinstance(event, (Backward, Stepped)):
             break  # an earlier clearing belongs to another loss
         if isinstance(event, Cleared) and event.site and not (event.by_hand or event.parameters & repeated):
-            return innermost(event.site), "this line clears other parameters"
+            return innermost(event.site), "; this line clears other parameters"
     return innermost(step), ""
 
 
@@ -249,47 +216,44 @@ def _left_by_another(run: Run, window: StepWindow) -> bool:
     return len(lines) > 1 or bool(steps and run.events[max(steps)].site != run.events[window.step].site)
 
 
+# The fix: clear, through the name that the optimizer has there
+
+
+def _named(step: ast.stmt, name: str) -> str:
+    """Return the name of the optimizer in its step, or ""."""
+    found = re.search(rf"[\w.]*\b{re.escape(name.removeprefix('self.'))}\b", ast.unparse(step))
+    return found[0] if found else ""
+
+
 def _cleared_before(at: Statement, *, name: str) -> Fix:
-    """Clear before the only backward call since the last step, through the name of the optimizer there."""
-    name = re.escape(name.removeprefix("self."))
+    """Clear before the only backward call since the last step."""
     steps = [step for step in at.beside("step") if step.lineno <= at.line]
-    found = re.search(rf"[\w.]*\b{name}\b", ast.unparse(steps[-1])) if steps else None
-    since = steps[-2].lineno if len(steps) > 1 else 0
-    calls = [
-        node
-        for node in at.block
-        if since < node.lineno < at.line and any(called(call) == "backward" for call in _calls(node))
-    ]
-    if found is None or steps[-1].lineno != at.line or len(calls) != 1 or method(calls[0]) != "backward":
+    if not steps or steps[-1].lineno != at.line or not _named(steps[-1], name):
         return ()
-    return (Insert(f"{found[0]}.zero_grad()", before=calls[0].lineno),)
-
-
-def _calls(node: ast.AST) -> list[ast.Call]:
-    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    since = steps[-2].lineno if len(steps) > 1 else 0
+    between = [node for node in at.block if since < node.lineno < at.line]
+    calls = [node for node in between if any(called(call) == "backward" for call in find(ast.Call, node))]
+    if len(calls) != 1 or method(calls[0]) != "backward":
+        return ()
+    return (Insert(f"{_named(steps[-1], name)}.zero_grad()", before=calls[0].lineno),)
 
 
 def _cleared(at: Statement, *, name: str) -> Fix:
-    """Clear after the step, through the name that the optimizer has there."""
-    name = re.escape(name.removeprefix("self."))
-    for step in reversed(at.beside("step")):
-        found = re.search(rf"[\w.]*\b{name}\b", ast.unparse(step))
-        if found is not None:
-            known = at.beside("zero_grad", of=found[0])
-            return () if known else (Insert(f"{found[0]}.zero_grad()", after=step.lineno),)
-    return ()
+    """Clear after the step."""
+    steps = [(step, _named(step, name)) for step in at.beside("step") if _named(step, name)]
+    if not steps or at.beside("zero_grad", of=steps[-1][1]):
+        return ()
+    return (Insert(f"{steps[-1][1]}.zero_grad()", after=steps[-1][0].lineno),)
 
 
 def _cleared_in_closure(at: Statement, *, step: Frame) -> Fix:
-    """Clear at the start of the closure, through a name that is visible there."""
+    """Clear at the start of the closure, if the name is visible there."""
     call, function = Statement.at(step), at.function
     around = [part.name for part in at.path if isinstance(part, ast.FunctionDef)]
     if call is None or not isinstance(function, ast.FunctionDef) or at.node not in function.body:
         return ()
-    if method(call.node) != "step":
-        return ()
     in_class = owner(call.node).startswith("self.") and "self" in [arg.arg for arg in function.args.args]
-    if not in_class and step.function not in ("<module>", *around):
+    if method(call.node) != "step" or not (in_class or step.function in ("<module>", *around)):
         return ()
     return (Insert(f"{owner(call.node)}.zero_grad()", before=function.body[0].lineno),)
 

@@ -39,8 +39,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._queries import with_line_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import own_nodes, scope_at
+from gradgate.checker.analysis._source import spans
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -82,41 +84,34 @@ def _judge(run: Run) -> Iterator[Finding]:
 def _left_over(run: Run, site: Site, last: StepWindow) -> int:
     """Return the number of a line's backward calls after the last step whose gradients were never cleared."""
     later = [number for number in run.by_backward if number > last.step and run.events[number].site == site]
-    kept = [number for number in later if all(part.cleared is None for part in run.by_backward[number])]
-    return len(kept) if len(kept) > 1 else 0
+    kept = sum(all(part.cleared is None for part in run.by_backward[number]) for number in later)
+    return kept if kept > 1 else 0
 
 
 def _skips(site: Site, step: Site) -> tuple[Frame, str] | None:
     """Return the ``if`` that skips the step after a backward call, and its condition."""
-    steps = {(frame.file, frame.function): frame.line for frame in step}
-    for frame in site:
-        line = steps.get((frame.file, frame.function))
+    for frame, line in with_line_of(site, step):
         scope = scope_at(frame)
         if line is None or scope is None or line <= frame.line:
             continue
         for node in own_nodes(scope.node):
-            if not isinstance(node, ast.If) or not frame.line < node.lineno < line:
-                continue
-            inside = node.lineno <= line <= (node.end_lineno or 0)
-            leaves = any(isinstance(inner, (ast.Continue, ast.Return)) for inner in node.body)
-            test = ast.unparse(node.test)
-            if (inside or leaves) and "%" not in test:
-                return Frame(frame.file, node.lineno, frame.function), test
+            if isinstance(node, ast.If) and frame.line < node.lineno < line:
+                leaves = any(isinstance(inner, (ast.Continue, ast.Return)) for inner in node.body)
+                test = ast.unparse(node.test)
+                if (leaves or spans(node, line)) and "%" not in test:
+                    return frame._replace(line=node.lineno), test
         return None
     return None
 
 
 def _cleared(at: Statement) -> Fix:
     """Clear the gradients before the batch is skipped, with the call that the script makes after the step."""
-    leaving = at.node.body[-1] if isinstance(at.node, ast.If) else None
-    if not isinstance(leaving, (ast.Continue, ast.Return)):
-        return ()
-    calls = [
-        ast.unparse(node)
-        for node in own_nodes(at.function)
-        if isinstance(node, ast.Expr) and ast.unparse(node).endswith(".zero_grad()")
-    ]
-    return (Insert(calls[0], before=leaving.lineno),) if len(calls) == 1 else ()
+    match at.node:
+        case ast.If(_, [*_, ast.Continue() | ast.Return() as leaving]):
+            nodes = [node for node in own_nodes(at.function) if isinstance(node, ast.Expr)]
+            calls = [node for node in map(ast.unparse, nodes) if node.endswith(".zero_grad()")]
+            return (Insert(calls[0], before=leaving.lineno),) if len(calls) == 1 else ()
+    return ()
 
 
 RULE = Rule("GG204", "skipped-batch", "error", __doc__ or "", _judge)

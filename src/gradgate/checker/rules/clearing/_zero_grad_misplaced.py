@@ -33,9 +33,9 @@ The notes on ``torch.optim.Optimizer.zero_grad``.
 from __future__ import annotations
 
 import ast
-import functools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._history import Contribution
@@ -44,7 +44,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Cleared, Event, Ids, ScalerUsed, Site, Stepped, Written
+from gradgate.events import Backward, Cleared, Ids, ScalerUsed, Site, Stepped, Written
 
 _NEW_VALUES = ("assigned", "copy_", "data", "set_")
 _WHY = "The gradients are lost before the optimizer sees them, so this backward pass trains nothing."
@@ -53,14 +53,9 @@ _ADVICE = "Clear after the step, or before the first backward() that the step sh
 
 def _judge(run: Run) -> Iterator[Finding]:
     accumulating = {site for _, site, _ in run.accumulating()}
-    lines: dict[Site, list[int]] = defaultdict(list)
-    for number in run.by_backward:
-        if number >= 0:
-            lines[run.events[number].site].append(number)
-    for site, numbers in lines.items():
+    for site, numbers in run.by_line(number for number in run.by_backward if number >= 0).items():
         found = _wholly_lost(run, site, numbers, site in accumulating) or _partly_lost(run, site, numbers)
-        if found is not None:
-            yield found
+        yield from filter(None, [found])
 
 
 # Backward calls whose gradients are all lost
@@ -72,64 +67,58 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         return None
     ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
     optimizers = {optimizer for parameter in ids for optimizer in run.owners.get(parameter, ())}
-    later = run.events[min(lost) :]
-    steps = sum(isinstance(event, Stepped) and event.optimizer in optimizers for event in later)
-    if not steps or steps * 12 < len(lost):
+    steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer in optimizers]
+    later = sum(number > min(lost) for number in steps)
+    if not later or later * 12 < len(lost):
         return None  # no optimizer steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
     if _only_read(run, numbers, ids, where):
         return None
-    terms = [term for number in lost for term in run.backward(number).terms]
-    divided = any(op == "div" and by > 1 for term in terms for op, by, _ in term.factors)
-    finding = functools.partial(
+    here = innermost(site).file == innermost(where).file
+    finding = partial(
         RULE.finding,
         where or site,
         f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
         count=len(lost),
-        evidence={
-            "lost": len(lost),
-            "backward_calls": len(numbers),
-            **(
-                {"backward_line": innermost(site).line}
-                if innermost(site).file == innermost(where).file
-                else {}
-            ),
-        },
+        evidence={"lost": len(lost), "backward_calls": len(numbers)}
+        | ({"backward_line": innermost(site).line} if here else {}),
         about=ids,
     )
+    terms = [term for number in lost for term in run.backward(number).terms]
     at = Statement.at(innermost(where)) if where else None
     behind = _steps_behind(at) if at is not None else []
-    if behind and not divided:  # undivided means don't form a window: each is the whole gradient of a step
-        last = at.later("backward")[-1:] if at is not None else []
-        fix = (Move(behind[0].lineno, after=last[0].lineno),) if last and len(behind) == 1 else ()
-        return finding(
-            advice=f"Step within the loop, after backward(): the step in line {behind[0].lineno} comes after "
-            "the loop.",
-            fix=fix,
-        )
-    return finding(advice=_ADVICE, fix=functools.partial(_after_the_step, always=len(lost) == len(numbers)))
+    # Undivided means don't form a window: each is the whole gradient of a step.
+    if (
+        at is None
+        or not behind
+        or any(op == "div" and by > 1 for term in terms for op, by, _ in term.factors)
+    ):
+        return finding(advice=_ADVICE, fix=partial(_after_the_step, always=len(lost) == len(numbers)))
+    last = at.later("backward")[-1:]
+    return finding(
+        advice=f"Step within the loop, after backward(): the step in line {behind[0].lineno} comes after the loop.",
+        fix=(Move(behind[0].lineno, after=last[0].lineno),) if last and len(behind) == 1 else (),
+    )
 
 
 def _lost(run: Run, number: int) -> list[Contribution]:
     """Return a backward call's contributions to owned parameters, if all were cleared unused."""
     event = run.backward(number)
-    owned = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
+    owned = [part for part in run.by_backward[number] if run.owned & part.atom]
     if not event.seen or event.create or not all(part.is_lost for part in owned):
         return []
     inputs = event.others or any(not run.parameters[leaf].root for leaf in event.reached - run.owned)
     if inputs and any(step.used & event.reached for step in run.of(Stepped)):
         return []  # the script wants the gradient of an input
-    ids = frozenset().union(*(contribution.atom for contribution in owned))
-    meanwhile = run.events[number : max((part.cleared or number for part in owned), default=number)]
-    for other in meanwhile:
+    ids = frozenset().union(*(part.atom for part in owned))
+    for other in run.events[number : max((part.cleared or number for part in owned), default=number)]:
         by_hand = isinstance(other, Written) and other.target == "value" and other.parameters & ids
         if by_hand or (isinstance(other, ScalerUsed) and other.skipped):
             return []  # used by hand, or skipped because a gradient wasn't finite
-    if event.closure:
-        steps = (step.used for step in run.events[number:] if isinstance(step, Stepped) and step.closure)
-        if next(steps, frozenset()) & ids:
-            return []  # a closure's last gradients are used
+    steps = (step for step in run.events[number:] if isinstance(step, Stepped) and step.closure)
+    if event.closure and (step := next(steps, None)) is not None and step.used & ids:
+        return []  # a closure's last gradients are used
     return [] if _combined_by_hand(run, number) else owned
 
 
@@ -137,23 +126,19 @@ def _combined_by_hand(run: Run, number: int) -> bool:
     """Return whether the next step of an owner used gradients that were set or replaced by hand."""
     replaced = False
     for later, event in enumerate(run.events[number + 1 :], start=number + 1):
-        replaced = not isinstance(event, Backward) and (replaced or _replaces_gradients(event))
-        if isinstance(event, Stepped) and event.used & run.backward(number).reached:
+        if isinstance(event, Backward):
+            replaced = False
+        elif isinstance(event, Written) and event.target == "gradient":  # p.grad = g, p.grad.copy_(g)
+            replaced = replaced or event.op in _NEW_VALUES
+        elif isinstance(event, Stepped) and event.used & run.backward(number).reached:
             return replaced or any(part.backward < 0 and later in part.consumed for part in run.contributions)
     return False
-
-
-def _replaces_gradients(event: Event) -> bool:
-    """Return whether an event writes new values to gradients: ``p.grad = g``, ``p.grad.copy_(g)``."""
-    return isinstance(event, Written) and event.target == "gradient" and event.op in _NEW_VALUES
 
 
 def _only_read(run: Run, numbers: list[int], ids: Ids, cleared: Site) -> bool:
     """Return whether a line's gradients of these parameters are read and cleared, and other calls train them."""
     used = {part.backward for window in run.windows for part in window.fresh if part.atom & ids}
-    if not used or used & set(numbers):
-        return False
-    return reads_gradients(run.events[numbers[0]].site, cleared)
+    return bool(used and not used & {*numbers}) and reads_gradients(run.events[numbers[0]].site, cleared)
 
 
 # Backward calls whose gradients are partly lost
@@ -163,19 +148,17 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
     hits: Counter[Site] = Counter()
     gone: set[int] = set()
     for number in numbers:
-        contributions = run.by_backward[number]
-        reached = {parameter for contribution in contributions for parameter in contribution.atom}
-        for optimizer in {optimizer for parameter in reached for optimizer in run.owners.get(parameter, ())}:
+        parts = run.by_backward[number]
+        for optimizer in {
+            holder for part in parts for each in part.atom for holder in run.owners.get(each, ())
+        }:
             # Gradients from before a parameter group was added don't count as lost.
             held = {
-                parameter
-                for parameter in reached
-                if optimizer in run.owners[parameter]
-                and run.held_since.get((optimizer, parameter), number) <= number
+                each for (of, each), since in run.held_since.items() if of == optimizer and since <= number
             }
-            parts = [contribution for contribution in contributions if held & contribution.atom]
-            lost = [part for part in parts if part.is_lost]
-            used = any(run.stepped(step).optimizer == optimizer for part in parts for step in part.consumed)
+            mine = [part for part in parts if held & part.atom]
+            lost = [part for part in mine if part.is_lost]
+            used = any(run.stepped(step).optimizer == optimizer for part in mine for step in part.consumed)
             cleared = run.events[lost[0].cleared or 0] if lost else None
             # p.grad = None or p.grad.zero_() for some parameters is assumed to freeze them.
             if used and isinstance(cleared, Cleared) and not cleared.by_hand:
@@ -190,7 +173,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         f"same loss ({times} of {len(numbers)} backward calls).",
         why=_WHY,
         advice=_ADVICE,
-        fix=functools.partial(_after_the_step, always=False),
+        fix=partial(_after_the_step, always=False),
         count=times,
         evidence={"lost": times, "parameters": len(gone)},
         about=gone,
@@ -200,11 +183,15 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
 # The fix: clear later
 
 
+def _own_loop(at: Statement) -> ast.For | ast.While | None:
+    """Return the loop whose body holds the statement."""
+    return next((loop for loop in at.loops if at.node in loop.body), None)
+
+
 def _steps_behind(at: Statement) -> list[ast.stmt]:
     """Return the steps of a function that clears within a loop, if all of them come after the loop."""
-    loop = next((loop for loop in at.loops if at.node in loop.body), None)
-    steps = at.steps()
-    return steps if loop is not None and all(step.lineno > (loop.end_lineno or 0) for step in steps) else []
+    loop, steps = _own_loop(at), at.steps()
+    return steps if loop and all(step.lineno > (loop.end_lineno or 0) for step in steps) else []
 
 
 def _after_the_step(at: Statement, *, always: bool) -> Fix:
@@ -228,11 +215,10 @@ def _after_the_step(at: Statement, *, always: bool) -> Fix:
     inner = [step for node in conditions for step in at.steps(within=node)]
     if inner:
         return (Move(at.line, after=inner[-1].lineno),)
-    everywhere, backward, behind = at.steps(), at.earlier("backward"), _steps_behind(at)
-    if always and not everywhere and backward:  # in a closure
+    backward, loop = at.earlier("backward"), _own_loop(at)
+    if always and not at.steps() and backward:  # in a closure
         return (Move(at.line, before=backward[-1].lineno),)
-    loop = next((loop for loop in at.loops if at.node in loop.body), None)
-    return (Move(at.line, before=loop.lineno),) if behind and loop is not None else ()
+    return (Move(at.line, before=loop.lineno),) if loop and _steps_behind(at) else ()
 
 
 RULE = Rule("GG202", "zero-grad-misplaced", "error", __doc__ or "", _judge)

@@ -38,14 +38,17 @@ https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 from __future__ import annotations
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeGuard
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
+from gradgate.checker.analysis._queries import find, windows_of
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._statement import Statement, method
+from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
@@ -56,9 +59,8 @@ from gradgate.events import Backward, Clipped, Event, ScalerUsed, Site, Written
 
 def _scaler(at: Statement) -> str:
     """Return the name of the file's only gradient scaler, if the statement can use this name."""
-    nodes = [node for node in ast.walk(at.module) if isinstance(node, ast.Call)]
-    calls = [node.func for node in nodes if isinstance(node.func, ast.Attribute)]
-    names = {ast.unparse(call.value) for call in calls if call.attr == "scale"}
+    calls = [call.func for call in find(ast.Call, at.module) if called(call) == "scale"]
+    names = {ast.unparse(function.value) for function in calls if isinstance(function, ast.Attribute)}
     name = names.pop() if len(names) == 1 else ""
     return name if at.knows(name.partition(".")[0]) else ""
 
@@ -66,38 +68,34 @@ def _scaler(at: Statement) -> str:
 def _unscaled(at: Statement) -> Fix:
     """Unscale before clipping."""
     scaler = _scaler(at)
-    if not scaler:
-        return ()
-    unscaling = [node for node in at.beside("unscale_", of=scaler) if node.lineno > at.line]
-    if unscaling:
+    unscaling = [node for node in at.later("unscale_") if owner(node) == scaler]
+    if scaler and unscaling:
         return (Move(at.line, after=unscaling[0].lineno),)
-    steps = [node for node in at.beside("step", of=scaler) if node.lineno > at.line]
-    given = steps[0].value.args if len(steps) == 1 else []  # type: ignore[attr-defined]
-    return (Insert(f"{scaler}.unscale_({ast.unparse(given[0])})", before=at.line),) if given else ()
+    match [node for node in at.later("step") if owner(node) == scaler]:
+        case [ast.Expr(ast.Call(_, [optimizer, *_]))] if scaler:
+            return (Insert(f"{scaler}.unscale_({ast.unparse(optimizer)})", before=at.line),)
+    return ()
 
 
-def _stepped(at: Statement) -> Fix:
+def _through_the_scaler(at: Statement) -> Fix:
     """Step through the scaler, and update it unless another line does."""
-    scaler, value = _scaler(at), at.value
-    if not scaler or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
-        return ()
-    if value.func.attr != "step":
-        return ()
-    step = Replace(at.line, ast.unparse(value), f"{scaler}.step({ast.unparse(value.func.value)})")
-    updated = any(
-        isinstance(node, ast.Attribute) and node.attr == "update" and ast.unparse(node.value) == scaler
-        for node in ast.walk(at.module)
-    )
-    return (step,) if updated else (step, Insert(f"{scaler}.update()", after=at.line))
+    scaler = _scaler(at)
+    match at.value:
+        case ast.Call(ast.Attribute(optimizer, "step")) as call if scaler:
+            step = Replace(at.line, ast.unparse(call), f"{scaler}.step({ast.unparse(optimizer)})")
+            names = [ast.unparse(node) for node in find(ast.Attribute, at.module)]
+            updated = f"{scaler}.update" in names
+            return (step,) if updated else (step, Insert(f"{scaler}.update()", after=at.line))
+    return ()
 
 
 def _scaled_loss(at: Statement) -> Fix:
     """Scale the loss."""
-    scaler, value = _scaler(at), at.value
-    if not scaler or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
-        return ()
-    loss = ast.unparse(value.func.value)
-    return (Replace(at.line, loss, f"{scaler}.scale({loss})"),) if value.func.attr == "backward" else ()
+    scaler = _scaler(at)
+    match at.value:
+        case ast.Call(ast.Attribute(loss, "backward")) if scaler:
+            return (Replace(at.line, ast.unparse(loss), f"{scaler}.scale({ast.unparse(loss)})"),)
+    return ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ _AROUND = _Mistake(
     "{name} is stepped without the gradient scaler: its gradients still include the scale, in {steps} steps.",
     "The gradients are too large by the scaler's scale, and steps with inf or nan are not skipped.",
     "Write scaler.step({name}), then scaler.update().",
-    _stepped,
+    _through_the_scaler,
 )
 _TWICE = _Mistake(
     "{name} steps here without the gradient scaler, with gradients that still include the scale, and again in "
@@ -171,9 +169,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=mistake.fix or (),
             count=steps,
             evidence={"steps": steps},
-            about=set().union(
-                *(window.parameters for window in run.windows if window.optimizer == optimizer)
-            ),
+            about=chain(*(window.parameters for window in windows_of(run, optimizer))),
         )
     yield from _built_anew(run)
 
@@ -210,9 +206,7 @@ def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
 
 def _steps_again(run: Run, window: StepWindow) -> bool:
     """Return whether a gradient scaler also makes a step of the same window."""
-    later = (
-        event for event in run.events[window.step :] if isinstance(event, Backward) or _is(event, "step")
-    )
+    later = (each for each in run.events[window.step :] if isinstance(each, Backward) or _is(each, "step"))
     following = next(later, None)
     return isinstance(following, ScalerUsed) and following.optimizer == window.optimizer
 
@@ -238,10 +232,9 @@ def _built_anew(run: Run) -> Iterator[Finding]:
     """Report a line that builds a gradient scaler for each step."""
     stepped = [event for event in run.of(ScalerUsed) if event.op == "step"]
     steps = Counter(event.scaler for event in stepped)
-    made: dict[Site, list[int]] = {}
+    made: dict[Site, list[int]] = defaultdict(list)
     for event in run.of(ScalerUsed):
-        if event.op == "made":
-            made.setdefault(event.site, []).append(event.scaler)
+        made[event.site] += [event.scaler] if event.op == "made" else []
     for site, scalers in made.items():
         used = [scaler for scaler in scalers if steps[scaler]]
         if len(used) < 3 or max(steps[scaler] for scaler in used) > 1:

@@ -47,20 +47,20 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.events import Backward, Clipped, Frame, Ids, Written
+from gradgate.events import Clipped, Frame, Ids, Written
 
 _WHY = "The steps use gradients of any size: the limit set here doesn't apply to them."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    clipped: dict[int, list[Contribution]] = defaultdict(list)
+    for part in run.contributions:
+        for number in part.clips:
+            clipped[number].append(part)
     places: dict[Frame, dict[int, Clipped]] = defaultdict(dict)
     for number, event in run.numbered(Clipped):
         if isinstance(event, Clipped) and event.site and event.limit is not None:
             places[innermost(event.site)][number] = event
-    clipped: dict[int, list[Contribution]] = defaultdict(list)
-    for contribution in run.contributions:
-        for number in contribution.clips:
-            clipped[number].append(contribution)
     for where, calls in places.items():
         yield from _useless(run, where, calls, clipped)
         yield from _at_each(run, where, calls)
@@ -73,18 +73,20 @@ def _useless(
     run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
 ) -> Iterator[Finding]:
     useless = [
-        number
-        for number in calls
-        if all(max(contribution.consumed, default=-1) < number for contribution in clipped[number])
+        number for number in calls if all(max(part.consumed, default=-1) < number for part in clipped[number])
     ]
     empty = [number for number in useless if not calls[number].given]
     if len(useless) < len(calls) and 2 * len(empty) <= len(calls):
         return
-    late = {number: _too_late(run, number, calls[number], clipped[number]) for number in useless}
+    late = {number: _too_late(number, clipped[number]) for number in useless}
     unclipped = {
         window.step: window for number in useless for window in _unclipped(run, number, late[number])
     }
-    if not unclipped or 2 * len(unclipped) < len(useless) - 1 or _measures(calls):
+    reached = [event.norm / event.limit for event in calls.values() if event.norm and event.limit]
+    measures = (
+        bool(reached) and max(reached) < 0.01
+    )  # the limit is so high that the call only measures the norm
+    if measures or not unclipped or 2 * len(unclipped) < len(useless) - 1:
         return
     last = calls[useless[-1]]
     name = run.optimizer(next(iter(unclipped.values())).optimizer)
@@ -93,8 +95,7 @@ def _useless(
     if empty:
         what = f"clip_grad gets no parameters in {len(empty)} of {len(calls)} calls"
         advice = (
-            "Pass model.parameters() again, or store list(model.parameters()): an iterator can be used "
-            "only once."
+            "Pass model.parameters() again, or store list(model.parameters()): an iterator works only once."
         )
         fix = _as_list
     elif late[useless[-1]]:
@@ -120,36 +121,21 @@ def _useless(
     )
 
 
-def _measures(calls: dict[int, Clipped]) -> bool:
-    """Return whether the limit is so high that the call only measures the norm."""
-    reached = [event.norm / event.limit for event in calls.values() if event.norm and event.limit]
-    return bool(reached) and max(reached) < 0.01
-
-
-def _too_late(run: Run, number: int, event: Clipped, clipped: list[Contribution]) -> set[int]:
+def _too_late(number: int, clipped: list[Contribution]) -> set[int]:
     """Return the steps that used the gradients of the last backward call before this call clips them."""
-    before = [
-        n
-        for n, backward in run.numbered(Backward)
-        if n < number and backward.reached & event.parameters  # type: ignore[attr-defined]
-    ]
-    newest = [contribution for contribution in clipped if before and contribution.backward == before[-1]]
-    return {step for contribution in newest for step in contribution.consumed if step < number}
+    newest = max((part.backward for part in clipped), default=-1)
+    steps = {step for part in clipped if part.backward == newest >= 0 for step in part.consumed}
+    return {step for step in steps if step < number}
 
 
 def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[StepWindow]:
     """Yield the windows that a call should have clipped: windows that it came too late for, and the next window."""
+    following = next((window.step for window in run.windows if window.step > number), None)
     for window in run.windows:
-        if window.step < number and window.step not in late:
-            continue
-        if (
-            window.fresh
-            and not any(clip < window.step for contribution in window.fresh for clip in contribution.clips)
-            and not _handed_over(run, number, window)
-        ):
+        clips = [clip for part in window.fresh for clip in part.clips if clip < window.step]
+        meant = window.step in {*late, following} and window.fresh and not clips
+        if meant and not _handed_over(run, number, window):
             yield window
-        if window.step > number:
-            return
 
 
 def _handed_over(run: Run, number: int, window: StepWindow) -> bool:
@@ -158,13 +144,14 @@ def _handed_over(run: Run, number: int, window: StepWindow) -> bool:
     The assigned gradients may be the clipped ones: A3C clips a worker's gradients, then copies them to the shared
     network.
     """
-    ids = window.parameters
-    if any(part.backward >= 0 for part in window.fresh) or run.events[number].parameters & ids:  # type: ignore[attr-defined]
+    ids, call = window.parameters, run.events[number]
+    if any(part.backward >= 0 for part in window.fresh) or (
+        isinstance(call, Clipped) and call.parameters & ids
+    ):
         return False
-    since = run.events[number : window.step]
     return any(
         isinstance(event, Written) and event.target == "gradient" and event.parameters & ids
-        for event in since
+        for event in run.events[number : window.step]
     )
 
 
@@ -175,16 +162,14 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
     several = [window for window in run.windows if len(window.micro) > 1]
     windows = [
         (window, within)
-        for window in run.windows
+        for window in several
         if not run.repeats_closure(window) and (within := _within(run, window) & calls.keys())
     ]
     if not windows or len(windows) * 2 < len(several) - 1:
         return
     window, within = windows[0]
     times = "once" if len(within) == 1 else f"{len(within)} times"
-    idle = all(
-        event.norm is not None and event.limit and event.norm <= event.limit for event in calls.values()
-    )
+    idle = all(each.norm is not None and each.limit and each.norm <= each.limit for each in calls.values())
     yield RULE.finding(
         where,
         f"Gradients are clipped {times} before the last of {len(window.micro)} micro-batches is added"
@@ -206,15 +191,15 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
 def _within(run: Run, window: StepWindow) -> set[int]:
     """Return the calls between two backward calls of one line that add to the same gradient of this window."""
     groups: dict[tuple[Ids, Frame], list[Contribution]] = defaultdict(list)
-    for contribution in window.fresh:
-        if contribution.backward >= 0:
-            groups[contribution.atom, innermost(run.events[contribution.backward].site)].append(contribution)
+    for part in window.fresh:
+        if part.backward >= 0:
+            groups[part.atom, innermost(run.events[part.backward].site)].append(part)
     return {
         clip
-        for several in groups.values()
-        for contribution in several
-        for clip in contribution.clips
-        if clip < max(other.backward for other in several)
+        for parts in groups.values()
+        for part in parts
+        for clip in part.clips
+        if clip < max(other.backward for other in parts)
     }
 
 
@@ -240,13 +225,12 @@ def _into_the_branch(at: Statement) -> Fix:
 
 def _as_list(at: Statement) -> Fix:
     """Turn the iterator into a list where it is assigned."""
-    value = at.value
-    name = ast.unparse(value.args[0]) if isinstance(value, ast.Call) and value.args else ""
-    made = at.assigned_to(name)
-    if len(made) != 1:
-        return ()
-    old = ast.unparse(made[0])
-    return (Replace(made[0].lineno, old, f"list({old})"),)
+    match at.value:
+        case ast.Call(_, [given, *_]):
+            made = at.assigned_to(ast.unparse(given))
+            if len(made) == 1:
+                return (Replace(made[0].lineno, ast.unparse(made[0]), f"list({ast.unparse(made[0])})"),)
+    return ()
 
 
 RULE = Rule("GG302", "clip-misplaced", "error", __doc__ or "", _judge)

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from gradgate.checker.analysis._queries import held_by, steps_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Ids, Scheduled, SchedulerMade, Stepped
+from gradgate.checker.rules.stepping._cadence import Cadence
 
 _CALLS = 2  # number of scheduler calls after the other optimizer's first step
 _STEPS = 3
 
 
-def of_discarded_optimizers(run: Run, rule: Rule) -> Iterator[Finding]:
+def of_discarded_optimizers(
+    run: Run, rule: Rule, by_optimizer: Mapping[int, Sequence[Cadence]]
+) -> Iterator[Finding]:
     """Report a scheduler of an optimizer that never steps, if another one trains at a constant learning rate."""
-    scheduled = {event.optimizer for event in run.of(SchedulerMade)}
-    for number, made in run.numbered(SchedulerMade):
-        assert isinstance(made, SchedulerMade)  # noqa: S101
-        if made.optimizer not in run.made or _steps(run, made.optimizer, number):
+    for cadence in (each for optimizer in run.made for each in by_optimizer.get(optimizer, ())):
+        made = cadence.made
+        if any(step > cadence.number for step in steps_of(run, made.optimizer)):
             continue
-        for other in run.made:
-            steps = _steps(run, other, number)
-            if (
-                other in scheduled
-                or len(steps) < _STEPS
-                or not _held(run, other) & _held(run, made.optimizer)
-            ):
-                continue
-            calls = [
-                each
-                for each, event in run.numbered(Scheduled)
-                if event.scheduler == made.scheduler and not event.inner and each > steps[0]  # type: ignore[attr-defined]
-            ]
+        for other in run.made.keys() - by_optimizer.keys():
+            steps = [step for step in steps_of(run, other) if step > cadence.number]
+            calls = [call for call in cadence.calls if steps and call > steps[0]]
             rates = {run.stepped(step).lr for step in steps}
-            if len(calls) < _CALLS or len(rates) != 1:
+            if len(steps) < _STEPS or len(calls) < _CALLS or len(rates) != 1:
+                continue
+            if not held_by(run, other) & held_by(run, made.optimizer):
                 continue
             name, rate = run.optimizer(other), max(next(iter(rates)), default=0.0)
             yield rule.finding(
@@ -49,16 +43,3 @@ def of_discarded_optimizers(run: Run, rule: Rule) -> Iterator[Finding]:
                 evidence={"steps": len(steps), "advanced": len(calls)},
             )
             break
-
-
-def _steps(run: Run, optimizer: int, since: int) -> list[int]:
-    return [
-        number
-        for number, event in run.numbered(Stepped)
-        if number > since and event.optimizer == optimizer  # type: ignore[attr-defined]
-    ]
-
-
-def _held(run: Run, optimizer: int) -> Ids:
-    groups = (group.parameters for event in run.made[optimizer] for group in event.groups)
-    return frozenset[int]().union(*groups)

@@ -37,17 +37,20 @@ import ast
 import re
 from collections.abc import Container, Iterator
 from functools import partial
+from itertools import takewhile
 
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced
+from gradgate.checker.analysis._queries import find, held_by, steps_of
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
-from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
+from gradgate.events import Backward, Frame, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
@@ -59,26 +62,19 @@ def _judge(run: Run) -> Iterator[Finding]:
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
-        if finding is not None:
-            yield finding
-
-
-def _held(run: Run, optimizer: int) -> Ids:
-    return frozenset().union(*(group.parameters for event in run.made[optimizer] for group in event.groups))
+        yield from filter(None, [finding])
 
 
 def _still(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     seen = [event for event in steps if event.seen]
-    if len(steps) < _LEAST or (
-        not any(event.used for event in steps) and any(event.moved for event in steps)
-    ):
+    used, moved = any(event.used for event in steps), any(event.moved for event in steps)
+    if len(steps) < _LEAST or (moved and not used):
         return None
-    if not any(event.used for event in steps):
+    if not used:
         return _misdirected(run, optimizer, steps) or _without_gradient(run, optimizer, steps)
-    if any(event.moved for event in steps):
-        return _rounded_away(run, optimizer, seen)
-    without_rate = len(seen) >= _LEAST and all(event.lr and not any(event.lr) for event in steps)
-    return _without_rate(run, optimizer, steps) if without_rate else _rounded_away(run, optimizer, seen)
+    if not moved and len(seen) >= _LEAST and all(event.lr and not any(event.lr) for event in steps):
+        return _without_rate(run, optimizer, steps)
+    return _rounded_away(run, optimizer, seen)
 
 
 def _rounded_away(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
@@ -108,9 +104,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         return None
     where: Site | Frame = made.site
     advice = "Set the learning rate of the optimizer above zero."
-    schedules = {
-        event.scheduler: event.site for event in run.of(SchedulerMade) if event.optimizer == optimizer
-    }
+    schedules = {each.scheduler: each.site for each in run.of(SchedulerMade) if each.optimizer == optimizer}
     positive = any(group.lr for group in made.groups)
     by_hand = None if schedules else rate_set_by_hand(steps[0].site)
     computed = by_hand or computed_rate(made.site)
@@ -125,29 +119,25 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     elif positive and by_hand is None:
         return None
     if computed is not None:
-        where, advice = (
-            computed,
-            f"Line {computed.line} sets the learning rate to 0: use a positive value there.",
-        )
-        if rounds(computed):
-            advice = "Don't round the learning rate to zero: use / instead of //."
-    others = any(event.moved for event in run.of(Stepped))
+        where, advice = computed, "Don't round the learning rate to zero: use / instead of //."
+        if not rounds(computed):
+            advice = f"Line {computed.line} sets the learning rate to 0: use a positive value there."
     return RULE.finding(
         where,
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
         why=_WHY,
         advice=advice,
         fix=_not_rounded,
-        severity="info" if others else None,
+        severity="info" if any(event.moved for event in run.of(Stepped)) else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
-        about=_held(run, optimizer),
+        about=held_by(run, optimizer),
     )
 
 
 def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report an optimizer that holds none of the parameters that the losses reach."""
-    meant, held, name = misdirected(run, optimizer), _held(run, optimizer), run.optimizer(optimizer)
+    meant, held, name = misdirected(run, optimizer), held_by(run, optimizer), run.optimizer(optimizer)
     if not meant or any(swap.optimizer == optimizer for swap in replaced(run)):
         return None
     frozen = not any(run.parameters[number].trainable for number in held if number in run.parameters)
@@ -167,10 +157,9 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report steps before their backward call. Another rule reports a clearing between the two."""
-    held = _held(run, optimizer)
-    reaching = [n for n, event in run.numbered(Backward) if event.reached & held]  # type: ignore[attr-defined]
-    first = next(n for n, event in run.numbered(Stepped) if event is steps[0])
-    if len(reaching) < 2 or first > reaching[0]:
+    held = held_by(run, optimizer)
+    reaching = [number for number, _ in run.numbered(Backward) if run.backward(number).reached & held]
+    if len(reaching) < 2 or steps_of(run, optimizer)[0] > reaching[0]:
         return None
     return RULE.finding(
         steps[0].site,
@@ -186,23 +175,26 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     """Report an optimizer that never steps: its ``step`` lacks parentheses, or doesn't occur at all."""
-    held = _held(run, optimizer)
+    held = held_by(run, optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
     if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
         return None
-    if any(isinstance(event, Written) and event.target == "value" for event in run.events):
+    if any(event.target == "value" for event in run.of(Written)):
         return None
     name = run.optimizer(optimizer)
-    files = {frame.file for event in (*reaching, *run.made[optimizer]) for frame in event.site}
-    named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
+    files = files_of(event.site for event in (*reaching, *run.made[optimizer]))
+    named = [
+        Frame(file, node.lineno, "")
+        for file in files
+        for node in find(ast.Expr, tree_of(file))
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "step"
+    ]
     lost = sum(part.is_lost for part in run.contributions if part.atom & held)
     # If gradients are cleared repeatedly, lines that step other optimizers don't count as later steps.
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
-    if not named and (run.ended != "finished" or any(_calls_step(file, name, ran) for file in files)):
-        return None
-    if not named and not all(
-        run.parameters[parameter].still for parameter in held if parameter in run.parameters
-    ):
+    may_step = run.ended != "finished" or any(_calls_step(file, name, ran) for file in files)
+    known = [run.parameters[number] for number in held if number in run.parameters]
+    if not named and (may_step or not all(parameter.still for parameter in known)):
         return None
     return RULE.finding(
         named[0] if named else reaching[-1].site,
@@ -216,20 +208,12 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     )
 
 
-def _named_only(tree: ast.Module | None) -> Iterator[int]:
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute) and node.value.attr == "step":
-            yield node.lineno
-
-
 def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
     """Return whether a line that stepped no other optimizer calls ``step`` on this optimizer or its wrapper."""
-    tree = tree_of(file)
-    nodes = ast.walk(tree) if tree is not None else ()
     steps = [
         ast.unparse(node.value)
-        for node in nodes
-        if isinstance(node, ast.Attribute) and node.attr == "step" and (file, node.lineno) not in ran
+        for node in find(ast.Attribute, tree_of(file))
+        if node.attr == "step" and (file, node.lineno) not in ran
     ]
     return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)
 
@@ -255,22 +239,20 @@ def _after_backward(at: Statement) -> Fix:
 
 def _called(at: Statement) -> Fix:
     """Add the missing parentheses to the step."""
-    value = at.value
-    named = isinstance(at.node, ast.Expr) and isinstance(value, ast.Attribute) and value.attr == "step"
-    return (Replace(at.line, ast.unparse(value), f"{ast.unparse(value)}()"),) if named and value else ()
+    match at.node:
+        case ast.Expr(ast.Attribute(attr="step") as value):
+            return (Replace(at.line, ast.unparse(value), f"{ast.unparse(value)}()"),)
+    return ()
 
 
 def _not_rounded(at: Statement) -> Fix:
     """Divide without rounding, if the statement computes a learning rate."""
-    rounded = [
-        node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
-    ]
+    divisions = [node for node in at.expressions() if isinstance(node, ast.BinOp)]
+    rounded = [node for node in divisions if isinstance(node.op, ast.FloorDiv)]
     around = f"{getattr(at.function, 'name', '')} {ast.unparse(at.node)}"
     if len(rounded) != 1 or not re.search("lr|rate|lambda|warm|factor", around, re.IGNORECASE):
         return ()
-    for holder in at.around(rounded[0]):
-        if isinstance(holder, ast.Lambda):
-            break
+    for holder in takewhile(lambda node: not isinstance(node, ast.Lambda), at.around(rounded[0])):
         index = isinstance(holder, ast.Subscript)
         if index or (
             isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TypeAlias
 
 from gradgate.checker.analysis._evaluations import evaluates
@@ -55,19 +56,11 @@ _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 def _judge(run: Run) -> Iterator[Finding]:
     places: dict[Frame, _Writes] = defaultdict(dict)
     for number, event in run.numbered(Written):
-        if (
-            isinstance(event, Written)
-            and event.target == "value"
-            and event.site
-            and event.parameters & run.owned
-        ):
-            places[innermost(event.site)][number] = event
+        value = isinstance(event, Written) and event.target == "value" and event.parameters & run.owned
+        if value and event.site:
+            places[innermost(event.site)][number] = event  # type: ignore[assignment]
     for where, writes in places.items():
-        for judge in (_pulled, _left_by_evaluation):
-            finding = judge(run, where, writes)
-            if finding is not None:
-                yield finding
-                break
+        yield from filter(None, [_pulled(run, where, writes) or _left_by_evaluation(run, where, writes)])
 
 
 def _ids(writes: _Writes) -> Ids:
@@ -77,10 +70,9 @@ def _ids(writes: _Writes) -> Ids:
 def _steps_followed(run: Run, writes: _Writes) -> tuple[int, int]:
     """Return the number of steps that these writes follow, and the number of all steps."""
     ids = _ids(writes)
-    steps = [number for number, event in run.numbered(Stepped) if event.used & ids]  # type: ignore[attr-defined]
-    ends = [*steps, len(run.events)][1:]
-    hit = sum(any(step < number < end for number in writes) for step, end in zip(steps, ends, strict=True))
-    return hit, len(steps)
+    steps = [number for number, _ in run.numbered(Stepped) if run.stepped(number).used & ids]
+    pairs = pairwise([*steps, len(run.events)])
+    return sum(any(step < number < end for number in writes) for step, end in pairs), len(steps)
 
 
 def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:

@@ -41,60 +41,46 @@ import ast
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import length_line
+from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
-from gradgate.checker.analysis._source import loops_around, statement_at, tree_of
+from gradgate.checker.analysis._source import loops_around, spans, statement_at, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.stepping._cadence import (
-    GONE,
-    Cadence,
-    cadences,
-    is_in_epochs,
-    low,
-    micro_batches,
-    near,
-    rates,
-    unit,
-)
+from gradgate.checker.rules.stepping._cadence import Cadence, cadences, near
 from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
 from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "The learning rate doesn't follow the schedule for most of the run."
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
-_DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from of_discarded_optimizers(run, RULE)
-    for optimizer, several in cadences(run).items():
+    by_optimizer = cadences(run)
+    yield from of_discarded_optimizers(run, RULE, by_optimizer)
+    for several in by_optimizer.values():
         if len(several[0].steps) < 2:
             continue
         advanced = [cadence for cadence in several if cadence.calls]
-        if not advanced:
-            if not any(cadence.by_others for cadence in several):
-                yield from _never(run, optimizer, several[-1])
-            continue
+        if not advanced and not any(cadence.by_others for cadence in several):
+            yield from _never(several[-1])
         for cadence in advanced:
-            finding = _early(run, cadence) or _fast(run, cadence) or _slow(run, cadence)
-            if finding is not None:
-                yield finding
+            yield from filter(None, [_early(cadence) or _fast(cadence) or _slow(cadence)])
 
 
-def _never(run: Run, optimizer: int, cadence: Cadence) -> Iterator[Finding]:
-    if run.ended != "finished" or _would_be_advanced(run, cadence.made):
-        return
-    rate = max(cadence.made.lr, default=0.0)
-    yield RULE.finding(
-        cadence.made.site,
-        f"{cadence.made.kind} is never advanced: {run.optimizer(optimizer)} makes all {len(cadence.steps)} steps "
-        f"at the first learning rate, {rate:g}.",
-        why=_WHY,
-        advice=f"Call scheduler.step() {unit(cadence)}.",
-        evidence={"steps": len(cadence.steps), "advanced": 0},
-    )
+def _never(cadence: Cadence) -> Iterator[Finding]:
+    run, made = cadence.run, cadence.made
+    if run.ended == "finished" and not _would_be_advanced(run, made):
+        yield RULE.finding(
+            made.site,
+            f"{made.kind} is never advanced: {run.optimizer(made.optimizer)} makes all {len(cadence.steps)} steps "
+            f"at the first learning rate, {max(made.lr, default=0.0):g}.",
+            why=_WHY,
+            advice=f"Call scheduler.step() {cadence.unit}.",
+            evidence={"steps": len(cadence.steps), "advanced": 0},
+        )
 
 
 def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
@@ -102,21 +88,17 @@ def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
     statement = statement_at(innermost(made.site))
     names = {last_name(target) for target in getattr(statement, "targets", ())}
     files = {frame.file for event in run.of(SchedulerMade, Stepped) for frame in event.site}
-    for node in (node for file in files for node in ast.walk(tree_of(file) or ast.Module([], []))):
-        if isinstance(node, ast.Attribute) and node.attr == "step":
-            name = last_name(node.value)
-            if name in names or "sched" in name.lower():
-                return True
-    return False
+    called = [node.value for node in find(ast.Attribute, *map(tree_of, files)) if node.attr == "step"]
+    return any(last_name(node) in names or "sched" in last_name(node).lower() for node in called)
 
 
-def _early(run: Run, cadence: Cadence) -> Finding | None:
+def _early(cadence: Cadence) -> Finding | None:
     """Report a scheduler that is advanced before its optimizer's first step, in the loop that makes the steps."""
-    first = run.events[cadence.calls[0]]
-    if cadence.calls[0] > cadence.steps[0] or cadence.filled() < 0.99 or not isinstance(first, Scheduled):
+    first, step = (cadence.run.events[numbers[0]] for numbers in (cadence.calls, cadence.steps))
+    if cadence.calls[0] > cadence.steps[0] or cadence.filled < 0.99 or not isinstance(first, Scheduled):
         return None
     loops = [loop for frame in first.site for loop in loops_around(frame)]
-    if not any(loop in loops for frame in run.events[cadence.steps[0]].site for loop in loops_around(frame)):
+    if not any(loop in loops for frame in step.site for loop in loops_around(frame)):
         return None
     before, after = max(cadence.made.lr, default=0.0), max(first.lr, default=0.0)
     if before == 0 or abs(after - before) < 0.01 * before:
@@ -133,7 +115,7 @@ def _early(run: Run, cadence: Cadence) -> Finding | None:
     )
 
 
-def _fast(run: Run, cadence: Cadence) -> Finding | None:
+def _fast(cadence: Cadence) -> Finding | None:
     made, calls, steps, epochs = cadence.made, len(cadence.calls), len(cadence.steps), cadence.epochs
     kind, length = made.kind, made.horizon
     if made.periodic or calls < 2:
@@ -142,115 +124,87 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
         if length is None or epochs < 2 or length >= steps / epochs or calls < 0.9 * steps:
             return None
         message = f"The patience of {length:g} counts batches, advanced {cadence.counts} in {epochs} epochs."
-        return _finding(run, cadence, message, "after each epoch, with the validation loss", _after_epoch)
-    found = rates(run, cadence)
-    falls = kind == "LinearLR" and bool(found) and found[-1] < found[0]
+        return _finding(cadence, message, "after each epoch, with the validation loss", _after_epoch)
+    falls = kind == "LinearLR" and bool(cadence.rates) and cadence.rates[-1] < cadence.rates[0]
     has_course = length is not None and (kind in (*_ONE_COURSE, "MultiStepLR") or falls)
-    if calls >= 1.5 * steps and cadence.filled() < 0.8:
-        over = has_course and calls >= 1.5 * (length or 0)
+    over = has_course and calls >= 1.5 * (length or 0)
+    if calls >= 1.5 * steps and cadence.filled < 0.8:
         fits = length is None or 2 * length < calls or (kind in _ONE_COURSE and near(length, steps))
-        if fits and (over or _is_gone(run, cadence)):
+        if fits and (over or cadence.is_gone):
             known = f", and ends after {(length or 0) / calls:.0%} of the calls" if over else ""
             message = f"{kind} is advanced {cadence.counts}, at each micro-batch{known}."
             # Milestones that the steps pass in the first fifth of the run also count epochs.
             if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
-                return _finding(run, cadence, message, "once an epoch", _after_epoch)
-            return _finding(run, cadence, message, "only where optimizer.step() is", _after_step)
-    elif has_course and calls >= 1.5 * (length or 0) and is_in_epochs(run, cadence, length or 0):
+                return _finding(cadence, message, "once an epoch", _after_epoch)
+            return _finding(cadence, message, "only where optimizer.step() is", _after_step)
+    elif over and cadence.is_in_epochs(length or 0):
         message = f"{kind} is {length:g} epochs long but is advanced at each batch, {cadence.counts}."
-        return _finding(run, cadence, message, f"once an epoch, or make it {calls} long", _after_epoch)
-    return _soon_over(run, cadence)
+        return _finding(cadence, message, f"once an epoch, or make it {calls} long", _after_epoch)
+    return _soon_over(cadence) if calls >= 0.9 * steps and steps >= 8 else None
 
 
-def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
+def _soon_over(cadence: Cadence) -> Finding | None:
     """Report a learning rate that is near zero for a large part of the run, if each step advances the schedule."""
     kind, length = cadence.made.kind, cadence.made.horizon
     calls, steps = len(cadence.calls), len(cadence.steps)
-    if calls < 0.9 * steps or steps < 8:
-        return None
-    milestones = kind == "MultiStepLR" and steps >= 12 and run.ended == "finished"
-    found = rates(run, cadence)
-    if milestones and length and length <= calls / 5 and found[-1] <= 0.1 * max(cadence.made.lr, default=0.0):
+    milestones = kind == "MultiStepLR" and steps >= 12 and cadence.run.ended == "finished"
+    reached = milestones and length and length <= calls / 5
+    if reached and cadence.rates[-1] <= 0.1 * max(cadence.made.lr, default=0.0):
         message = (
-            f"The last milestone, {length:g}, is reached after {length / calls:.0%} of the run: the schedule is "
-            f"advanced {cadence.counts}."
+            f"The last milestone, {length:g}, is reached after {(length or 0) / calls:.0%} of the run: the "
+            f"schedule is advanced {cadence.counts}."
         )
-        return _finding(
-            run, cadence, message, "once an epoch, or count the milestones in steps", _after_epoch
-        )
-    if not _is_gone(run, cadence):
+        return _finding(cadence, message, "once an epoch, or count the milestones in steps", _after_epoch)
+    if not cadence.is_gone:
         return None
-    share = f"below a thousandth of its highest value for {low(run, cadence):.0%} of the steps"
+    share = f"below a thousandth of its highest value for {cadence.low:.0%} of the steps"
     message = f"{kind} is advanced {cadence.counts}, and the learning rate is {share}."
-    return _finding(
-        run, cadence, message, "once an epoch, or stretch the schedule over all steps", _after_epoch
-    )
+    return _finding(cadence, message, "once an epoch, or stretch the schedule over all steps", _after_epoch)
 
 
-def _is_gone(run: Run, cadence: Cadence) -> bool:
-    """Return whether the learning rate is near zero for many steps, or after the last step of a per-batch decay."""
-    found = rates(run, cadence)
-    if not found or max(found) == 0:
-        return False
-    each_batch = len(cadence.calls) >= 2 * cadence.epochs >= 4 and cadence.made.kind in _DECAYS
-    return low(run, cadence) >= 0.4 or (each_batch and found[-1] < GONE * max(found))
-
-
-def _slow(run: Run, cadence: Cadence) -> Finding | None:
+def _slow(cadence: Cadence) -> Finding | None:
     """Report a schedule that is as long as a finished run or is a single cycle, but is hardly advanced."""
-    made, calls, steps = cadence.made, len(cadence.calls), len(cadence.steps)
+    made, calls, steps, micro = cadence.made, len(cadence.calls), len(cadence.steps), cadence.micro_batches
     length = made.horizon
-    if made.kind not in _ONE_COURSE or not length or run.ended != "finished":
+    if made.kind not in _ONE_COURSE or not length or cadence.run.ended != "finished":
         return None
-    micro = micro_batches(run, cadence)
     if 0.9 * steps <= calls <= 1.1 * steps and micro >= 1.9 * steps and abs(length - micro) <= 1:
-        finding = _in_micro_batches(run, cadence, micro)
-        if finding is not None:
-            return finding
+        line, divided = length_line(made.site)
+        if not divided:  # else this run is a part of a longer run
+            each = round(micro / steps)
+            return RULE.finding(
+                line or made.site,
+                f"{made.kind} is {length:g} long, like the run in micro-batches, but is advanced once per {each} "
+                f"micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
+                why=_WHY,
+                advice=f"Divide the length by the {each} micro-batches of a window, which gives about {calls}.",
+                count=calls,
+                evidence={"advanced": calls, "micro_batches": micro, "length": length},
+            )
     if made.kind == "OneCycleLR" and 4 * calls <= length and not near(length, steps):
         message = f"{made.kind} is {length:g} steps long, but the run ends after {calls / length:.0%} of it."
-        return _finding(run, cadence, message, f"{length:g} times, or make it {calls} long", at=made.site)
+        return _finding(cadence, message, f"{length:g} times, or make it {calls} long", at=made.site)
     if 2 * calls > min(length, steps) or not near(length, steps):
         return None
     message = f"{made.kind} is {length:g} steps long, like the run, but is advanced only {calls} times."
-    return _finding(run, cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
+    return _finding(cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
 
 
-def _in_micro_batches(run: Run, cadence: Cadence, micro: int) -> Finding | None:
-    """Report a schedule whose length counts micro-batches but that is advanced once a window, unless divided."""
-    line, divided = length_line(cadence.made.site)
-    if divided:
-        return None  # this run is a part of a longer run
-    made, calls = cadence.made, len(cadence.calls)
-    each = round(micro / len(cadence.steps))
-    return RULE.finding(
-        line or made.site,
-        f"{made.kind} is {made.horizon:g} long, like the run in micro-batches, but is advanced once per {each} "
-        f"micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
-        why=_WHY,
-        advice=f"Divide the length by the {each} micro-batches of a window, which gives about {calls}.",
-        count=calls,
-        evidence={"advanced": calls, "micro_batches": micro, "length": made.horizon},
-    )
-
-
-def _finding(
-    run: Run, cadence: Cadence, message: str, where: str, fix: FixAt | None = None, at: Site = ()
-) -> Finding:
-    site = at or run.events[cadence.calls[-1]].site
-    if innermost(site) == innermost(run.events[cadence.steps[-1]].site):
+def _finding(cadence: Cadence, message: str, where: str, fix: FixAt | None = None, at: Site = ()) -> Finding:
+    last, step = (cadence.run.events[numbers[-1]].site for numbers in (cadence.calls, cadence.steps))
+    site = at or last
+    if innermost(site) == innermost(step):
         site = cadence.made.site  # a library line makes the steps and advances the schedule
-    calls, steps = len(cadence.calls), len(cadence.steps)
     return RULE.finding(
         site,
         message,
         why=_WHY,
         advice=f"Call scheduler.step() {where}.",
         fix=fix or (),
-        count=calls,
+        count=len(cadence.calls),
         evidence={
-            "advanced": calls,
-            "steps": steps,
+            "advanced": len(cadence.calls),
+            "steps": len(cadence.steps),
             "epochs": cadence.epochs,
             "length": cadence.made.horizon,
         },
@@ -261,18 +215,15 @@ def _finding(
 
 
 def _other_steps(at: Statement) -> list[ast.stmt]:
-    if method(at.node) != "step":
-        return []
-    return [step for step in at.steps() if owner(step) != owner(at.node)]
+    return [step for step in at.steps() if method(at.node) == "step" and owner(step) != owner(at.node)]
 
 
 def _after_later_steps(at: Statement) -> Fix:
     """Move the call after the next statement of its block that steps, or into the ``if`` that contains the step."""
     for node in at.block:
-        inner = [step for step in _other_steps(at) if any(step is each for each in ast.walk(node))]
+        inner = [step for step in _other_steps(at) if spans(node, step.lineno)]
         if node.lineno > at.line and inner:
-            place = inner[0] if isinstance(node, ast.If) else node
-            return (Move(at.line, after=place.lineno),)
+            return (Move(at.line, after=(inner[0] if isinstance(node, ast.If) else node).lineno),)
     return ()
 
 
@@ -288,9 +239,8 @@ def _after_epoch(at: Statement) -> Fix:
     if len(at.loops) > 1:
         return (Move(at.line, after=at.loops[-2].lineno),)
     name = getattr(at.function, "name", "")
-    loops = [node for node in ast.walk(at.module) if isinstance(node, (ast.For, ast.While))]
-    calls = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call)]
-    in_a_loop = any(last_name(call.func) == name for call in calls)
+    loops = [*find(ast.For, at.module), *find(ast.While, at.module)]
+    in_a_loop = any(last_name(call.func) == name for call in find(ast.Call, *loops))
     return (Move(at.line, after=at.loops[0].lineno),) if in_a_loop else ()
 
 

@@ -6,8 +6,10 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import without_gradients
+from gradgate.checker.analysis._scopes import last_name, without_gradients
+from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix, Insert
@@ -21,9 +23,8 @@ _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
 def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report updates whose result is lost, if no parameter ever changes."""
-    if any(event.moved for event in run.of(Stepped)) or any(
-        event.target == "value" for event in run.of(Written)
-    ):
+    written = any(event.target == "value" for event in run.of(Written))
+    if written or any(event.moved for event in run.of(Stepped)):
         return
     stepped = {number for number, owners in run.owners.items() if any(run.stepping[each] for each in owners)}
     counts = Counter(number for event in run.of(Backward) for number in event.reached - stepped)
@@ -31,7 +32,7 @@ def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     if not ids or not all(run.parameters[number].still for number in ids):
         return
     calls = [event for event in run.of(Backward) if event.reached & ids]
-    for file in {frame.file for event in calls for frame in event.site}:
+    for file in files_of(event.site for event in calls):
         for line in _lost_updates(tree_of(file)):
             yield rule.finding(
                 Frame(file, line, ""),
@@ -55,7 +56,7 @@ def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
     for site, (first, *later) in calls.items():
         if len(later) <= _LEAST or max(event.others for event in later) >= first.others:
             continue
-        for file in {frame.file for frame in site}:
+        for file in files_of([site]):
             for line, name in _rebinds(tree_of(file)):
                 yield rule.finding(
                     Frame(file, line, ""),
@@ -71,65 +72,43 @@ def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
 def _rebinds(tree: ast.Module | None) -> Iterator[tuple[int, str]]:
     """Yield lines that assign ``w = w - lr * w.grad`` under no_grad, if no line sets requires_grad later."""
     text = ast.unparse(tree) if tree is not None else ""
-    for scope in ast.walk(tree) if tree is not None else ():
-        if not isinstance(scope, (ast.With, ast.FunctionDef)) or without_gradients(scope) is None:
-            continue
-        for node in ast.walk(scope):
-            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp):
-                continue
+    for scope in [*find(ast.With, tree), *find(ast.FunctionDef, tree)]:
+        for node in find(ast.Assign, scope) if without_gradients(scope) is not None else ():
             name = ast.unparse(node.targets[0])
-            downhill = f"{name}.grad" in ast.unparse(node.value.right)
-            if ast.unparse(node.value.left) == name and downhill and f"{name}.requires_grad" not in text:
-                yield node.lineno, name
+            match node.value:
+                case ast.BinOp(left, _, right) if ast.unparse(left) == name:
+                    if f"{name}.grad" in ast.unparse(right) and f"{name}.requires_grad" not in text:
+                        yield node.lineno, name
 
 
 def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
     """Yield lines that compute an update from a gradient but assign it to nothing or to a local name."""
-    assignments = (
-        [node for node in ast.walk(tree) if isinstance(node, ast.Assign)] if tree is not None else []
-    )
-    copies = {
-        ast.unparse(node.targets[0])
-        for node in assignments
-        if isinstance(node.value, ast.Call) and method(node) == "state_dict"
-    }
-    for scope in ast.walk(tree) if tree is not None else ():
-        if isinstance(scope, ast.FunctionDef):
-            names = {argument.arg for argument in scope.args.args}
-        elif isinstance(scope, ast.For):
-            names = {name.id for name in ast.walk(scope.target) if isinstance(name, ast.Name)}
-        else:
-            continue
-        for node in ast.walk(scope):
-            if (
-                isinstance(node, (ast.Assign, ast.Expr))
-                and _of_gradient(node.value)
-                and _is_lost(node, names, copies)
-            ):
+    assigned = [node for node in find(ast.Assign, tree) if method(node) == "state_dict"]
+    copies = {ast.unparse(node.targets[0]) for node in assigned}
+    scopes: list[tuple[ast.AST, set[str]]] = [
+        *((node, {name.id for name in find(ast.Name, node.target)}) for node in find(ast.For, tree)),
+        *((node, {each.arg for each in node.args.args}) for node in find(ast.FunctionDef, tree)),
+    ]
+    for scope, names in scopes:
+        updates: list[ast.Assign | ast.Expr] = [*find(ast.Assign, scope)]
+        for node in updates + find(ast.Expr, scope):
+            of_gradient = any("grad" in last_name(inner).lower() for inner in ast.walk(node.value))
+            if of_gradient and _is_lost(node, names, copies):
                 yield node.lineno
 
 
 def _is_lost(node: ast.Assign | ast.Expr, names: set[str], copies: set[str]) -> bool:
-    if isinstance(node, ast.Expr):  # p.sub(lr * p.grad), without the underscore
-        return method(node) in _RESULTS
-    target = node.targets[0]
-    if isinstance(target, ast.Subscript):  # each call of state_dict returns a new dict
-        return ast.unparse(target.value) in copies or ast.unparse(target.value).endswith(".state_dict()")
-    if isinstance(target, ast.Name) and isinstance(node.value, ast.ListComp):  # a new list of new tensors
-        made = node.value.elt
-        return isinstance(made, ast.BinOp) and isinstance(made.op, ast.Sub)
-    if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
-        return False
-    used = {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
-    return target.id in names & used
-
-
-def _of_gradient(node: ast.AST) -> bool:
-    return any(
-        "grad" in name.lower()
-        for inner in ast.walk(node)
-        for name in [getattr(inner, "attr", None) or getattr(inner, "id", None) or ""]
-    )
+    """Return whether an update gets lost. ``names``: of local variables; ``copies``: of state dicts."""
+    match node:
+        case ast.Expr():  # p.sub(lr * p.grad), without the underscore
+            return method(node) in _RESULTS
+        case ast.Assign([ast.Subscript(of)]):  # each call of state_dict returns a new dict
+            return ast.unparse(of) in copies or ast.unparse(of).endswith(".state_dict()")
+        case ast.Assign([ast.Name()], ast.ListComp(ast.BinOp(_, ast.Sub()))):  # a new list of new tensors
+            return True
+        case ast.Assign([ast.Name(name)], ast.BinOp() as value):
+            return name in names & {used.id for used in find(ast.Name, value)}
+    return False
 
 
 # The fix
@@ -137,11 +116,10 @@ def _of_gradient(node: ast.AST) -> bool:
 
 def _in_place(at: Statement) -> Fix:
     """Turn ``p = p - ...`` into ``p -= ...``, if it is already under no_grad."""
-    node, value = at.node, at.value
     quiet = any("no_grad" in ast.unparse(part.items[0]) for part in at.path if isinstance(part, ast.With))
-    if not quiet or not isinstance(node, ast.Assign) or not isinstance(value, ast.BinOp):
-        return ()
-    target = ast.unparse(node.targets[0])
-    if not isinstance(value.op, ast.Sub) or ast.unparse(value.left) != target:
-        return ()
-    return (Insert(f"{target} -= {ast.unparse(value.right)}", after=at.line), Delete(at.line))
+    match at.node:
+        case ast.Assign([target, *_], ast.BinOp(left, ast.Sub(), right)) if quiet:
+            name = ast.unparse(target)
+            if ast.unparse(left) == name:
+                return (Insert(f"{name} -= {ast.unparse(right)}", after=at.line), Delete(at.line))
+    return ()

@@ -1,0 +1,91 @@
+"""Finds gradients of another optimizer's loss in the windows of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gradgate.checker.analysis._history import Contribution, StepWindow
+from gradgate.checker.analysis._queries import held_by, lines_of_own_losses, repeats
+from gradgate.checker.analysis._run import Run
+from gradgate.events import Backward, Opposed, Site
+
+_FAR_APART = -0.6  # a mean cosine below which two losses oppose each other
+
+
+class Leak(NamedTuple):
+    """A contribution of another optimizer's loss to a step.
+
+    ``late``: it was back-propagated after the last of the step's own losses, so the step could come first.
+    """
+
+    window: StepWindow
+    part: Contribution
+    own: Site  # of the step's last own loss
+    late: bool
+
+
+def leaks(run: Run) -> Iterator[Leak]:
+    """Yield the leaks into each step.
+
+    A late loss opposes the step's own, or compares with no data: an encoder's loss through a decoder, and the
+    decoder's own loss, both say what to decode and may be added.
+    """
+    own = {optimizer: lines_of_own_losses(run, optimizer) for optimizer in run.stepping}
+    for window in run.windows:
+        lines = own[window.optimizer]
+        last = max((number for number in window.micro if run.events[number].site in lines), default=0)
+        for part in window.fresh if last else ():
+            if part.backward > last and not part.touched and _is_passed_on(run, window, part):
+                yield Leak(window, part, run.events[last].site, late=True)
+        # A window that repeats used gradients lacks a clearing, which also clears the leftovers.
+        if window.micro and not run.repeats_closure(window) and not repeats(run, window):
+            site = run.events[window.micro[-1]].site
+            yield from (Leak(window, part, site, late=False) for part in _leftovers(run, window, own))
+
+
+def _leftovers(run: Run, window: StepWindow, own: dict[int, set[Site]]) -> Iterator[Contribution]:
+    """Yield contributions that another optimizer's step used before this window's own loss was back-propagated."""
+    last = window.micro[-1]
+    mine = run.events[last].site in own[window.optimizer]
+    for part in window.fresh:
+        site = run.events[part.backward].site
+        if part.backward < 0 or part.touched or site == run.events[last].site:
+            continue
+        owners = {optimizer for optimizer, lines in own.items() if site in lines}
+        steps = _steps_of_others(run, part, window.optimizer)
+        theirs = owners and owners <= {run.stepped(step).optimizer for step in steps}
+        opposes = steps and (theirs or mine) and opposed(run, window, part) < _FAR_APART
+        if opposes or any(step < last for step in steps) or (mine and _is_passed_on(run, window, part)):
+            yield part
+
+
+def opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
+    """Return the mean cosine between a contribution and the other gradients of its window, where some oppose."""
+    cosines = [
+        cosine
+        for event in run.events[contribution.backward : window.step]
+        if isinstance(event, Opposed)
+        for number, cosine in event.cosines
+        if number in contribution.atom
+    ]
+    return sum(cosines) / len(cosines) if cosines else 0.0
+
+
+def _steps_of_others(run: Run, part: Contribution, optimizer: int) -> set[int]:
+    """Return the steps of other optimizers that used gradients of the same backward call."""
+    siblings = (other for other in run.by_backward[part.backward] if other is not part)
+    steps = {step for sibling in siblings for step in sibling.consumed}
+    return {step for step in steps if run.stepped(step).optimizer != optimizer}
+
+
+def _is_passed_on(run: Run, window: StepWindow, part: Contribution) -> bool:
+    """Return whether a loss is another optimizer's own, and these parameters should only pass its gradient on."""
+    site, steps = run.events[part.backward].site, _steps_of_others(run, part, window.optimizer)
+    users = (each for each in run.windows if each.micro and each.step in steps)
+    if not any(run.events[each.micro[-1]].site == site for each in users):
+        return False
+    held = held_by(run, window.optimizer)
+    through = [event for event in run.of(Backward) if event.site == site and event.beyond & held]
+    driven = any(event.driven & event.beyond & held for event in through)
+    return bool(through) and (driven or opposed(run, window, part) < _FAR_APART)

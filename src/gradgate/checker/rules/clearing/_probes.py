@@ -1,0 +1,79 @@
+"""Finds probes whose loss also trains the representation that the probe reads."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
+from gradgate.checker.analysis._source import text_of
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Replace
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Ids, Site
+
+_PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
+
+
+def probes(run: Run, rule: Rule) -> Iterator[tuple[Site, Finding]]:
+    """Yield each line that back-propagates a probe's loss into the probe's input, with its finding."""
+    all_probes = frozenset(number for number in run.owned if _PROBE.search(run.name(number)))
+    reported: set[Site] = set()
+    for window in run.windows:
+        losses = [(run.backward(number), *loss) for number in window.micro for loss in _losses(run, number)]
+        for event, site, reach in losses:
+            own = reach & all_probes
+            rest = (reach - own) & run.owned
+            if not own or not rest or site in reported:
+                continue
+            others = [theirs for _, at, theirs in losses if (at, theirs) != (site, reach) and theirs & rest]
+            if any(theirs & own for theirs in others) or all(theirs & all_probes for theirs in others):
+                continue
+            reported.add(site)
+            first = next((where for number, where in event.uses if number in own), ())
+            names = {part for number in own for part in run.name(number).split(".")}
+            finding = rule.finding(
+                next((frame for frame in first if "prob" in text_of(frame).lower()), first or site),
+                f"The loss of line {innermost(site).line} belongs to {run.names(own)}, but its gradient also "
+                f"trains {run.names(rest)}.",
+                why="A probe should measure a representation, but here the probe's loss also trains the "
+                "representation.",
+                advice="Detach the probe's input: probe(features.detach()).",
+                fix=partial(_without_graph, names=names),
+                severity="warning",
+                count=sum(backward.site == event.site for backward in run.of(Backward)),
+                evidence={"parameters": len(rest)},
+                about=rest,
+            )
+            yield event.site, finding
+
+
+def _losses(run: Run, number: int) -> list[tuple[Site, Ids]]:
+    """Return the lines and parameters of a backward call's terms, or none if the parameters are not known."""
+    event = run.backward(number)
+    if len(event.terms) == 1:
+        return [(event.site, event.reached)]
+    return [(term.site, term.reach) for term in run.terms(number) if term.reach]
+
+
+def _without_graph(at: Statement, *, names: set[str]) -> Fix:
+    return detached(at, [call.args[0] for call in of_one_name(at) if last_name(call.func) in names])
+
+
+def of_one_name(at: Statement) -> list[ast.Call]:
+    """Return the calls in a statement whose only argument is a name."""
+    calls = [call for call in at.calls() if len(call.args) == 1 and not call.keywords]
+    return [call for call in calls if isinstance(call.args[0], ast.Name)]
+
+
+def detached(at: Statement, given: list[ast.expr]) -> Fix:
+    """Detach an argument, if exactly one call of a statement takes one of these."""
+    calls = [call for call in of_one_name(at) if call.args[0] in given]
+    if len(calls) != 1:
+        return ()
+    function, name = ast.unparse(calls[0].func), ast.unparse(calls[0].args[0])
+    return (Replace(at.line, f"{function}({name})", f"{function}({name}.detach())"),)
