@@ -15,19 +15,20 @@ from gradgate.accumulation._gradients import dense_values, multiply, total_norm
 from gradgate.accumulation._loss_checks import (
     are_proportional,
     check_scalar,
-    count_and_items,
     warn_divided_twice,
     warn_not_proportional,
 )
 from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._settings import Decay, decay, owned_parameters
+from gradgate.accumulation._terms import Counted, counted_terms
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Window, Windows, windows
 
 __all__ = [
     "Accumulator",
     "Count",
+    "Counted",
     "Decay",
     "RunningSum",
     "Update",
@@ -37,8 +38,8 @@ __all__ = [
     "as_number",
     "check_scalar",
     "checked_count",
-    "count_and_items",
     "count_in_graph",
+    "counted_terms",
     "decay",
     "dense_values",
     "divided_by",
