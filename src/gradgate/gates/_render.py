@@ -99,7 +99,9 @@ def to_text(model: str, parameters: Sequence[Reach]) -> str:
     for label, module in rows:
         outcome = module.outcome if module.uniform else "tensors" if module.path == "" else ""
         start = f"{label.ljust(width)}  {module.count.ljust(9)}"
-        wrapper = textwrap.TextWrapper(_WIDTH, start, " " * len(start), break_on_hyphens=False)
+        wrapper = textwrap.TextWrapper(
+            _WIDTH, start, " " * len(start), break_long_words=False, break_on_hyphens=False
+        )
         lines += wrapper.wrap(outcome) or [start]
     return "\n".join(line.rstrip() for line in lines)
 
