@@ -26,7 +26,7 @@ from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import is_a, items_of, tensors_in
-from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
+from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, StaleUsed, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
 # Backward calls per line that get a probe, which follows the gradients through the graph.
@@ -189,6 +189,9 @@ class Backwards:
             serving=serving,
         )
         recorder.add(event)
+        stale, made = found.stale(recorder.thread.step_keys) if old_nodes else (frozenset(), ())
+        if stale:
+            recorder.add(StaleUsed(site, recorder.parameters.same(stale), made))
         if first:
             self._cuts.find_samples(graph)
         if first and readable:
