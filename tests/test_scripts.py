@@ -83,7 +83,7 @@ ADVICE_ONLY = {
     ),
     "broken-graph": (
         "balance_returned codes_straight_through compressed_memory features_of_the_detached teacher_with_itself "
-        "variable_around_the_loss maml_copied_learner "
+        "variable_around_the_loss maml_copied_learner stitched_middle "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
@@ -113,11 +113,12 @@ ADVICE_ONLY = {
     "missing-zero-grad": ("line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
-        "clients_share_a_model decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
+        "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
         "style_lr_decay train_function"
     ),
     "param-in-multiple-optimizers": (
-        "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
+        "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all "
+        "one_discriminator_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
@@ -130,10 +131,12 @@ ADVICE_ONLY = {
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence warmup_in_steps"
     ),
-    "stale-optimizer-params": "folds folds_again growing_vocab new_head pretrained_vectors trainer_copy unit_rows",
+    "stale-optimizer-params": (
+        "folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head trainer_copy unit_rows"
+    ),
     "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (
-        "aux_head aux_output_ignored conv_twice dropped_norm encoder_in_both encoder_skipped "
+        "aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
         "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),

@@ -32,7 +32,7 @@ from gradgate.autograd_graph._nodes import (
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
-from gradgate.autograd_graph._targets import TrainedTarget, compares_with_own_copy, trained_target
+from gradgate.autograd_graph._targets import compares_with_own_copy, trained_target
 from gradgate.autograd_graph._walk import Graph, roots_of, walk
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
     "Input",
     "NotUnderstoodError",
     "SamplesMixedError",
-    "TrainedTarget",
     "broadcast_at",
     "check_items",
     "compares_with_own_copy",

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.autograd_graph._losses import NotUnderstoodError, reduced_shape, shape_of
-from gradgate.autograd_graph._nodes import ELEMENTWISE, ERRORS, LEAF, named
+from gradgate.autograd_graph._nodes import ELEMENTWISE, ERRORS, named
 
 _BEFORE_REDUCTION = ELEMENTWISE | named("Mean Sum Where ClampMin Minimum Maximum") | named("Clamp", "1")
 _ROUNDING = 1e-5  # of float32
@@ -36,8 +36,6 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...]] | None:
 
 def node_shape(node: Any, output: int) -> tuple[int, ...]:
     """Return the shape of a node's result, or () if it isn't known."""
-    if node.name() == LEAF:
-        return tuple(node.variable.shape)
     try:
         return shape_of(node, output)
     except NotUnderstoodError:

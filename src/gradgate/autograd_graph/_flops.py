@@ -28,7 +28,7 @@ def flops_of(node: Any) -> tuple[float, list[float]]:
     edges = node.next_functions
     try:
         out = shape_of(node)
-        inputs = [None if child is None else _shape(child, output) for child, output in edges]
+        inputs = [None if child is None else shape_of(child, output) for child, output in edges]
     except NotUnderstoodError:
         return 0.0, [0.0] * len(edges)
     name = node.name()
@@ -50,10 +50,6 @@ def flops_of(node: Any) -> tuple[float, list[float]]:
         for place, size in enumerate(elements)
     ]
     return forward or float(math.prod(out)), gradients
-
-
-def _shape(child: Any, output: int) -> _Shape:
-    return tuple(child.variable.shape) if child.name() == LEAF else shape_of(child, output)
 
 
 def _product(out: _Shape, left: _Shape | None, right: _Shape | None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradgate.autograd_graph._nodes import ERRORS, LEAF, SAME_VALUES, inputs, named, through
 from gradgate.autograd_graph._walk import Graph
@@ -10,24 +10,13 @@ from gradgate.autograd_graph._walk import Graph
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
 _COPIES = named("Clone Alias View ToCopy")
-_FILLED = ("IndexPutBackward0", "CopySlices")  # a tensor of data into which values with a graph were written
+_FILLED = ("IndexPutBackward0", "CopySlices")
 
 
-class TrainedTarget(NamedTuple):
-    """The input and the target of a binary cross entropy whose target has a graph.
+def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
+    """Return the input and target of a binary cross entropy, if both have a graph, and whether data was filled in.
 
-    Attributes:
-        filled: whether the target is a tensor of data into which values with a graph were written.
-    """
-
-    value: Any
-    target: Any
-    filled: bool
-
-
-def trained_target(node: Any) -> TrainedTarget | None:
-    """Return the input and target of a binary cross entropy, if both have a graph.
-
+    Filled in: the target is a tensor of data into which values with a graph were written.
     The entropy of the input is left out: there, the target is computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:
@@ -35,7 +24,7 @@ def trained_target(node: Any) -> TrainedTarget | None:
     value, target = (node.next_functions[place][0] for place in (0, 1))
     if value is None or target is None or _origin(value) in Graph(target).following:
         return None
-    return TrainedTarget(value, target, _origin(target).name() in _FILLED)
+    return value, target, _origin(target).name() in _FILLED
 
 
 def compares_with_own_copy(node: Any) -> bool:

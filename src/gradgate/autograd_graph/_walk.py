@@ -97,30 +97,27 @@ class Graph:
         """Return whether the graph has a node of this name."""
         return any(node.name() == name for node in self.following)
 
-    def users(self) -> dict[int, list[Any]]:
-        """Return the nodes that use each leaf, by the leaf's id. The node nearest to the roots comes first."""
-        users: dict[int, list[Any]] = {}
+    def users(self) -> dict[Any, list[Any]]:
+        """Return the nodes that use each node's result. The node nearest to the roots comes first."""
+        users: dict[Any, list[Any]] = {}
         for node, following in self.following.items():
             for child in following:
-                if child in self.leaf_nodes:
-                    users.setdefault(id(self.leaf_nodes[child]), []).append(node)
+                users.setdefault(child, []).append(node)
         return users
 
     def in_order(self) -> list[Any]:
         """Return all nodes in topological order: each one follows all nodes that pass gradient to it."""
-        if self._order:
-            return self._order
-        waiting = Counter(child for following in self.following.values() for child in following)
-        ready = [root for root in self.roots if not waiting[root]]
-        order = self._order
-        while ready:
-            node = ready.pop()
-            order.append(node)
-            for child in self.following[node]:
-                waiting[child] -= 1
-                if not waiting[child]:
-                    ready.append(child)
-        return order
+        if not self._order:
+            waiting = Counter(child for following in self.following.values() for child in following)
+            ready = [root for root in self.roots if not waiting[root]]
+            while ready:
+                node = ready.pop()
+                self._order.append(node)
+                for child in self.following[node]:
+                    waiting[child] -= 1
+                    if not waiting[child]:
+                        ready.append(child)
+        return self._order
 
     def paths(self) -> dict[int, int]:
         """Return the number of paths to each leaf, by the leaf's id."""
@@ -133,11 +130,8 @@ class Graph:
 
     def path_to(self, leaf: Tensor) -> list[Any]:
         """Return the nodes of a shortest path from the roots to a leaf, or an empty list if there is none."""
-        before: dict[Any, Any] = {}  # the first one found is nearest to the roots
-        for node, following in self.following.items():
-            for child in following:
-                before.setdefault(child, node)
+        users = self.users()
         path = [node for node, variable in self.leaf_nodes.items() if variable is leaf]
         while path and path[-1] not in self.roots:
-            path.append(before[path[-1]])
+            path.append(users[path[-1]][0])
         return path[::-1]

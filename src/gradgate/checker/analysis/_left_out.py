@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
-from gradgate.checker.analysis._source import statement_at, text_of
+from gradgate.checker.analysis._source import inside, statement_at, text_of
 from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.events import (
     Backward,
@@ -45,8 +44,10 @@ class Left:
     fixed: bool = True  # False: only their size suggests that they are fixed on purpose
 
 
-def left_out(run: Run) -> Iterator[Left]:
-    """Yield the parameters that are in no optimizer, module by module."""
+@once
+def left_out(run: Run) -> list[Left]:
+    """Return the parameters that are in no optimizer, module by module."""
+    found = []
     free = unowned(run)
     known: set[int] = set().union(*(swap.new for swap in replaced(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
@@ -64,7 +65,8 @@ def left_out(run: Run) -> Iterator[Left]:
             known |= {each.id for each in several}
             # A parameter that changes is trained by hand, unless it belongs to a copy.
             if all(each.still for each in several) or _is_twin(run, several):
-                yield _judged(run, several, site, reached & run.owned)
+                found.append(_judged(run, several, site, reached & run.owned))
+    return found
 
 
 def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
@@ -154,8 +156,7 @@ def _compares(run: Run, ids: Ids, backward: Site) -> bool:
     if line is None or scope is None:
         return False
     parts = {part for number in ids for part in run.name(number).split(".")}
-    here = ast.walk(statement_at(line) or ast.Pass())
-    names = {called(node) for node in here if isinstance(node, ast.Call)} & parts
+    names = set(map(called, inside(ast.Call, statement_at(line)))) & parts
     given = [call.args[0] for call in own_calls(scope.node) if called(call) in names and call.args]
     return len(set(map(ast.unparse, given))) > 1
 

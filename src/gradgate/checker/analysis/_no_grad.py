@@ -9,7 +9,7 @@ from itertools import chain
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, key_of, no_grad_around, without_gradients
 from gradgate.checker.analysis._slices import Slice
-from gradgate.checker.analysis._source import statement_at, tree_of
+from gradgate.checker.analysis._source import inside, statement_at, tree_of
 from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site
 
 
@@ -64,10 +64,9 @@ def reentrant_checkpoint(frame: Frame) -> ast.keyword | None:
     Such a checkpoint runs its function without gradients. The backward pass runs it again if an input needs a
     gradient.
     """
-    calls = (node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call))
-    given = (each for call in calls if called(call) == "checkpoint" for each in call.keywords)
-    reentrant = (each for each in given if each.arg == "use_reentrant")
-    return next((each for each in reentrant if getattr(each.value, "value", None) is True), None)
+    calls = [call for call in inside(ast.Call, statement_at(frame)) if called(call) == "checkpoint"]
+    given = (each for call in calls for each in call.keywords if each.arg == "use_reentrant")
+    return next((each for each in given if getattr(each.value, "value", None) is True), None)
 
 
 def readable(site: Site) -> bool:

@@ -11,37 +11,37 @@ from gradgate.checker.analysis._scopes import (
     called,
     definitions,
     functions,
-    is_function,
     key_of,
     last_name,
     own_nodes,
-    parameters_of,
     part_of,
     returned,
     scope_at,
 )
-from gradgate.checker.analysis._source import loops_around, nodes_of, path_to, statement_at
+from gradgate.checker.analysis._slices import Slice, files_of
+from gradgate.checker.analysis._source import inside, loops_around, nodes_of, statement_at, tree_of
 from gradgate.events import Frame, Site
 
 
 def computed_rate(site: Site) -> Frame | None:
     """Return the line that computes an optimizer's learning rate, if that is not the optimizer's own line."""
-    statement, scope = statement_at(site[0]), scope_at(site[0])
-    if statement is None or scope is None:
-        return None
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    scope, calls = scope_at(site[0]), inside(ast.Call, statement_at(site[0]))
     rates = [rate for call in calls if (rate := argument(call, 1, "lr")) is not None]
-    values = [each.value for rate in rates for each in definitions(scope).get(key_of(rate), ())]
+    values = [each.value for rate in rates if scope for each in definitions(scope).get(key_of(rate), ())]
     computed = (value for value in values if isinstance(value, (ast.BinOp, ast.Call)))
     return next((site[0]._replace(line=value.lineno) for value in computed), None)
 
 
 def rate_set_by_hand(step: Site) -> Frame | None:
     """Return the line that computes, or rounds, the learning rate that a script writes into groups."""
-    for file in dict.fromkeys(frame.file for frame in step):
-        assigned = [node for node in nodes_of([file]) if isinstance(node, ast.Assign)]
-        slices = [(node, getattr(node.targets[0], "slice", None)) for node in assigned]
-        written = [node for node, index in slices if getattr(index, "value", None) == "lr"]
+    for file in files_of([step]):
+        assigned = inside(ast.Assign, tree_of(file))
+        indices = [getattr(node.targets[0], "slice", None) for node in assigned]
+        written = [
+            node
+            for node, index in zip(assigned, indices, strict=True)
+            if getattr(index, "value", None) == "lr"
+        ]
         if written:
             found = _rounding(file, [node.value for node in written])
             return Frame(file, found or written[-1].lineno, "")
@@ -57,46 +57,30 @@ def rounded_for(made: Site) -> Frame | None:
 
 def rounds(frame: Frame) -> bool:
     """Return whether a statement divides with ``//``."""
-    statement = statement_at(frame)
-    return statement is not None and any(isinstance(node, ast.FloorDiv) for node in ast.walk(statement))
+    return bool(inside(ast.FloorDiv, statement_at(frame)))
 
 
 def _rounding(file: str, parts: list[ast.AST]) -> int:
     """Return the line of a ``//`` in these expressions or in the definitions of their names, or 0."""
-    names = {last_name(node) for part in parts for node in ast.walk(part)}
+    names = {last_name(node) for node in inside(ast.AST, *parts)}
     for node in nodes_of([file]):
-        if isinstance(node, ast.Assign) and names & {getattr(part, "id", "") for part in node.targets}:
+        if isinstance(node, ast.Assign) and names & set(map(last_name, node.targets)):
             parts = [*parts, node.value]
         elif isinstance(node, ast.FunctionDef) and node.name in names:
             parts = [*parts, *node.body]
-    divisions = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.BinOp)]
-    return next((node.lineno for node in divisions if isinstance(node.op, ast.FloorDiv)), 0)
+    return next((node.lineno for node in inside(ast.BinOp, *parts) if isinstance(node.op, ast.FloorDiv)), 0)
 
 
 def length_line(site: Site) -> tuple[Frame | None, bool]:
-    """Return the line that computes a schedule's length from a loader's length, and whether the line divides.
-
-    The line contains ``len(...)``. It is a frame's own statement or defines a name in that statement.
-    """
+    """Return the line that computes a schedule's length from a loader's length, and whether the line divides."""
     for frame in site:
-        scope, statement = scope_at(frame), statement_at(frame)
-        if scope is None or statement is None:
-            continue
-        todo: list[ast.stmt | ast.expr] = [statement]
-        seen: set[str] = set()
-        while todo:
-            node = todo.pop(0)
-            inner = list(ast.walk(node))
-            if any(isinstance(call, ast.Call) and called(call) == "len" for call in inner):
-                divided = any(isinstance(each, (ast.Div, ast.FloorDiv)) for each in inner)
-                return frame._replace(line=node.lineno), divided
-            names = {key_of(each) for each in inner if isinstance(each, (ast.Name, ast.Attribute))} - seen
-            seen |= names
-            values = [each.value for name in sorted(names) for each in definitions(scope).get(name, ())]
-            # An object of a class (an optimizer, a model) is not a number.
-            todo += [
-                value for value in values if not (isinstance(value, ast.Call) and called(value)[:1].isupper())
-            ]
+        scope, calls = scope_at(frame), inside(ast.Call, statement_at(frame))
+        given = [each for call in calls for each in (*call.args[1:], *(one.value for one in call.keywords))]
+        for file, node in Slice([(scope, each) for each in given] if scope else (), files_of([site])).nodes:
+            if isinstance(node, ast.Call) and called(node) == "len":
+                statement = statement_at(Frame(file, node.lineno, "")) or node
+                divided = any(isinstance(each, (ast.Div, ast.FloorDiv)) for each in ast.walk(statement))
+                return Frame(file, statement.lineno, frame.function), divided
     return None, False
 
 
@@ -127,17 +111,15 @@ def counts_as_a_loop_does(made: Site, call: Site) -> bool:
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
     """Return the line that builds an optimizer's list, if the list has a name or a function returns it."""
     scope = scope_at(site[0]) if site else None
-    path = path_to(site[0].file, site[0].line) if site else ()
-    if scope is None or len(path) < 2:
-        return None
-    calls = [node for node in ast.walk(path[-1]) if isinstance(node, ast.Call) and node.args]
-    given = [call.args[0] for call in calls if called(call)[:1].isupper()]
-    for value in reversed(given):
-        if isinstance(value, (ast.Name, ast.Call)):
-            found = _built_at(scope, value, files or (scope.file,))
-            if found is not None:
-                return found
+    for call in reversed(_calls_at(site)):
+        value = call.args[0] if call.args and called(call)[:1].isupper() else None
+        if scope is not None and (found := _built_at(scope, value, files or (scope.file,))) is not None:
+            return found
     return None
+
+
+def _calls_at(site: Site) -> list[ast.Call]:
+    return inside(ast.Call, statement_at(site[0])) if site else []
 
 
 def unlisted_group(site: Site) -> Frame | None:
@@ -151,102 +133,72 @@ def unlisted_group(site: Site) -> Frame | None:
     line, name = made[-1].lineno, key_of(made[-1].targets[0])
     parts = {node.value for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))}
     names = [node for node in nodes if isinstance(node, ast.Name) and node.id == name and node.lineno > line]
-    whole = [node for node in names if node not in parts]
-    return None if whole else Frame(scope.file, line, getattr(scope.node, "name", "<module>"))
+    return _in(scope, line) if parts.issuperset(names) else None
 
 
-def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | None = None) -> Frame | None:
+def _built_at(
+    scope: Scope, value: ast.expr | None, files: Iterable[str], place: int | None = None
+) -> Frame | None:
     """Follow a name, or the result of a user's function, to the line that builds it."""
     if isinstance(value, ast.Name):
         for definition in definitions(scope).get(value.id, ())[:1]:
             inner = _built_at(scope, definition.value, files, definition.place)
-            return inner or Frame(
-                scope.file, definition.value.lineno, getattr(scope.node, "name", "<module>")
-            )
-    elif isinstance(value, ast.Call):
-        for inside in functions(called(value), files)[:1]:
-            for part in returned(inside)[:1]:
-                part = part if place is None else part_of(part, place)[0]
-                if isinstance(part, ast.Name) and place is not None:
-                    return _built_at(inside, part, files)
+            return inner or _in(scope, definition.value.lineno)
+    elif isinstance(value, ast.Call) and place is not None:
+        for function in functions(called(value), files)[:1]:
+            for part in (part_of(each, place)[0] for each in returned(function)[:1]):
+                return _built_at(function, part, files) if isinstance(part, ast.Name) else None
     return None
+
+
+def _in(scope: Scope, line: int) -> Frame:
+    return Frame(scope.file, line, getattr(scope.node, "name", "<module>"))
 
 
 def comprehension_line(site: Site) -> Frame | None:
     """Return the last list comprehension with a condition over parameters, in a function that builds groups."""
-    path = path_to(site[0].file, site[0].line) if site else ()
-    calls = [node for node in ast.walk(path[-1]) if isinstance(node, ast.Call)] if len(path) > 1 else []
-    for scope in (scope for call in calls for scope in functions(called(call), (site[0].file,))):
+    for scope in (each for call in _calls_at(site) for each in functions(called(call), (site[0].file,))):
         lists = [node for node in own_nodes(scope.node) if isinstance(node, ast.ListComp)]
         chosen = [node for node in lists if any(part.ifs for part in node.generators)]
         lines = [node.lineno for node in chosen if "parameters" in ast.unparse(node.generators[0].iter)]
         if lines:
-            return Frame(scope.file, max(lines), getattr(scope.node, "name", ""))
+            return _in(scope, max(lines))
     return None
 
 
 def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | None:
     """Return the shortest statement that may set ``requires_grad`` to True and contains one of these names.
 
-    The statement either sets ``requires_grad`` or passes True or a computed value to a function that sets it.
+    The statement sets ``requires_grad``, or calls a function that sets it. One with the constant True is preferred.
     """
     files = tuple(files)
     found = [
-        (
-            not constant,
-            argument_only,
-            (node.end_lineno or node.lineno) - node.lineno,
-            Frame(file, node.lineno, ""),
-        )
+        (not any(map(_is_true, values)), (node.end_lineno or 0) - node.lineno, Frame(file, node.lineno, ""))
         for file in files
         for node in nodes_of([file])
         if isinstance(node, (ast.Expr, ast.Assign, ast.For)) and (values := _made_trainable(node, files))
-        if any(getattr(each, "attr", getattr(each, "id", "")) in names for each in ast.walk(node))
-        for constant in [any(getattr(value, "value", None) is True for value in values)]
-        for argument_only in [all(_is_argument(value, Frame(file, node.lineno, "")) for value in values)]
+        if any(last_name(each) in names for each in ast.walk(node))
     ]
-    return min(found, key=lambda each: each[:3])[3] if found else None
+    return min(found, key=lambda each: each[:2])[2] if found else None
 
 
-def _is_argument(value: ast.expr, frame: Frame) -> bool:
-    """Return whether a value is an argument of the function, or ``not`` an argument: the caller decides."""
-    inner, scope = _without_not(value)[0], scope_at(frame)
-    names = parameters_of(scope.node) if scope is not None and is_function(scope.node) else []
-    return isinstance(inner, ast.Name) and inner.id in names
-
-
-def _without_not(value: ast.expr) -> tuple[ast.expr, bool]:
-    """Return the ``x`` of ``not x``, and whether there is a ``not``."""
-    negated = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
-    return (value.operand, True) if negated and isinstance(value, ast.UnaryOp) else (value, False)
+def _is_true(value: ast.expr) -> bool:
+    return getattr(value, "value", None) is True
 
 
 def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr]:
-    """Return the values other than False that a statement or its calls assign to ``requires_grad``."""
-    given: list[ast.expr] = []
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and called(node) == "requires_grad_":
-            given += [*node.args, *(keyword.value for keyword in node.keywords)] or [ast.Constant(True)]
-        elif isinstance(node, ast.Call):
-            for scope in functions(called(node), files):
-                given += _passed_on(node, scope)
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "") == "requires_grad":
-            given.append(node.value)
-    return [value for value in given if getattr(value, "value", None) is not False]
-
-
-def _passed_on(call: ast.Call, scope: Scope) -> list[ast.expr]:
-    """Return the arguments, with any ``not``, that a function assigns to ``requires_grad``."""
-    if not is_function(scope.node):
-        return []
-    names = parameters_of(scope.node)
-    inside = (value for node in scope.node.body for value in _made_trainable(node, ()))
+    """Return the values other than False that a statement, or a function that it calls, gives ``requires_grad``."""
     found: list[ast.expr] = []
-    for value, negated in map(_without_not, inside):
-        name = value.id if isinstance(value, ast.Name) else ""
-        given = argument(call, names.index(name), name) if name in names else None
-        if isinstance(given, ast.Constant) and negated:
-            found.append(ast.Constant(not given.value))
-        elif given is not None:
-            found.append(ast.UnaryOp(ast.Not(), given) if negated else given)
+    for node in ast.walk(statement):
+        given: list[ast.expr] = []
+        if isinstance(node, ast.Assign) and last_name(node.targets[0]) == "requires_grad":
+            given = [node.value]
+        elif isinstance(node, ast.Call):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if called(node) == "requires_grad_":
+                given = given or [ast.Constant(True)]
+            elif not any(_made_trainable(scope.node, ()) for scope in functions(called(node), files)):
+                given = []
+        if not any(getattr(value, "value", None) is False for value in given):
+            found += given
     return found

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, once
 from gradgate.events import (
     Backward,
     Differentiated,
@@ -20,6 +20,7 @@ from gradgate.events import (
 _STEPS = 3  # steps of an optimizer before its untrained parameters count
 
 
+@once
 def unreached(run: Run) -> Ids:
     """Return trainable parameters that no gradient reached and nothing changed, although their optimizer steps."""
     aside = {optimizer for optimizer in run.made if misdirected(run, optimizer)}
@@ -33,6 +34,7 @@ def unreached(run: Run) -> Ids:
     )
 
 
+@once
 def unowned(run: Run) -> Ids:
     """Return parameters that losses reach but no optimizer holds. Arguments of ``autograd.grad`` don't count."""
     return _not_copied(run, run.reached - run.owned)
@@ -46,21 +48,20 @@ def _not_copied(run: Run, reached: Ids) -> Ids:
     return frozenset(number for number in reached - asked if number in run.parameters)
 
 
+@once
 def misdirected(run: Run, optimizer: int) -> Ids:
     """Return the parameters that losses reach but nothing trains, if no step of an optimizer had a gradient.
 
     This optimizer got the wrong parameters; another optimizer may have trained the right ones before. A loss that
     also reaches some optimizer's parameters does not count, because its other parameters may be fixed on purpose.
     """
-    steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
+    steps = run.steps(optimizer)
     if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
         return frozenset()
     before = [number for number, _ in run.numbered(Stepped) if number < steps[0] and run.stepped(number).used]
     later = run.events[before[-1] + 1 if before else 0 :]
     trained: Ids = frozenset().union(*(each.used | each.moved for each in later if isinstance(each, Stepped)))
-    held: Ids = frozenset().union(
-        *(group.parameters for each in run.made[optimizer] for group in each.groups)
-    )
+    held = run.held(optimizer)
     losses = {each.reached for each in later if isinstance(each, Backward)}
     written = (each.parameters for each in later if isinstance(each, Written) and each.target == "value")
     meant = _not_copied(run, frozenset().union(*(ids for ids in losses if not ids & (trained | held))))
@@ -95,8 +96,10 @@ class Replaced:
     steps: int  # steps of the optimizer since then
 
 
-def replaced(run: Run) -> Iterator[Replaced]:
-    """Yield the parameters that replaced an optimizer's parameters after its construction."""
+@once
+def replaced(run: Run) -> list[Replaced]:
+    """Return the parameters that replaced an optimizer's parameters after its construction."""
+    found = []
     fresh = [run.parameters[number] for number in unowned(run)]
     for optimizer, made in run.made.items():
         place = next(number for number, event in run.numbered(OptimizerMade) if event is made[0])
@@ -108,14 +111,13 @@ def replaced(run: Run) -> Iterator[Replaced]:
         later = [event for event in run.events[since:] if isinstance(event, (Backward, Stepped))]
         steps = sum(isinstance(event, Stepped) and event.optimizer == optimizer for event in later)
         reached: Ids = frozenset().union(*{event.reached for event in later if isinstance(event, Backward)})
-        held: Ids = frozenset().union(*(group.parameters for event in made for group in event.groups))
-        idle = [run.parameters[number] for number in held - reached]
-        unused = not any(event.used for event in run.of(Stepped) if event.optimizer == optimizer)
+        idle = [run.parameters[number] for number in run.held(optimizer) - reached]
+        unused = not any(run.stepped(number).used for number in run.steps(optimizer))
         old, taken = _pairs([each for each in idle if each.trainable or unused], new)
         if old and steps and len(temporary(run, taken)) < len(taken):
-            yield Replaced(
-                optimizer, frozenset(each.id for each in old), frozenset(each.id for each in taken), steps
-            )
+            before, now = (frozenset(each.id for each in several) for several in (old, taken))
+            found.append(Replaced(optimizer, before, now, steps))
+    return found
 
 
 def _pairs(idle: list[Parameter], new: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:

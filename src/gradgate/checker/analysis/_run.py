@@ -4,24 +4,44 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
 from gradgate.events import (
     Backward,
+    Cut,
+    Differentiated,
     Ended,
     Event,
     Frame,
     Ids,
     Log,
     OptimizerMade,
+    Ran,
     Site,
     Stepped,
     Term,
 )
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(function: Callable[Concatenate[Run, P], T]) -> Callable[Concatenate[Run, P], T]:
+    """Compute a function of a run, and of hashable arguments, only once per run."""
+
+    @functools.wraps(function)
+    def known(run: Run, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = function, args
+        if key not in run.results:
+            run.results[key] = function(run, *args, **kwargs)
+        return cast("T", run.results[key])
+
+    return known
 
 
 class Run:
@@ -29,6 +49,7 @@ class Run:
 
     def __init__(self, log: Log) -> None:
         self.log = log
+        self.results: dict[object, object] = {}  # of functions that are computed once
         self.events = log.events
         self._by_kind: dict[type[Event], list[tuple[int, Event]]] = defaultdict(list)
         for number, event in enumerate(log.events):
@@ -95,6 +116,25 @@ class Run:
         for event in self.of(OptimizerMade):
             made[event.optimizer].append(event)
         return made
+
+    def held(self, optimizer: int) -> Ids:
+        """Return the parameters that an optimizer was given."""
+        return frozenset(number for number, owners in self.owners.items() if optimizer in owners)
+
+    def steps(self, optimizer: int) -> list[int]:
+        """Return the numbers of an optimizer's steps, in order."""
+        return [number for number, _ in self.numbered(Stepped) if self.stepped(number).optimizer == optimizer]
+
+    def words(self, ids: Iterable[int]) -> set[str]:
+        """Return the parts of parameters' names: "head" and "weight" of "head.weight"."""
+        return {part for number in ids for part in self.name(number).split(".")}
+
+    @functools.cached_property
+    def files(self) -> tuple[str, ...]:
+        """The user's files that were running at events of losses, modules and optimizers."""
+        kinds = (Backward, Cut, Differentiated, OptimizerMade, Ran, Stepped)
+        sites = dict.fromkeys(event.site for event in self.of(*kinds))
+        return tuple(dict.fromkeys(frame.file for site in sites for frame in site))
 
     @functools.cached_property
     def held_since(self) -> dict[tuple[int, int], int]:

@@ -11,7 +11,15 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias, TypeGuard
 
-from gradgate.checker.analysis._source import FUNCTIONS, function_at, nodes_of, path_to, spans, tree_of
+from gradgate.checker.analysis._source import (
+    FUNCTIONS,
+    function_at,
+    inside,
+    nodes_of,
+    path_to,
+    spans,
+    tree_of,
+)
 from gradgate.events import Frame
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -131,10 +139,10 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
 
 
 @functools.lru_cache(maxsize=1024)
-def own_nodes(node: ast.AST) -> tuple[ast.AST, ...]:
+def own_nodes(node: ast.AST | None) -> tuple[ast.AST, ...]:
     """Return the nodes of a function in source order, excluding functions and classes defined inside it."""
     found: list[ast.AST] = []
-    todo = list(ast.iter_child_nodes(node))[::-1]
+    todo = list(ast.iter_child_nodes(node))[::-1] if node is not None else []
     while todo:
         inner = todo.pop()
         found.append(inner)
@@ -180,6 +188,11 @@ def last_name(node: ast.AST) -> str:
 def called(call: ast.Call) -> str:
     """Return the last part of the called name: "item" in ``loss.item()``."""
     return last_name(call.func)
+
+
+def names_read(*nodes: ast.AST) -> set[str]:
+    """Return the variables that these nodes read."""
+    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Load)}
 
 
 def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:

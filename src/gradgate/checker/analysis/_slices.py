@@ -7,6 +7,7 @@ possible definitions, all of them count, so a rule must confirm with an event th
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 
@@ -151,7 +152,8 @@ class Slice:
                     self._todo.append((scope, given, None))
 
 
-def slice_at(site: Site, files: Iterable[str]) -> Slice:
+@functools.lru_cache(maxsize=64)
+def slice_at(site: Site, files: tuple[str, ...]) -> Slice:
     """Return the slice of the statements at a site: all expressions from which their values may be computed."""
     scope = scope_at(site[0]) if site else None
     roots = [(scope, statement) for statement in statements_at(site[0])] if scope is not None else []

@@ -7,8 +7,11 @@ import functools
 import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
+from typing import TypeVar
 
 from gradgate.events import Frame, Site
+
+Node = TypeVar("Node", bound=ast.AST)
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -26,6 +29,12 @@ def tree_of(file: str) -> ast.Module | None:
 def nodes_of(files: Iterable[str]) -> Iterator[ast.AST]:
     """Yield the nodes of the files that can be read."""
     return (node for tree in map(tree_of, files) if tree is not None for node in ast.walk(tree))
+
+
+def inside(kind: type[Node], *roots: ast.AST | None) -> list[Node]:
+    """Return the nodes of one kind in these trees."""
+    nodes = (node for root in roots if root is not None for node in ast.walk(root))
+    return [node for node in nodes if isinstance(node, kind)]
 
 
 def spans(node: ast.AST, line: int) -> bool:

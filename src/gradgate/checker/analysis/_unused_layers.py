@@ -5,55 +5,50 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
-    Function,
     assigned,
     called,
     definitions,
     is_function,
+    last_name,
     own_nodes,
     scopes_of,
 )
 from gradgate.checker.analysis._slices import Slice, slice_at
-from gradgate.checker.analysis._source import function_at, nodes_of, statement_at, whole_text
+from gradgate.checker.analysis._source import function_at, inside, nodes_of, statement_at, tree_of, whole_text
+from gradgate.checker.analysis._statement import method
 from gradgate.events import Backward, Cut, Frame, Ids, Site
 
 _SETUP = re.compile(r"^(__init__|_?init|reset|setup|build|configure)")
 _PRETRAINED = re.compile(r"pretrained|weights\s*=\s*[\w.]*[A-Z]")
 _BY_NAME = ("getattr", "get_submodule", "__getattr__")
-_ADMINISTRATION = frozenset(  # calls on layers that don't show whether a program uses them
-    ("parameters", "named_parameters", "requires_grad_", "state_dict", "load_state_dict", "apply", "modules")
-) | {"train", "eval", "to", "cpu", "cuda", "half", "float", "double", "zero_grad", "weight", "bias"}
-
-
-_OUT_OF_PLACE = frozenset(  # methods that return a new tensor; with "_" they work in place
-    (
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "index_put",
-        "index_reduce",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-    )
-) | {"masked_fill", "masked_scatter", "addcmul", "addcdiv", "addmm", "baddbmm", "lerp"}
+# Calls on layers that don't show whether a program uses them.
+_ADMINISTRATION = {
+    "parameters",
+    "named_parameters",
+    "state_dict",
+    "load_state_dict",
+    "apply",
+    "modules",
+    "to",
+}
+_ADMINISTRATION |= {"requires_grad_", "train", "eval", "cpu", "cuda", "half", "float", "double", "zero_grad"}
+_ADMINISTRATION |= {"weight", "bias"}
+# Methods that return a new tensor. With "_", they work in place.
+_OUT_OF_PLACE = {"index_add", "index_copy", "index_fill", "index_put", "index_reduce", "masked_fill", "lerp"}
+_OUT_OF_PLACE |= {"masked_scatter", "scatter", "scatter_add", "scatter_reduce", "addcmul", "addcdiv", "addmm"}
+_OUT_OF_PLACE |= {"baddbmm"}
 
 
 def dropped_result(sites: Iterable[Site]) -> tuple[Frame, str] | None:
     """Return the line around a layer's call that drops the result of an operation, and the operation's name."""
-    frames = dict.fromkeys(frame for site in sites for frame in site)
-    for frame in frames:
-        function = function_at(frame)
-        for node in own_nodes(function) if function is not None and is_function(function) else ():
-            if (
-                isinstance(node, ast.Expr)
-                and isinstance(node.value, ast.Call)
-                and called(node.value) in _OUT_OF_PLACE
-            ):
-                return Frame(frame.file, node.lineno, frame.function), called(node.value)
+    for frame in dict.fromkeys(frame for site in sites for frame in site if frame.function != "<module>"):
+        for node in own_nodes(function_at(frame)):
+            if isinstance(node, ast.Expr) and method(node) in _OUT_OF_PLACE:
+                return Frame(frame.file, node.lineno, frame.function), method(node)
     return None
 
 
@@ -65,13 +60,11 @@ def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
     """
     parts = name.split(".")
     known = assigned(files)
+    attributes = inside(ast.Attribute, *map(tree_of, files))
     own = {
         node.attr
-        for node in nodes_of(files)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
+        for node in attributes
+        if isinstance(node.ctx, ast.Store) and last_name(node.value) == "self"
     }
     last = len(parts) - 1
     held = [
@@ -98,10 +91,10 @@ def is_read(key: str, files: tuple[str, ...]) -> bool:
     return key != name and any(_reads(name, file) for file in files)
 
 
-def _reads(attribute: str, file: str) -> list[tuple[Function, ast.Attribute]]:
+def _reads(attribute: str, file: str) -> list[Frame]:
     """Return where a file reads an attribute, except in methods that set up an object."""
     return [
-        (scope.node, node)
+        Frame(file, node.lineno, scope.node.name)
         for scope in scopes_of(file)
         if is_function(scope.node) and not _SETUP.match(scope.node.name)
         for node in own_nodes(scope.node)
@@ -111,22 +104,20 @@ def _reads(attribute: str, file: str) -> list[tuple[Function, ast.Attribute]]:
 
 def shortened_loop(attribute: str, files: Iterable[str]) -> Frame | None:
     """Return the loop that leaves out the first or last layers of a list: ``for layer in self.layers[1:]``."""
-    for file in files:
-        for scope in scopes_of(file):
-            for node in own_nodes(scope.node):
-                if isinstance(node, (ast.For, ast.comprehension)) and _is_shortened(node.iter, attribute):
-                    return Frame(file, node.iter.lineno, getattr(scope.node, "name", ""))
+    for scope in (scope for file in files for scope in scopes_of(file)):
+        for node in own_nodes(scope.node):
+            if isinstance(node, (ast.For, ast.comprehension)) and _is_shortened(node.iter, attribute):
+                return Frame(scope.file, node.iter.lineno, getattr(scope.node, "name", ""))
     return None
 
 
 def _is_shortened(iterated: ast.expr, attribute: str) -> bool:
-    nodes = list(ast.walk(iterated))
-    if not any(isinstance(node, ast.Attribute) and node.attr == attribute for node in nodes):
+    if all(node.attr != attribute for node in inside(ast.Attribute, iterated)):
         return False
-    ranges = [node.args for node in nodes if isinstance(node, ast.Call) and called(node) == "range"]
+    ranges = [node.args for node in inside(ast.Call, iterated) if called(node) == "range"]
     late = any(len(args) > 1 and getattr(args[0], "value", None) != 0 for args in ranges)
-    early = any(isinstance(arg, ast.BinOp) and isinstance(arg.op, ast.Sub) for args in ranges for arg in args)
-    return late or early or any(isinstance(node, ast.Slice) for node in nodes)
+    early = any(inside(ast.Sub, *args) for args in ranges)
+    return late or early or bool(inside(ast.Slice, iterated))
 
 
 def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
@@ -137,25 +128,20 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     certain in a model that loads pretrained weights, because this training may not need all of its layers.
     """
     attribute, sure = key.lstrip("."), not loads_weights(files)
-    for file in files:
-        for scope in scopes_of(file):
-            made = definitions(scope).get(key, ())
-            if not made:
-                continue
-            value = made[0].value
-            if key == attribute:
-                return Frame(file, value.lineno, ""), sure
-            order = [each[1:] for each in definitions(scope) if each.startswith(".")]
-            for sibling in order:
-                if sibling != attribute and _stem(sibling) == _stem(attribute):
-                    for function in dict.fromkeys(function for function, _ in _reads(sibling, file)):
-                        uses = [node.lineno for where, node in _reads(sibling, file) if where is function]
-                        if len(uses) > 1:
-                            return Frame(file, uses[-1], function.name), True
-            bare = isinstance(value, ast.Call) and called(value) == "Parameter"
-            before = order[: order.index(attribute)][-1:]
-            uses = [node.lineno for each in before for _, node in _reads(each, file)]
-            return Frame(file, uses[-1] if uses else value.lineno, ""), sure or bare
+    for scope in (scope for file in files for scope in scopes_of(file) if key in definitions(scope)):
+        value = definitions(scope)[key][0].value
+        made = Frame(scope.file, value.lineno, "")
+        if key == attribute:
+            return made, sure
+        order = [each[1:] for each in definitions(scope) if each.startswith(".")]
+        siblings = [each for each in order if each != attribute and _stem(each) == _stem(attribute)]
+        for uses in (_reads(sibling, scope.file) for sibling in siblings):
+            again = [use for first, use in pairwise(uses) if first.function == use.function]
+            if again:
+                return again[-1], True
+        bare = isinstance(value, ast.Call) and called(value) == "Parameter"
+        before = order[: order.index(attribute)][-1:]
+        return [made, *(use for each in before for use in _reads(each, scope.file))][-1], sure or bare
     return None
 
 
@@ -169,7 +155,7 @@ def _stem(name: str) -> str:
     return re.sub(r"[\d_]+$", "", name) or name
 
 
-def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
+def line_of_loss(run: Run, ids: Ids, site: Site, files: tuple[str, ...]) -> Frame | None:
     """Return the line that leaves a module's result out of the loss, or None if it is not found.
 
     The line is one where nothing reads the result, or where another value overwrites the result first. If a
@@ -186,7 +172,7 @@ def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame 
             line = _overwritten(frame, statement, target.id)
             if line is not None:
                 return Frame(frame.file, line, frame.function)
-        if statement is not None and target is not None and _unread(frame, statement, target):
+        if statement is not None and target is not None and _unread(frame, target):
             after = [each for each in _loss_lines(frame, slices) if each > statement.lineno]
             single = isinstance(target, ast.Name) or not after
             return frame if single else Frame(frame.file, max(after), frame.function)
@@ -203,25 +189,24 @@ def _loss_lines(frame: Frame, slices: list[Slice]) -> list[int]:
     """Return the lines of a running function that assign a part of a loss."""
     return [
         node.lineno
-        for node in own_nodes(function_at(frame) or ast.Pass())
+        for node in own_nodes(function_at(frame))
         if isinstance(node, (ast.Assign, ast.AugAssign))
         and any(each.holds(Frame(frame.file, node.value.lineno, "")) for each in slices)
     ]
 
 
-def _unread(frame: Frame, statement: ast.stmt, target: ast.expr) -> bool:
+def _unread(frame: Frame, target: ast.expr) -> bool:
     """Return whether a function assigns a name and never reads it, unless the name starts with "_"."""
-    names = [node for node in ast.walk(function_at(frame) or ast.Pass()) if isinstance(node, ast.Name)]
+    names = inside(ast.Name, function_at(frame))
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    stored = [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
-    return bool(stored) and any(name not in read and not name.startswith("_") for name in stored)
+    return any(node.id not in read and node.id[:1] != "_" for node in inside(ast.Name, target))
 
 
 def _overwritten(frame: Frame, statement: ast.stmt, name: str) -> int | None:
     """Return the line of the next assignment to a name, if nothing reads the name in between."""
     later = [
         (node.lineno, isinstance(node.ctx, ast.Store))
-        for node in own_nodes(function_at(frame) or ast.Pass())
+        for node in own_nodes(function_at(frame))
         if isinstance(node, ast.Name) and node.id == name and node.lineno > (statement.end_lineno or 0)
     ]
     line, stored = min(later, default=(0, False))

@@ -183,7 +183,7 @@ class Backwards:
             uses=found.first_uses() if first or facts["around"] else (),
             through=found.unowned_uses(),
             beyond=found.after_others() if first else frozenset(),
-            driven=recorder.parameters.same(map(number_of, driven(graph))) if first else frozenset(),
+            driven=recorder.parameters.known(driven(graph)) if first else frozenset(),
             value=value,
             flops=flops,
             serving=serving,
@@ -260,7 +260,7 @@ class Backwards:
         recorder = self._recorder
         recorder.derivatives += 1
         if recorder.looking:
-            known, same = recorder.parameters.numbers.known, recorder.parameters.same
+            known = recorder.parameters.known
             graph = Graph(_listed(outputs))
             self._evaluations.used(graph.nodes)
             site = recorder.site()
@@ -270,8 +270,8 @@ class Backwards:
                 Differentiated(
                     site,
                     bool(create_graph),
-                    same(map(known, graph.leaves.values())),
-                    same(map(known, _tensors(inputs))),
+                    known(graph.leaves.values()),
+                    known(_tensors(inputs)),
                     len(graph.nodes),
                     old_nodes,
                     old_site,

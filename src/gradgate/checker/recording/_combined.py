@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -31,7 +32,8 @@ from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
-_MOST_DEPTH = 12
+_MOST_BELOW = 64
+_PASSED = RESHAPES | {"StackBackward0"}
 _DIFFERENCES = ("SubBackward0", *ERRORS)
 _COMPARISONS = ("ExpBackward0", "DivBackward0", "PowBackward0", "AbsBackward0", "LinalgVectorNormBackward0")
 _MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
@@ -52,10 +54,7 @@ class _Reader:
         self._graph = graph
         self._backward = backward
         self._number_of = number_of
-        self._users: dict[Any, list[Any]] = {}
-        for node, following in graph.following.items():
-            for child in following:
-                self._users.setdefault(child, []).append(node)
+        self._users = graph.users()
 
     def read(self) -> Iterator[Combined]:
         """Yield the combinations, starting with the nearest to the loss."""
@@ -130,11 +129,11 @@ class _Reader:
 
         Two views that are each compared with the other are left out.
         """
-        pairs = [(node, pair) for node in self._graph.nodes if (pair := trained_target(node)) is not None]
-        ids = [(self._ids(pair.value), self._ids(pair.target)) for _, pair in pairs]
-        for place, ((node, pair), (value, target)) in enumerate(zip(pairs, ids, strict=True)):
-            mutual = (target, value) in ids[:place] + ids[place + 1 :]
-            if value & target and (pair.filled or target - value) and not mutual:
+        found = [(node, *pair) for node in self._graph.nodes if (pair := trained_target(node)) is not None]
+        pairs = [(self._ids(value), self._ids(target)) for _, value, target, _ in found]
+        for (node, _, _, filled), (value, target) in zip(found, pairs, strict=True):
+            mutual = pairs.count((target, value)) > (value == target)
+            if value & target and (filled or target - value) and not mutual:
                 yield self._event("labels", node, target)
 
     def _own_copies(self) -> Iterator[Combined]:
@@ -160,41 +159,27 @@ class _Reader:
 
     def _value_in(self, advantage: Any) -> Any:
         """Return ``value`` of an advantage ``data - value``, if the loss also has a squared error of ``value``."""
-        todo, seen = [(advantage, 0)], set()
-        while todo:
-            node, depth = todo.pop(0)
-            if node in seen or depth > _MOST_DEPTH:
-                continue
-            seen.add(node)
-            below = inputs(node)
-            if node.name() == "SubBackward0" and len(below) == 1:
-                value = through(below[0], RESHAPES)
-                if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
-                    return value
-            elif node.name() in ELEMENTWISE or node.name() in RESHAPES:
-                todo += [(child, depth + 1) for child in below]
+
+        def below(node: Any) -> list[Any]:
+            elementwise = node.name() in ELEMENTWISE or node.name() in RESHAPES
+            return inputs(node) if elementwise and not _is_difference_from_data(node) else []
+
+        for node in filter(_is_difference_from_data, islice(_reachable(advantage, below), _MOST_BELOW)):
+            value = through(only_input(node), RESHAPES)
+            if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
+                return value
         return None
 
     def _is_squared(self, value: Any) -> bool:
         """Return whether the loss squares a value, or the difference between the value and data."""
-        todo, seen = [value], set()
-        while todo:
-            node = todo.pop()
-            for user in self._users.get(node, ()):
-                if user in seen:
-                    continue
-                seen.add(user)
-                name = user.name()
-                square = name == "PowBackward0" and float(user._saved_exponent) == 2
-                if square or name in ERRORS or (name == "MulBackward0" and inputs(user) == [node, node]):
-                    return True
-                if (
-                    name in RESHAPES
-                    or (name == "SubBackward0" and len(inputs(user)) == 1)
-                    or name == "StackBackward0"
-                ):
-                    todo.append(user)
-        return False
+
+        def users(node: Any) -> list[Any]:
+            return self._users.get(node, [])
+
+        def above(node: Any) -> list[Any]:
+            return [user for user in users(node) if user.name() in _PASSED or _is_difference_from_data(user)]
+
+        return any(_squares(user, node) for node in _reachable(value, above) for user in users(node))
 
     def _summands(self) -> Iterator[Combined]:
         """Find summands of the loss, or of a mean in it, that share no parameter with the other summands."""
@@ -232,6 +217,26 @@ class _Reader:
         if found is not None:
             above, shape = found
             yield self._event("broadcast", node if line_of(node) else above, self._ids(node), shape)
+
+
+def _reachable(start: Any, following: Callable[[Any], list[Any]]) -> Iterator[Any]:
+    """Yield a node and all nodes that it leads to, the nearest first."""
+    found = {start: None}
+    todo = [start]
+    for node in todo:  # grows during the loop
+        yield node
+        todo += (new := dict.fromkeys(each for each in following(node) if each not in found))
+        found |= new
+
+
+def _is_difference_from_data(node: Any) -> bool:
+    return node.name() == "SubBackward0" and only_input(node) is not None
+
+
+def _squares(node: Any, value: Any) -> bool:
+    name = node.name()
+    square = name == "PowBackward0" and float(node._saved_exponent) == 2
+    return square or name in ERRORS or (name == "MulBackward0" and inputs(node) == [value, value])
 
 
 def _compares_equals(node: Any) -> bool | None:

@@ -39,10 +39,7 @@ _OPERANDS = ("_saved_mat1", "_saved_self", "_saved_other", "_saved_mat2", "_save
 _MOST_SAMPLES = 16  # samples kept until the next backward call
 _EVENTS_PER_LINE = 3
 TENSOR_DATA: Any = inspect.getattr_static(Tensor, "data")
-_DROPOUTS = (
-    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
-    nn.RReLU,
-)
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # The file in which @torch.no_grad() calls the decorated function.
 _DECORATOR_FILE = torch.no_grad()(lambda: None).__code__.co_filename
 
@@ -102,8 +99,7 @@ class Cuts:
             given = [
                 each for each in fields_of(inner).values() if is_a(each, Tensor) and each.grad_fn is not None
             ]
-            ids = self._recorder.parameters.same(number for each in given for number in self._behind(each))
-            if ids:
+            if ids := frozenset().union(*map(self._behind, given)):
                 self._samples.append((values, site, ids))
 
     def find_samples(self, graph: Graph) -> None:
@@ -121,10 +117,7 @@ class Cuts:
         self._samples.clear()
         for node in graph.nodes:
             if node.name().startswith("NormalBackward"):
-                known = (
-                    self._recorder.parameters.numbers.known(leaf) for leaf in Graph(node).leaves.values()
-                )
-                self._add_sample(line_of(node), self._recorder.parameters.same(known))
+                self._add_sample(line_of(node), self._recorder.parameters.known(Graph(node).leaves.values()))
 
     def _is_sample(self, saved: Tensor, sample: Tensor, site: Site, ids: Ids) -> bool:
         found = saved.numel() == sample.numel() and saved.data_ptr() == sample.data_ptr()
@@ -157,11 +150,11 @@ class Cuts:
         if not self.missing or not self._recorder.looking or self._entries[site] >= _EVENTS_PER_LINE:
             return ()
         self._entries[site] += 1
-        tensors = [
-            (name, value)
-            for name, value in variables_of(frame)
-            if is_a(value, Tensor) and value.grad_fn is not None
-        ]
+        tensors = (
+            pair
+            for pair in list(variables_of(frame))
+            if is_a(pair[1], Tensor) and pair[1].grad_fn is not None
+        )
         behind = ((name, self._behind(value)) for name, value in tensors)
         return tuple((name, ids) for name, ids in behind if ids & self.missing)
 
@@ -169,7 +162,7 @@ class Cuts:
         """Return the parameters that a tensor was computed from."""
         parameters = self._recorder.parameters
         if tensor.grad_fn is None:
-            return parameters.same([parameters.numbers.known(tensor)])
+            return parameters.known([tensor])
         return parameters.same(
             parameters.number(leaf) if isinstance(leaf, nn.Parameter) else parameters.numbers.known(leaf)
             for leaf in Graph(tensor).leaves.values()
@@ -195,7 +188,7 @@ class Modes:
         self._mode_matters: dict[type, bool] = {}
         self._evaluated: dict[
             type, Site
-        ] = {}  # kinds of modules: where one was put into evaluation mode last
+        ] = {}  # class -> where a module of it was put into evaluation mode last
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
         """Return whether this is the user's call of ``train``, not a recursive call for a child."""
@@ -229,7 +222,7 @@ class Modes:
     def _depends(self, module: nn.Module) -> bool:
         """Return whether a module behaves differently in training and in evaluation."""
         fields = fields_of(module)
-        if is_a(module, *_DROPOUTS):
+        if is_a(module, *_DROPOUTS, nn.RReLU):
             return number_of(fields.get("p")) != 0
         if "num_batches_tracked" in own_buffers(module):  # any kind of batch norm
             return True

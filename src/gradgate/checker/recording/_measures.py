@@ -38,22 +38,17 @@ def sum_of(values: Tensor) -> float:
     return float(values.abs().double().sum())
 
 
-def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
-    """Return each gradient's largest absolute value and its norm."""
-    found = []
-    with torch.no_grad():
-        for gradient in gradients:
-            dense = _detach(gradient)
-            dense = dense.coalesce().values() if dense.is_sparse else dense
-            dense = torch.view_as_real(dense) if dense.is_complex() else dense
-            if not dense.numel():
-                found.append((0.0, 0.0))
-                continue
-            wide = torch.promote_types(dense.dtype, torch.float32)
-            norm = torch.linalg.vector_norm(dense, dtype=wide)
-            low, high, size = _floats(*(each.to(wide) for each in torch.aminmax(dense)), norm)
-            found.append((max(-low, high), size))
-    return found
+def size_and_norm(gradient: Any) -> tuple[float, float]:
+    """Return a gradient's largest absolute value and its norm."""
+    dense = _detach(gradient)
+    dense = dense.coalesce().values() if dense.is_sparse else dense
+    dense = torch.view_as_real(dense) if dense.is_complex() else dense
+    if not dense.numel():
+        return 0.0, 0.0
+    wide = torch.promote_types(dense.dtype, torch.float32)
+    norm = torch.linalg.vector_norm(dense, dtype=wide)
+    low, high, size = _floats(*(each.to(wide) for each in torch.aminmax(dense)), norm)
+    return max(-low, high), size
 
 
 def _floats(*scalars: Tensor) -> list[float]:

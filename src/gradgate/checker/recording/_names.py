@@ -38,12 +38,8 @@ _REFERENCES = 3  # references to the dict of locals: the frame's, our variable, 
 _OPTIMIZED = 1  # CO_OPTIMIZED: set for the code of a function, not for that of a module or class body
 _NAMED = (nn.Module, Tensor, torch.optim.Optimizer)
 _MISSPELLED = (
-    "require_grad",
-    "requires_grads",
-    "require_grads",
-    "required_grad",
-    "requires_gradient",
-    "require_gradient",
+    *("require_grad", "requires_grads", "require_grads", "required_grad"),
+    *("requires_gradient", "require_gradient"),
 )
 _FIRST = "self"
 
@@ -67,18 +63,21 @@ class Names:
         self._seen = len(records)
         frames = user_frames()
         self._look_in(frames)
-        if any(not record.name for record in records.values()):
+        if self._unnamed():
             frames += library_frames()  # the model may be held by a trainer only
             self._look_in(frames)
-        for frame in frames if any(not record.name for record in records.values()) else ():
+        for frame in frames if self._unnamed() else ():
             value = dict(_locals_of(frame)).get(_FIRST)
             if is_a(value, nn.Module):
                 self._name(_FIRST, value)
-        if any(not record.name for record in records.values()):
-            self._look_in_containers(frames)
+        if unnamed := self._unnamed():
+            self._look_in_containers(frames, unnamed)
         if self._scans:  # later, a function's local modules may be gone
             self._scans -= 1
             self.finish()
+
+    def _unnamed(self) -> set[int]:
+        return {number for number, each in self._recorder.parameters.records.items() if not each.name}
 
     def _look_in(self, frames: list[FrameType]) -> None:
         for frame in frames:
@@ -90,22 +89,19 @@ class Names:
                 for inner, held in _parts(value) if path.startswith("self.") else ():
                     self._name(f"{name}.{inner}", held)
 
-    def _look_in_containers(self, frames: list[FrameType]) -> None:
-        """Name the layers in plain lists of modules that are inside of other modules, if they have no name yet."""
-        records, known = self._recorder.parameters.records, self._recorder.parameters.numbers.known
+    def _look_in_containers(self, frames: list[FrameType], unnamed: set[int]) -> None:
+        """Name the layers in plain lists of modules that are inside of other modules."""
+        values = (pair for frame in frames for pair in variables_of(frame) if is_a(pair[1], nn.Module))
         held = (
-            pair
-            for frame in frames
-            for path, value in variables_of(frame)
-            if is_a(value, nn.Module)
-            for pair in _plain_containers(value, path.removeprefix("self."))
+            pair for path, value in values for pair in _plain_containers(value, path.removeprefix("self."))
         )
         for path, several in held:
             for key, item in pairs_of(several, _MOST_ITEMS):
-                if is_a(item, nn.Module):
-                    numbers = map(known, parameters_in(item))
-                    if any(number in records and not records[number].name for number in numbers):
-                        self._name(f"{path}[{key_text(key)}]", item)
+                numbers = (
+                    self._recorder.parameters.known(parameters_in(item)) if is_a(item, nn.Module) else ()
+                )
+                if not unnamed.isdisjoint(numbers):
+                    self._name(f"{path}[{key_text(key)}]", item)
 
     def _name(self, name: str, value: Any) -> None:
         if is_a(value, nn.Module):
@@ -157,10 +153,8 @@ class Names:
         # ``module.requires_grad = False`` is a mistake: it sets a new attribute that torch never reads.
         for module in modules.alive():
             name = _set_to_false(module, ("requires_grad", *_MISSPELLED))
-            for each in parameters_in(module) if name else ():
-                known = parameters.numbers.known(each)
-                if known is not None and known in parameters.records:
-                    parameters.records[known].misfrozen = name
+            for number in parameters.known(parameters_in(module)) if name else ():
+                parameters.records[number].misfrozen = name
 
 
 def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:

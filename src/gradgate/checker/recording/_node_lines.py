@@ -23,8 +23,10 @@ class Stack(list[str]):
     """The formatted stack in a node. A list, because torch joins the lines to print them."""
 
     site: Site = ()
-    own = False  # whether only one node holds this stack
-    used = False  # whether a backward pass went through that node
+    used: bool | None = (
+        None  # of a stack that only one node holds: whether a backward pass went through the node
+    )
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 _stacks: dict[Site, Stack] = {}

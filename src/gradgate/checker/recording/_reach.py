@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -45,15 +46,18 @@ class Reached:
         self.others = others
         self.ids = parameters.same(numbers.values())
         self._same = parameters.same
-        self._users = graph.users()
-        self._owners = parameters.owners
-        self._unowned = {leaf: number for leaf, number in numbers.items() if number not in parameters.owners}
+        self._owners = {leaf: frozenset(parameters.owners.get(each, ())) for leaf, each in numbers.items()}
+
+    @functools.cached_property
+    def _users(self) -> dict[int, list[Any]]:
+        users = self.graph.users()
+        return {id(leaf): users[node] for node, leaf in self.graph.leaf_nodes.items() if node in users}
 
     def unowned_uses(self) -> Uses:
         """Return each parameter that no optimizer holds, with the line that used the parameter."""
-        uses = list(self._unowned.items())[:_MOST_USES]
-        lines = {leaf: line_of(self._users[leaf][0]) for leaf, _ in uses if leaf in self._users}
-        return tuple((number, lines.get(leaf, ())) for leaf, number in uses)
+        unowned = [leaf for leaf, owners in self._owners.items() if not owners][:_MOST_USES]
+        lines = ((self.numbers[leaf], map(line_of, self._users.get(leaf, ()))) for leaf in unowned)
+        return tuple((number, next(sites, ())) for number, sites in lines)
 
     def after_others(self) -> Ids:
         """Return the parameters that were combined with values computed from another optimizer's parameters.
@@ -61,38 +65,30 @@ class Reached:
         If no optimizer holds a parameter, every optimizer counts as another one. A plain tensor may be data. It
         counts only if an optimizer's parameters are also used between the tensor and the loss.
         """
-        owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
+        graph, owners = self.graph, self._owners
         kinds = {kind: 1 << place for place, kind in enumerate(set(owners.values()))}
-        if len(kinds) < 2 or len(self.graph.nodes) > _MOST_NODES:
+        if len(kinds) < 2 or len(graph.nodes) > _MOST_NODES:
             return frozenset()
-        before: dict[Any, int] = Counter()  # node -> owners of the parameters behind the node, as bits
-        for leaf, kind in owners.items():
-            for node in self._users.get(leaf, ()):
-                before[node] |= kinds[kind]
-        above: dict[Any, Any] = {}
-        for node in reversed(self.graph.in_order()):
-            for child in self.graph.following[node]:
-                above.setdefault(child, node)
-                before[node] |= before[child]
+        before = bits_behind(graph, {leaf: kinds[kind] for leaf, kind in owners.items()})
+        above = {child: node for node in graph.in_order() for child in graph.following[node]}
         # Nodes followed by a use of an optimizer's parameters, on the way to the loss.
         between: set[Any] = set()
         users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
-        for node in self.graph.in_order():
+        for node in graph.in_order():
             if node in users or node in between:
-                between.update(self.graph.following[node])
+                between.update(graph.following[node])
         found = set()
-        for leaf, number in self.numbers.items():
-            mine = owners[leaf]
+        for leaf, mine in owners.items():
             others = sum(bit for kind, bit in kinds.items() if kind and not kind & mine)
-            plain = not isinstance(self.graph.leaves[leaf], nn.Parameter)
+            plain = not isinstance(graph.leaves[leaf], nn.Parameter)
             for node in self._users.get(leaf, ()):
                 while node in above and node.name() in _WEIGHT_VIEWS:
                     node = above[node]
-                inputs = self.graph.following[node]
+                inputs = [each for each in graph.following[node] if each not in graph.leaf_nodes]
                 if plain and (node not in between or not any(before[each] & others for each in inputs)):
                     continue  # the tensor may be data
                 if before[node] & others:
-                    found.add(number)
+                    found.add(self.numbers[leaf])
         return self._same(found)
 
     def flops(self, counted: set[int]) -> tuple[float, tuple[tuple[Ids, float], ...]]:
@@ -101,9 +97,8 @@ class Reached:
         Args:
             counted: numbers of the nodes whose forward FLOPs are already counted. This call adds its own nodes.
         """
-        owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
-        kinds = list(dict.fromkeys([_UNKNOWN, *owners.values()]))
-        bits = {leaf: 1 << kinds.index(kind) for leaf, kind in owners.items()}
+        kinds = list(dict.fromkeys([_UNKNOWN, *self._owners.values()]))
+        bits = {leaf: 1 << kinds.index(kind) for leaf, kind in self._owners.items()}
         behind = bits_behind(self.graph, bits, otherwise=1)  # node -> owners of the leaves behind the node
         total, parts = 0.0, Counter[int]()
         for node in behind:
@@ -114,10 +109,10 @@ class Reached:
             for (child, _), work in zip(node.next_functions, gradients, strict=True):
                 if work and child in behind:
                     parts[behind[child]] += work  # type: ignore[assignment]
-        serving: dict[Ids, float] = {}
+        serving = Counter[Ids]()
         for mask, work in parts.items():
             owner = frozenset().union(*(kind for place, kind in enumerate(kinds) if mask >> place & 1))
-            serving[owner] = serving.get(owner, 0.0) + work
+            serving[owner] += work
         return total, tuple(serving.items())
 
     def first_uses(self) -> Uses:

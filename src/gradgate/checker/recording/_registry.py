@@ -179,6 +179,10 @@ class Parameters:
         """Return the numbers of several parameters, new ones included."""
         return self.same(self.listed(tensors))
 
+    def known(self, tensors: Iterable[Tensor]) -> Ids:
+        """Return the numbers of those tensors that are known parameters."""
+        return self.same(map(self.numbers.known, tensors))
+
     def same(self, ids: Iterable[int | None]) -> Ids:
         """Return the numbers without None. Equal sets are the same object, so that events share memory."""
         numbers = frozenset(ids)

@@ -41,7 +41,8 @@ class RetainedGraphs:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._marks: dict[weakref.ref[_Mark], Site] = {}  # mark -> line that called backward
+        # mark -> line that called backward
+        self._marks: weakref.WeakKeyDictionary[_Mark, Site] = weakref.WeakKeyDictionary()
         self._alive: dict[Site, deque[int]] = {}  # line that called backward -> last counts of live graphs
         self._recorded: dict[Site, int] = {}
 
@@ -54,12 +55,11 @@ class RetainedGraphs:
             return
         oldest = min(nodes, key=node_number.use)
         if _MARK not in oldest.metadata:
-            mark = oldest.metadata[_MARK] = _Mark()
-            self._marks[weakref.ref(mark)] = site
+            oldest.metadata[_MARK] = mark = _Mark()
+            self._marks[mark] = site
 
     def look(self) -> None:
         """After a step, count the live graphs. If their number grows, search for the variable that holds them."""
-        self._marks = {ref: site for ref, site in self._marks.items() if ref() is not None}
         counts = Counter(self._marks.values())
         for site in {*counts, *self._alive}:
             # Two optimizers may step in turn, of which one keeps no graph. So equal counts are allowed.
@@ -73,15 +73,13 @@ class RetainedGraphs:
             if self._recorded.get(site, 0) * 2 > counts[site]:
                 continue
             self._recorded[site] = counts[site]
-            holder, added = self._holder()
-            self._recorder.add(GraphsKept(self._recorder.site(), counts[site], site, holder, added))
-
-    def _holder(self) -> tuple[str, Site]:
-        """Return the name and scope of the variable that holds the graphs, if a running function has one."""
-        for path, scope, tensors in candidates():
-            if len(tensors) > 1 or _reaches_many(tensors[0]):
-                return path, scope
-        return "", ()
+            held = (
+                each[:2]
+                for each in candidates()
+                if len(each[2]) > 1 or _marks_behind(each[2][0]) >= SUSPICIOUS - 1
+            )
+            holder = next(held, ("", ()))
+            self._recorder.add(GraphsKept(self._recorder.site(), counts[site], site, *holder))
 
 
 def candidates() -> Iterator[tuple[str, Site, list[Tensor]]]:
@@ -168,10 +166,8 @@ def _graphs_in(thing: Any) -> list[Tensor]:
     return [item for item in items if is_a(item, Tensor) and item.grad_fn is not None]
 
 
-def _reaches_many(tensor: Tensor) -> bool:
-    """Return whether a tensor's graph contains several marked nodes."""
-    nodes = itertools.islice(walk(tensor.grad_fn), _MOST_NODES)
-    return sum(_MARK in node.metadata for node, _ in nodes) >= SUSPICIOUS - 1
+def _marks_behind(tensor: Tensor) -> int:
+    return sum(_MARK in node.metadata for node, _ in itertools.islice(walk(tensor.grad_fn), _MOST_NODES))
 
 
 class _Mark:

@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 
 from gradgate.checker.recording._creation import Creation, parameters_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._measures import is_rounded, moved_by, same, sample, sizes, sum_of
+from gradgate.checker.recording._measures import is_rounded, moved_by, same, sample, size_and_norm, sum_of
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
@@ -48,18 +48,11 @@ class _OpenStep:
     at: int = 0  # number of events before the step
     numbers: Sequence[int] = ()
     whole: bool = False  # whether no parameter is sharded
-    before: _Values | None = None  # values before the step, if the watcher looks closely
+    before: dict[int, Tensor] | None = None  # samples of the values before the step, under a close look
+    norms: dict[int, float] = field(default_factory=dict)  # gradient norms, under a close look
     facts: dict[str, Any] = field(default_factory=dict)  # fields of the Stepped event
     delegated: bool = False  # whether another optimizer stepped inside this step
     counted: bool = False
-
-
-@dataclass(eq=False)
-class _Values:
-    """The parameters before a step under a close look, by parameter number."""
-
-    samples: dict[int, Tensor]
-    norms: dict[int, float] = field(default_factory=dict)  # gradient norms
 
 
 class Steps:
@@ -99,9 +92,7 @@ class Steps:
         if not self._open:
             return
         mine = [step for step in self._open if step.thread == threading.get_ident()]
-        running = (
-            {id(frame) for frame in _frames() if frame.f_code.co_filename == _STEP_FILE} if mine else set()
-        )
+        running = {id(frame) for frame in _frames() if frame.f_code.co_filename == _STEP_FILE} if mine else ()
         for step in mine:
             if step.frame not in running:
                 self._close(step)
@@ -118,10 +109,7 @@ class Steps:
     def _last_open(self) -> _OpenStep | None:
         """Return the innermost step that this thread runs."""
         mine = threading.get_ident()
-        for step in reversed(self._open):
-            if step.thread == mine:
-                return step
-        return None
+        return next((step for step in reversed(self._open) if step.thread == mine), None)
 
     def _close(self, step: _OpenStep) -> None:
         self._open.remove(step)
@@ -185,7 +173,7 @@ class Steps:
             for number, values in samples.items()
             if number in after and not same(after[number], values)
         )
-        step.before = _Values(samples)
+        step.before = samples
 
     def _read_gradients(self, step: _OpenStep, pairs: Pairs) -> None:
         """Note which parameters have a gradient, and which gradients are zero, infinite or NaN."""
@@ -194,21 +182,15 @@ class Steps:
         step.facts["frozen"] = ids([n for n, each in pairs if not each.requires_grad and n in used])
         if not recorder.looking:
             return
-        given = [(number, each) for number, each in pairs if number in used]
-        found = dict(
-            zip((number for number, _ in given), sizes([each.grad for _, each in given]), strict=False)
-        )
-        if step.before is not None and len(found) <= _MOST_MEASURED:
-            step.before.norms = {number: norm for number, (_, norm) in found.items()}
+        found = {number: size_and_norm(each.grad) for number, each in pairs if number in used}
+        if len(found) <= _MOST_MEASURED:
+            step.norms = {number: norm for number, (_, norm) in found.items()}
         for number, (largest, _) in found.items():
             record = recorder.parameters.records[number]
             record.looks += 1
             record.zeros += largest == 0
-        infinite = float("inf")
         step.facts["zero"] = ids(number for number, (largest, _) in found.items() if largest == 0)
-        step.facts["nonfinite"] = ids(
-            number for number, (largest, _) in found.items() if not largest < infinite
-        )
+        step.facts["nonfinite"] = ids(n for n, (largest, _) in found.items() if not largest < float("inf"))
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if tracing():
@@ -244,7 +226,7 @@ class Steps:
                 self._gradients.compare()
                 self._read_gradients(step, pairs)
             if step.before is not None:
-                facts |= self._changes(step.before, pairs)
+                facts |= self._changes(step.before, step.norms, pairs)
         facts["lr"] = tuple([number_of(group.get("lr")) or 0.0 for group in optimizer.param_groups])
         # A trainer may pass a closure that never calls backward.
         facts["closure"] = step.closure and recorder.backwards > step.backwards
@@ -261,10 +243,10 @@ class Steps:
             recorder.add(event)
         self._recorded()
 
-    def _changes(self, before: _Values, pairs: Pairs) -> dict[str, Any]:
+    def _changes(self, then: dict[int, Tensor], norms: dict[int, float], pairs: Pairs) -> dict[str, Any]:
         """Compare the values before and after a step. Return fields of the Stepped event."""
         parameters = self._recorder.parameters
-        ids, then = parameters.same, before.samples
+        ids = parameters.same
         now = {number: sample(parameter) for number, parameter in pairs}
         moved = ids(number for number in then if not same(then[number], now[number]))
         for number in moved:
@@ -272,10 +254,10 @@ class Steps:
         self._after.update(now)
         for number, values in now.items():
             self._sums.setdefault(number, set()).add(sum_of(values))
-        given = [pair for pair in pairs if pair[0] in before.norms]
+        given = [pair for pair in pairs if pair[0] in norms]
         rounded = ids(number for number, each in given if is_rounded(then[number], now[number], each.grad))
-        norms = tuple((n, before.norms[n], *moved_by(then[n], now[n], each.numel())) for n, each in given)
-        return {"moved": moved, "rounded": rounded, "norms": norms}
+        changes = tuple((n, norms[n], *moved_by(then[n], now[n], each.numel())) for n, each in given)
+        return {"moved": moved, "rounded": rounded, "norms": changes}
 
 
 def _frames() -> Iterator[types.FrameType]:

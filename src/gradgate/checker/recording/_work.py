@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from gradgate.torch_compat import as_torch_itself
 
@@ -14,11 +14,7 @@ class WatchersAtWork(threading.local):
     """Counts the watchers at work in this thread. No watcher records their work."""
 
     depth = 0
-
-
-class Turn:
-    """One lock for all watchers. With separate locks, two watchers could deadlock."""
-
+    # One lock for all watchers. With separate locks, two watchers could deadlock.
     lock = threading.RLock()
 
 
@@ -27,38 +23,29 @@ watching = WatchersAtWork()
 
 def renew_lock() -> None:
     """Make a new lock in a forked process, which may lack the thread that holds the old lock."""
-    Turn.lock = threading.RLock()
+    WatchersAtWork.lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=renew_lock)
 
 
-class Worker(Protocol):
-    """The object on whose behalf the work is done."""
-
-    seconds: float
-
-    def failed(self, failure: BaseException, /) -> bool:
-        """Note an error in the work. Return whether to suppress it."""
-
-
 class Work:
     """A context for a piece of the watcher's work. A class is twice as fast as a generator.
 
     Attributes:
-        clock: the time on the worker's clock, which stops during the work.
+        clock: the time on the recorder's clock, which stops during the work.
     """
 
-    __slots__ = ("_as_torch", "_lock", "_start", "_worker", "clock")
+    __slots__ = ("_as_torch", "_lock", "_recorder", "_start", "clock")
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, recorder: Any) -> None:
+        self._recorder = recorder
 
     def __enter__(self) -> Work:
         self._start = time.perf_counter()
-        self.clock = self._start - self._worker.seconds
-        self._lock = Turn.lock
+        self.clock = self._start - self._recorder.seconds
+        self._lock = watching.lock
         self._lock.acquire()
         self._as_torch = as_torch_itself.use()
         self._as_torch.__enter__()
@@ -69,5 +56,5 @@ class Work:
         watching.depth -= 1
         self._as_torch.__exit__(None, None, None)
         self._lock.release()
-        self._worker.seconds += time.perf_counter() - self._start
-        return error is not None and self._worker.failed(error)
+        self._recorder.seconds += time.perf_counter() - self._start
+        return error is not None and bool(self._recorder.failed(error))

@@ -41,9 +41,9 @@ Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._combinations import Combination, combinations
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._slices import files_of, slice_at
@@ -51,32 +51,21 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._graph_fixes import kept
-from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, ModeSet, Site
+from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, ModeSet
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _dropped(run)
     if any(event.create for event in run.of(Differentiated)):
         return
-    found: dict[tuple[str, Site], list[Combined]] = defaultdict(list)
-    for event in run.of(Combined):
-        if event.site and event.how in _TEXTS and event.parameters & run.owned:
-            found[event.how, event.site].append(event)
-    for (how, site), events in found.items():
-        ids: Ids = frozenset().union(*(event.parameters for event in events)) & run.owned
-        if how in ("teacher", "trained target") and _has_other_losses(run, ids, events[0]):
+    for each in combinations(run, _TEXTS):
+        if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
-        if how == "trained target" and not _is_fixed_beside_a_student(run, ids, events[0]):
+        if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
-        message, why, advice = _TEXTS[how]
+        message, why, advice = _TEXTS[each.how]
         yield RULE.finding(
-            site,
-            message.format(run.names(ids)),
-            why=why,
-            advice=advice,
-            count=sum(event.site == events[0].backward for event in run.of(Backward)),
-            evidence={"parameters": len(ids)},
-            about=ids,
+            each.site, message.format(run.names(each.ids)), why=why, advice=advice, **each.measured
         )
 
 
@@ -108,18 +97,19 @@ def _dropped(run: Run) -> Iterator[Finding]:
         )
 
 
-def _has_other_losses(run: Run, ids: Ids, first: Combined) -> bool:
-    """Return whether a later backward call of another line reaches these parameters."""
-    later = run.events[next(number for number, event in enumerate(run.events) if event is first) :]
+def _has_other_losses(run: Run, target: Combination) -> bool:
+    """Return whether a later backward call of another line reaches the target's parameters."""
     return any(
-        isinstance(event, Backward) and event.reached & ids and event.site != first.backward
-        for event in later
+        event.reached & target.ids and event.site != target.first.backward
+        for number, event in run.numbered(Backward)
+        if isinstance(event, Backward) and number > target.numbers[0]
     )
 
 
-def _is_fixed_beside_a_student(run: Run, ids: Ids, first: Combined) -> bool:
+def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     """Return whether a network in evaluation mode shares its optimizer with the network it is compared with."""
-    calls = [event for event in run.of(Backward) if event.site == first.backward and event.reached & ids]
+    ids, loss = target.ids, target.first.backward
+    calls = [event for event in run.of(Backward) if event.site == loss and event.reached & ids]
     others: Ids = frozenset().union(*(event.reached for event in calls)) - ids
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     if not modes or modes[-1].training or modes[-1].parameters & others:

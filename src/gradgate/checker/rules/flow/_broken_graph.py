@@ -8,7 +8,6 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 - summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
   or a derivative in a residual without ``create_graph=True``;
 - parameters that only an inner gradient without a graph uses (a learned loss);
-- inner steps, the first of which has no graph although a later one has (MAML);
 - losses that only reach parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
@@ -50,7 +49,7 @@ from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
-from gradgate.checker.analysis._slices import files_of, slice_at
+from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -62,14 +61,8 @@ from gradgate.checker.rules.flow._cut_terms import (
     cut_samples,
     idle_terms,
 )
-from gradgate.checker.rules.flow._derivatives import (
-    derivatives_beside_outputs,
-    derivatives_without_graph,
-    inner_steps_without_graph,
-)
-from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
-
-_DERIVATIVES = (derivatives_without_graph, derivatives_beside_outputs)
+from gradgate.checker.rules.flow._derivatives import derivatives_without_graph
+from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Site, Stepped
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -77,7 +70,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for swap in replaced(run):
         missing -= swap.old
     summands, ends = [], set[tuple[str, int]]()
-    for finding, cuts in constant_terms(run, RULE, _files(run)):
+    for finding, cuts in constant_terms(run, RULE):
         summands.append(finding)
         ends.update(frame[:2] for frame in cuts)
     behind = _behind(run, ends)
@@ -90,7 +83,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
         advice, fix = in_its_graph(run, frame, ids, how, optimizer)
         if how == LEAF:
-            losses = [slice_at(site, _files(run)) for site in _losses(run, ids)]
+            losses = [slice_at(site, run.files) for site in _losses(run, ids)]
             for off, _ in islice(no_grad_cuts(run, ids, losses), 1):
                 advice, fix = f"{advice} Line {off.line} also runs without gradients: remove this, too.", ()
         steps = run.stepping[optimizer]
@@ -105,14 +98,13 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
-    constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
-    yield from constants
-    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants} | ends
-    for each in (each for judge in _DERIVATIVES for each in judge(run, RULE, _files(run))):
+    yield from summands
+    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in summands} | ends
+    for each in derivatives_without_graph(run, RULE):
         if (each.file, each.line) not in lines:
             yield each
-    yield from idle_terms(run, RULE, _files(run))
-    losses = [slice_at(site, _files(run)) for site in _losses(run, missing)]
+    yield from idle_terms(run, RULE)
+    losses = [slice_at(site, run.files) for site in _losses(run, missing)]
     yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
 
 
@@ -132,7 +124,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     leaf = _new_leaf(run, missing)
     if leaf is not None:
         return {leaf: (missing, LEAF)}
-    slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
+    slices = [slice_at(site, run.files) for site in _losses(run, missing)]
     off = no_grad_cuts(run, missing, slices)
     cuts = [(line, ids, CHECKPOINT if reentrant_checkpoint(line) else OFF) for line, ids in off]
     for event in run.of(Cut):
@@ -169,7 +161,7 @@ def _without_graph(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     """Return the calls of ``autograd.grad`` whose graph contained missing parameters, if a loss uses the result."""
     events = [event for event in run.of(Differentiated) if event.site and not event.create]
     with_graph = frozenset[int]().union(*(event.reached for event in run.of(Differentiated) if event.create))
-    slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
+    slices = [slice_at(site, run.files) for site in _losses(run, missing)]
     found: dict[Frame, tuple[Ids, str]] = {}
     for event in events:
         ids = (event.reached & missing) - event.asked - with_graph
@@ -228,7 +220,7 @@ def _new_leaf(run: Run, missing: Ids) -> Frame | None:
     trained = {event.site for event in run.of(Backward) if event.reached & run.owned}
     later = [event for event in run.events[made:] if isinstance(event, Backward) and event.others]
     for site in dict.fromkeys(event.site for event in later if event.site not in trained):
-        for file, node in slice_at(site, _files(run)).nodes:
+        for file, node in slice_at(site, run.files).nodes:
             if isinstance(node, ast.Call) and _makes_leaf(node):
                 return Frame(file, node.lineno, "")
     return None
@@ -240,10 +232,6 @@ def _makes_leaf(call: ast.Call) -> bool:
         for keyword in call.keywords
     )
     return wanted or called(call) in ("requires_grad_", "Parameter")
-
-
-def _files(run: Run) -> tuple[str, ...]:
-    return files_of({event.site for event in run.of(Backward, Cut, Ran, Differentiated)})
 
 
 RULE = Rule("GG402", "broken-graph", "error", __doc__ or "", _judge)

@@ -40,12 +40,13 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator
 
+from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Combined, Frame, Ids, Site, Stepped
+from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
 _READ = 3  # number of backward calls whose graphs are read
@@ -110,20 +111,13 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
 
 def _own_copies(run: Run) -> Iterator[Finding]:
     """Report lines that compare parameters with copies of themselves that keep their graph."""
-    found: dict[Site, list[Combined]] = defaultdict(list)
-    for event in run.of(Combined):
-        if event.how == "own copy" and event.site and event.parameters & run.owned:
-            found[event.site].append(event)
-    for site, events in found.items():
-        ids: Ids = frozenset().union(*(event.parameters for event in events))
+    for each in combinations(run, ["own copy"]):
         yield RULE.finding(
-            site,
-            f"This line compares {run.names(ids)} with copies that are still in the graph.",
+            each.site,
+            f"This line compares {run.names(each.ids)} with copies that are still in the graph.",
             why="The gradients of parameter and copy cancel, so the term trains nothing.",
             advice="Copy the values without the graph: p.detach().clone().",
-            count=sum(event.site == events[0].backward for event in run.of(Backward)),
-            evidence={"parameters": len(ids)},
-            about=ids,
+            **each.measured,
         )
 
 
@@ -154,26 +148,18 @@ def _is_argmax(value: ast.expr, output: str) -> bool:
 
 def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
     """Report ratios, such as PPO's, and distances inside a term, if both sides are equal and have a gradient."""
-    found: dict[Site, dict[int, Combined]] = defaultdict(dict)
-    for number, event in run.numbered(Combined):
-        if isinstance(event, Combined) and event.how == "itself" and event.parameters & run.owned:
-            found[event.site][number] = event
-    for site, events in found.items():
-        first = events[min(events)]
-        calls = [event for event in run.of(Backward) if event.site == first.backward]
-        read = max(_READ, sum(bool(event.uses) for event in calls))
-        between = [event for event in run.events[min(events) : max(events)] if isinstance(event, Stepped)]
+    for each in combinations(run, ["itself"]):
+        read = sum(bool(event.uses) for event in run.of(Backward) if event.site == each.first.backward)
         # Two networks may be equal before the first step.
-        changed = any(event.moved & first.parameters for event in between)
-        if site and innermost(site)[:2] not in terms and changed and len(events) >= read:
+        between = run.events[each.numbers[0] : each.numbers[-1]]
+        changed = any(isinstance(event, Stepped) and event.moved & each.ids for event in between)
+        if innermost(each.site)[:2] not in terms and changed and len(each.numbers) >= max(_READ, read):
             yield RULE.finding(
-                site,
+                each.site,
                 "This line compares a value with itself: the difference is always 0, and a ratio 1.",
                 why="The gradients of both sides cancel, so the term trains nothing.",
                 advice="Compare with a different value. PPO stores the log-probability when it draws the sample.",
-                count=len(calls),
-                evidence={"backwards": len(calls)},
-                about=first.parameters,
+                **each.measured,
             )
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 from functools import partial
 
-from gradgate.checker.analysis._constant_summands import is_count
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
-from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._source import inside, statement_at
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH
 from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import (
-    frozen_with_graph,
     not_reentrant,
     resampled,
     straight_through,
@@ -32,11 +30,25 @@ NO_GRAPH = "autograd.grad without create_graph=True"
 _WITHOUT = {LEAF: "not a new tensor", "Parameter": "not a new parameter", "data": "without .data"}
 _COPIES = {"deepcopy": "copy.deepcopy()", "load_state_dict": "load_state_dict()"}
 
+_IN_THE_GRAPH = (
+    "In the graph, the copy is not connected to {}. Compute the updated weights as tensors, p - lr * g, and pass "
+    "them to torch.func.functional_call(network, weights, x)."
+)
+_OF_A_COPY = (
+    "The gradients of a copy stay on the copy. Add them to the gradients of {} before {}.step(): p.grad = q.grad "
+    "if p.grad is None else p.grad + q.grad, for each parameter p and its copy q."
+)
+_INDEX = (
+    "An index has no gradient. Multiply the selected value by the probability of the choice, as a router does with "
+    "an expert's output, or use the probabilities instead of the index."
+)
+_FREEZE = "Freeze {0} instead, which lets gradients pass: {0}.requires_grad_(False), without no_grad."
+
 
 def copied_at(frame: Frame) -> str:
     """Return the call with which a line copies a module, or ""."""
-    calls = [node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call)]
-    return next((_COPIES[called(call)] for call in calls if called(call) in _COPIES), "")
+    names = map(called, inside(ast.Call, statement_at(frame)))
+    return next((_COPIES[name] for name in names if name in _COPIES), "")
 
 
 def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> tuple[str, Fix | FixAt]:
@@ -50,27 +62,14 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
         optimizer: the optimizer that holds the parameters.
     """
     network, name = whole_module(run, ids), run.optimizer(optimizer)
-    if how in _COPIES.values() and any(event.create for event in run.of(Differentiated)):
-        return (
-            f"In the graph, the copy is not connected to {network or 'the original'}. Compute the updated weights "
-            "as tensors, p - lr * g, and pass them to torch.func.functional_call(network, weights, x).",
-            (),
-        )
     if how in _COPIES.values():
-        return (
-            "The gradients of a copy stay on the copy. Add them to the gradients of "
-            f"{network or 'the original'} before {name}.step(): p.grad = q.grad if p.grad is None else p.grad "
-            "+ q.grad, for each parameter p and its copy q.",
-            (),
-        )
+        if any(event.create for event in run.of(Differentiated)):
+            return _IN_THE_GRAPH.format(network or "the original"), ()
+        return _OF_A_COPY.format(network or "the original", name), ()
     if how == CHECKPOINT:
         return "None of its inputs needs a gradient. Pass use_reentrant=False.", not_reentrant
     if how in (".argmax()", ".argmin()"):
-        return (
-            "An index has no gradient. Multiply the selected value by the probability of the choice, as a router "
-            "does with an expert's output, or use the probabilities instead of the index.",
-            (),
-        )
+        return _INDEX, ()
     cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
     fix = {LEAF: without_leaf, NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
     statement = Statement.at(frame)
@@ -81,25 +80,16 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
             f"loss that uses `{chosen}` itself, not the result of this line.",
             (),
         )
-    advice = f"Use the value with its graph, {_WITHOUT.get(how, f'without {how.lstrip(chr(46))}')}."
-    counts = [node for node in statement.expressions() if is_count(node)] if statement is not None else []
-    if how == LEAF and counts:
-        advice = f"`{ast.unparse(counts[0])}` has no gradient: use the values instead, such as probabilities."
     if how == NO_GRAPH:
-        advice = WITH_GRAPH
+        return WITH_GRAPH, fix
+    if how == OFF and statement is not None:
+        others = untrained_modules(statement, run.words(run.owned))
+        if others:
+            return _FREEZE.format(others[0]), ()
     if how == OFF or "detach" in how:
-        advice = (
-            f"To train {network or 'this part'}, use its output with its graph, without "
-            f"{'no_grad' if how == OFF else 'detach'}. To keep it unchanged (a teacher, a fixed target), "
-            f"leave it out of {name}."
-        )
-        if network:
-            fix = partial(unless_target, fix=fix)
-        trained = {part for number in run.owned for part in run.name(number).split(".")}
-        if how == OFF and statement is not None and (others := untrained_modules(statement, trained)):
-            fix = partial(frozen_with_graph, modules=others, fix=fix)
-            advice = (
-                f"Freeze {others[0]} instead, which lets gradients pass: {others[0]}.requires_grad_(False), "
-                "without no_grad."
-            )
-    return advice, fix
+        off = "no_grad" if how == OFF else "detach"
+        return (
+            f"To train {network or 'this part'}, use its output with its graph, without {off}. To keep it "
+            f"unchanged (a teacher, a fixed target), leave it out of {name}."
+        ), partial(unless_target, fix=fix) if network else fix
+    return f"Use the value with its graph, {_WITHOUT.get(how, f'without {how.lstrip(chr(46))}')}.", fix

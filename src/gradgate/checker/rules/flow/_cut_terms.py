@@ -9,9 +9,15 @@ from functools import partial
 
 from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, own_nodes, statements_at
+from gradgate.checker.analysis._scopes import (
+    called,
+    is_function,
+    names_read,
+    own_nodes,
+    statements_at,
+)
 from gradgate.checker.analysis._slices import slice_at
-from gradgate.checker.analysis._source import function_at, statement_at, text_of
+from gradgate.checker.analysis._source import function_at, inside, statement_at, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
@@ -36,7 +42,7 @@ _LOOKS = 3  # number of recorded gradients, all zero
 _CALLS = 2  # number of backward calls whose terms are followed to the parameters
 
 
-def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
+def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report the terms that reach only other optimizers' parameters, whose gradients no step uses."""
     used: dict[tuple[Site, Ids], Ids] = defaultdict(frozenset)  # one line may back-propagate several losses
     for number, several in run.by_backward.items():
@@ -66,7 +72,7 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
         reach: Ids = frozenset().union(*(ids for ids, _ in found))
         if len(found) < _CALLS or not all(run.owners.get(number) for number in reach):
             continue
-        part, ops = slice_at(made, files), (*TENSORS, "drawn")
+        part, ops = slice_at(made, run.files), (*TENSORS, "drawn")
         detached = {
             number: event
             for number, event in run.numbered(Cut)
@@ -82,7 +88,7 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
             drawn = cut.op == "drawn"
             fix: FixAt = resampled if drawn else partial(without_cut, ops=(cut.op,))
             needing = () if drawn else others  # losses that need the detached value
-            shared = [site for site in needing if slice_at(site, files).holds(cut.site[0], cut.op)]
+            shared = [site for site in needing if slice_at(site, run.files).holds(cut.site[0], cut.op)]
             sure = drawn or (len({each.site[0] for each in own.values()}) == 1 and not shared)
             yield rule.finding(
                 cut.site,
@@ -102,7 +108,7 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
             )
 
 
-def constant_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[tuple[Finding, list[Frame]]]:
+def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]]:
     """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it."""
     calls: dict[Site, list[set[Site]]] = defaultdict(list)
     for event in run.of(Backward):
@@ -116,13 +122,13 @@ def constant_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[tup
     times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
     reported: set[Frame] = set()
-    for part, site, cuts in constant_summands(run, times, files):
+    for part, site, cuts in constant_summands(run, times, run.files):
         if reported.issuperset(cuts):
             continue
         reported.update(cuts)
         cut = cuts[0]
         penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
-        counts = any(is_count(node) for each in statements_at(cut) for node in ast.walk(each))
+        counts = any(map(is_count, inside(ast.AST, *statements_at(cut))))
         how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
         drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
         if penalty:
@@ -149,12 +155,10 @@ def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
     """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter."""
     at = Statement.at(cut)
     steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
-    trained = {
-        part for number in run.owned if run.owners[number] & steps for part in run.name(number).split(".")
-    }
+    trained = run.words(number for number in run.owned if run.owners[number] & steps)
     if at is None or not isinstance(at.node, ast.With):
         return False
-    calls = {called(call) for call in ast.walk(at.node) if isinstance(call, ast.Call)}
+    calls = set(map(called, inside(ast.Call, at.node)))
     return bool(untrained_modules(at, trained)) and not calls & trained
 
 
@@ -162,7 +166,7 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
     """Report each line that draws a sample from a trained distribution without keeping the graph."""
     in_losses = list(in_losses)
     scores = [node for node in in_losses if isinstance(node, ast.Call) and called(node) == "log_prob"]
-    for frame, ids in (_samples(run) | _idle_samples(run, in_losses)).items():
+    for frame, ids in _samples(run, in_losses).items():
         if not ids or ids & missing or any(_may_score(frame, score) for score in scores):
             continue
         call = "sample()" if ".sample" in text_of(frame) else "This"
@@ -178,8 +182,14 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
         )
 
 
-def _samples(run: Run) -> dict[Frame, Ids]:
-    """Return each line that draws a sample for a loss, and the parameters that the loss's other terms train."""
+def _samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
+    """Return each line that draws a sample for a loss, with the distribution's parameters.
+
+    Other terms of the loss train these parameters, or their gradients are zero in each step.
+    """
+    several = run.parameters.values()
+    idle = {each.id for each in several if each.looks >= _LOOKS and each.looks == each.zeros} & run.owned
+    calls = {id(node) for node in in_losses if isinstance(node, ast.Call) and called(node) == "sample"}
     drawn: dict[Frame, Ids] = {}
     following: Ids = frozenset()
     for event in reversed(run.of(Cut, Backward)):
@@ -187,21 +197,13 @@ def _samples(run: Run) -> dict[Frame, Ids]:
             following = event.reached
         elif event.op == "sample" and event.site:
             drawn[event.site[0]] = event.parameters & following & run.owned
+        elif (
+            event.op == "drawn"
+            and event.site
+            and any(id(call) in calls for call in inside(ast.Call, statement_at(event.site[0])))
+        ):
+            drawn[event.site[0]] = event.parameters & idle
     return drawn
-
-
-def _idle_samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
-    """Return each line in a loss that draws a sample, and its parameters whose gradients are zero in each step."""
-    several = run.parameters.values()
-    idle = {each.id for each in several if each.looks >= _LOOKS and each.looks == each.zeros} & run.owned
-    drawn = [event for event in run.of(Cut) if event.op == "drawn" and event.site and event.parameters & idle]
-    in_loss = {id(node) for node in in_losses if isinstance(node, ast.Attribute) and node.attr == "sample"}
-    found: dict[Frame, Ids] = {}
-    for event in drawn:
-        statement = statement_at(event.site[0])
-        if statement is not None and any(id(node) in in_loss for node in ast.walk(statement)):
-            found[event.site[0]] = event.parameters & idle
-    return found
 
 
 def _may_score(drawn: Frame, score: ast.Call) -> bool:
@@ -213,15 +215,12 @@ def _may_score(drawn: Frame, score: ast.Call) -> bool:
     own = list(own_nodes(function)) if function is not None and is_function(function) else []
     if score not in own or not isinstance(statement, ast.Assign):
         return True
-    names = names_in(statement.targets, ast.Store)
+    names = _names_stored(*statement.targets)
     assignments = [node for node in own if isinstance(node, ast.Assign)]
     for _ in assignments:  # values computed from the sample
-        names |= names_in(
-            [each for each in assignments if names & names_in([each.value], ast.Load)], ast.Store
-        )
-    return bool(names & names_in(score.args, ast.Load))
+        names |= _names_stored(*(each for each in assignments if names & names_read(each.value)))
+    return bool(names & names_read(*score.args))
 
 
-def names_in(nodes: Iterable[ast.AST], kind: type[ast.expr_context]) -> set[str]:
-    inner = (each for node in nodes for each in ast.walk(node))
-    return {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}
+def _names_stored(*nodes: ast.AST) -> set[str]:
+    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Store)}

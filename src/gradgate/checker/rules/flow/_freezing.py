@@ -6,7 +6,7 @@ import ast
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import own_nodes
-from gradgate.checker.analysis._source import function_at
+from gradgate.checker.analysis._source import function_at, inside
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.events import Backward, Frame, Ids, Site
@@ -14,16 +14,11 @@ from gradgate.events import Backward, Frame, Ids, Site
 
 def whole_module(run: Run, ids: Ids) -> str:
     """Return the name of the outermost module that holds exactly these parameters, or ""."""
-    paths = [run.name(number).split(".")[:-1] for number in ids]
-    shared = paths[0] if paths else []
-    while shared and any(path[: len(shared)] != shared for path in paths):
-        shared = shared[:-1]
-    for length in range(1, len(shared) + 1):
-        path = ".".join(shared[:length])
+    parts = run.name(min(ids)).split(".")[:-1] if ids else []
+    for length in range(1, len(parts) + 1):
+        path = ".".join(parts[:length])
         inside = {each.id for each in run.parameters.values() if each.name.startswith(f"{path}.")}
-        if path.isidentifier() and inside == ids:
-            return path
-        if inside == ids and all(part.isidentifier() for part in shared[:length]):
+        if inside == ids and all(map(str.isidentifier, parts[:length])):
             return path
     return ""
 
@@ -60,22 +55,16 @@ def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
     path = whole_module(run, ids)
     if not path:
         return ()
-    last = path.rpartition(".")[2]
-    names = (path,) if path == last else (f"self.{last}",)
-    made = [
-        node
-        for node in ast.walk(at.module)
-        if isinstance(node, ast.Assign)
-        and [ast.unparse(target) for target in node.targets] in [[n] for n in names]
-    ]
-    if len(made) != 1 or not isinstance(made[0].value, ast.Call) or _grows(at.module, names[0]):
+    name = path if path.isidentifier() else f"self.{path.rpartition('.')[2]}"
+    made = at.assigned_to(name)
+    if len(made) != 1 or not isinstance(made[0], ast.Call) or _grows(at.module, name):
         return ()
-    return (Insert(f"{names[0]}.requires_grad_(False)", after=made[0].lineno),)
+    return (Insert(f"{name}.requires_grad_(False)", after=made[0].lineno),)
 
 
 def _grows(module: ast.AST, name: str) -> bool:
     """Return whether the source adds layers to a module after its constructor."""
-    calls = [node.func for node in ast.walk(module) if isinstance(node, ast.Call)]
+    calls = [call.func for call in inside(ast.Call, module)]
     return any(
         isinstance(function, ast.Attribute)
         and function.attr in ("add_module", "register_module", "append", "extend", "insert")

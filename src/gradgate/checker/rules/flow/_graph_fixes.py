@@ -11,8 +11,10 @@ from gradgate.checker.analysis._scopes import (
     is_function,
     last_name,
     may_be_module,
-    own_nodes,
+    names_read,
+    own_calls,
 )
+from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement, operand, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
 from gradgate.checker.rules._rule import FixAt
@@ -60,7 +62,7 @@ def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
         trained: components of the names of trained parameters.
     """
     body = at.node.body if isinstance(at.node, ast.With) or is_function(at.node) else []
-    calls = [call for node in body for call in ast.walk(node) if isinstance(call, ast.Call)]
+    calls = inside(ast.Call, *body)
     return [
         ast.unparse(call.func)
         for call in calls
@@ -68,19 +70,6 @@ def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
         and (may_be_module(call, at.file, (at.file,)) and not functions(last_name(call.func), (at.file,)))
         and at.assigned_to(ast.unparse(call.func))
     ]
-
-
-def frozen_with_graph(at: Statement, modules: list[str], fix: FixAt) -> Fix:
-    """Freeze modules where they are created, if each is created on one line, so that they can run with a graph."""
-    made = [[value for value in at.assigned_to(name) if isinstance(value, ast.Call)] for name in modules]
-    uncut = fix(at)
-    if not uncut or any(len(values) != 1 for values in made):
-        return ()
-    pairs = zip(modules, made, strict=True)
-    return (
-        *(Insert(f"{name}.requires_grad_(False)", after=value.lineno) for name, (value,) in pairs),
-        *uncut,
-    )
 
 
 def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:
@@ -137,18 +126,17 @@ def not_reentrant(at: Statement) -> Fix:
 def without_leaf(at: Statement) -> Fix:
     """Use the values instead of a new leaf: ``torch.stack(losses)`` instead of ``torch.tensor(losses)``."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
-    for call in at.calls():
-        name = last_name(call.func)
-        if name == "Parameter" and len(call.args) == 1 and not isinstance(target, ast.Attribute):
+    for call in (call for call in at.calls() if len(call.args) == 1):
+        if called(call) == "Parameter" and not isinstance(target, ast.Attribute):
             return (Replace(at.line, ast.unparse(call), operand(call.args[0])),)
-        if name == "tensor" and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
+        if called(call) == "tensor" and isinstance(call.args[0], ast.Name):
             made = at.assigned_to(call.args[0].id)
-            of_tensors = [
-                each for each in made if isinstance(each, ast.ListComp) and ".item()" not in ast.unparse(each)
-            ]
-            if len(made) == len(of_tensors) == 1:
-                return (Replace(at.line, ast.unparse(call), f"torch.stack({call.args[0].id})"),)
-            return ()
+            tensors = (
+                len(made) == 1 and isinstance(made[0], ast.ListComp) and ".item()" not in ast.unparse(made[0])
+            )
+            return (
+                (Replace(at.line, ast.unparse(call), f"torch.stack({call.args[0].id})"),) if tensors else ()
+            )
     return ()
 
 
@@ -163,26 +151,13 @@ def resampled(at: Statement) -> Fix:
 
 def unless_target(at: Statement, fix: FixAt) -> Fix:
     """Make no edit if the target of a loss is a network's whole output: the network may be a teacher."""
+    if is_function(at.node):
+        return ()
+    given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
     if isinstance(at.node, ast.With):
-        stored = [
-            node.id
-            for node in ast.walk(at.node)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        ]
-        used = [
-            node for node in own_nodes(at.function) if isinstance(node, ast.Call) and node.lineno > at.line
-        ]
-        given = [call for call in used if any(_is_given(call, name) for name in stored)]
-    elif is_function(at.node):
-        name = getattr(at.node, "name", "")
-        used = [node for node in ast.walk(at.module) if isinstance(node, ast.Call)]
-        given = [
-            call
-            for call in used
-            if any(isinstance(each, ast.Call) and called(each) == name for each in call.args)
-        ]
-    else:
-        given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
+        stored = {name.id for name in inside(ast.Name, at.node) if isinstance(name.ctx, ast.Store)}
+        later = [call for call in own_calls(at.function) if call.lineno > at.line]
+        given = [call for call in later if stored & names_read(*call.args, *call.keywords)]
     return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
 
 
@@ -192,10 +167,3 @@ def kept(at: Statement) -> Fix:
     if not isinstance(at.node, ast.Expr) or not isinstance(at.value, ast.Call) or not target.isidentifier():
         return ()
     return (Insert(f"{target} = {ast.unparse(at.value)}", before=at.line), Delete(at.line))
-
-
-def _is_given(call: ast.Call, name: str) -> bool:
-    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return any(
-        isinstance(node, ast.Name) and node.id == name for each in arguments for node in ast.walk(each)
-    )

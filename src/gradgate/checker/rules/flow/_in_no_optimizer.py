@@ -9,6 +9,7 @@ from gradgate.checker.analysis._left_out import Left, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import last_name
+from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.checker.fixes import Fix, PutUnder
@@ -44,7 +45,7 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
         freeze = (
             f"to train the network, pass its parameters to {run.optimizer(optimizer)}; otherwise {freeze}"
         )
-    names = {part for number in ids for part in run.name(number).split(".")}
+    names = run.words(ids)
     fix = partial(frozen, run=run, ids=ids) if passes else partial(_under_no_grad, names=names)
     return rule.finding(
         where if left.fixed else listed,
@@ -111,4 +112,4 @@ def _under_no_grad(at: Statement, names: set[str]) -> Fix:
 
 
 def _has_call(node: ast.AST) -> bool:
-    return any(isinstance(inner, ast.Call) for inner in ast.walk(node))
+    return bool(inside(ast.Call, node))

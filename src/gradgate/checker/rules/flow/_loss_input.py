@@ -38,135 +38,60 @@ docs.pytorch.org/docs/stable/generated/torch.nn.NLLLoss.html, torch.nn.CrossEntr
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, key_of, last_name
+from gradgate.checker.analysis._scopes import called, definitions, key_of, last_name, scopes_of
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import nodes_of, statement_at
+from gradgate.checker.analysis._source import inside, nodes_of, statement_at
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Combined, Frame, Ids, Site
+from gradgate.events import Frame, Site
 
-_WHY = {
-    "probabilities": "The gradient vanishes where the model is most wrong, and the loss is no likelihood.",
-    "scores": "Without log_softmax, the loss has no lower bound: it falls as the scores grow.",
-    "other axis": "The classes of a sample don't compete: the loss is no likelihood of the targets.",
+# What the input of the loss is, why that is wrong, and what to write
+_INPUTS = {
+    "probabilities": (
+        "the output of a softmax",
+        "The gradient vanishes where the model is most wrong, and the loss is no likelihood.",
+        "Use log_softmax instead of softmax for the first argument.",
+    ),
+    "scores": (
+        "the output of a layer",
+        "Without log_softmax, the loss has no lower bound: it falls as the scores grow.",
+        "Apply log_softmax over the classes first. cross_entropy includes log_softmax.",
+    ),
+    "other axis": (
+        "a log_softmax over a dimension other than the classes",
+        "The classes of a sample don't compete: the loss is no likelihood of the targets.",
+        "Apply log_softmax over the dimension of the classes.",
+    ),
 }
-_IS = {
-    "probabilities": "the output of a softmax",
-    "scores": "the output of a layer",
-    "other axis": "a log_softmax over a dimension other than the classes",
-}
-_ADVICE = {
-    "probabilities": "Use log_softmax instead of softmax for the first argument.",
-    "scores": "Apply log_softmax over the classes first. cross_entropy includes log_softmax.",
-    "other axis": "Apply log_softmax over the dimension of the classes.",
-}
-
-
-def _judge(run: Run) -> Iterator[Finding]:
-    yield from _no_log_probabilities(run)
-    yield from _applied_twice(run)
-
-
-def _no_log_probabilities(run: Run) -> Iterator[Finding]:
-    found: dict[tuple[Site, str], list[Combined]] = defaultdict(list)
-    for event in run.of(Combined):
-        if event.how in _IS and event.site and event.parameters & run.owned:
-            found[event.site, event.how].append(event)
-    for (site, how), events in found.items():
-        loss = _loss_at(site[0])
-        if loss is None:
-            continue
-        ids: Ids = frozenset().union(*(event.parameters for event in events)) & run.owned
-        yield RULE.finding(
-            site,
-            f"{loss} expects log-probabilities but gets {_IS[how]}.",
-            why=_WHY[how],
-            advice=_ADVICE[how],
-            fix=_normalized if how == "scores" else (),
-            count=sum(event.site == events[0].backward for event in run.of(Backward)),
-            evidence={"parameters": len(ids)},
-            about=ids,
-            severity="warning",
-        )
-
-
 _LOSSES = ("kl_div", "KLDivLoss", "nll_loss", "NLLLoss", "ctc_loss", "CTCLoss")
-
-
-def _loss_at(frame: Frame) -> str | None:
-    """Return the loss that a line calls, directly or through a torch module."""
-    statement = statement_at(frame)
-    return (
-        next((name for _, name in _losses_in(statement, frame.file)), None) if statement is not None else None
-    )
-
-
-def _losses_in(statement: ast.AST, file: str) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls of these losses in a statement, with the loss's name."""
-    given = {
-        key_of(target): called(value)
-        for node in nodes_of([file])
-        if isinstance(node, ast.Assign)
-        for each in node.targets
-        for target, value in _pairs(each, node.value)
-        if isinstance(value, ast.Call)
-    }
-    for call in ast.walk(statement):
-        if isinstance(call, ast.Call):
-            inner = called(call.func) if isinstance(call.func, ast.Call) else ""
-            names = [
-                name for name in (called(call), given.get(key_of(call.func), ""), inner) if name in _LOSSES
-            ]
-            if names:
-                yield call, names[0]
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Return each target of an assignment with its value."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        return list(zip(target.elts, value.elts, strict=True))
-    return [(target, value)]
-
-
-# The fix
-
-
-def _normalized(at: Statement) -> Fix:
-    """Apply log_softmax to the first argument."""
-    for call, name in _losses_in(at.node, at.file):
-        value = call.args[0] if call.args else None
-        if isinstance(value, CLOSED):
-            text = ast.unparse(call)
-            dim = -1 if name.lower().startswith(("ctc", "kl")) else 1
-            new = text.replace(ast.unparse(value), f"{ast.unparse(value)}.log_softmax({dim})", 1)
-            return (Replace(at.line, text, new),) if ast.unparse(call.func) not in ast.unparse(value) else ()
-    return ()
-
-
-# A softmax or sigmoid that is applied twice
-
 _OF_LOGITS = ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax")
 _RESHAPES = ("flatten", "view", "reshape", "squeeze", "unsqueeze")
 _FUNCTIONS = ("softmax", "sigmoid")
 
 
-def _applied_twice(run: Run) -> Iterator[Finding]:
-    found: dict[Site, Combined] = {}
-    calls: dict[Site, set[Site]] = defaultdict(set)
-    for event in run.of(Combined):
-        if event.how == "normalized twice" and event.site and event.parameters & run.owned:
-            found.setdefault(event.site, event)
-            calls[event.site].add(event.backward)
-    for site, event in found.items():
-        line = _layer_line(site, files_of([site, event.backward])) or innermost(site)
-        nodes = ast.walk(statement_at(line) or ast.Pass())
-        which = " or ".join(sorted({last_name(node).lower() for node in nodes} & {*_FUNCTIONS}) or _FUNCTIONS)
+def _judge(run: Run) -> Iterator[Finding]:
+    for each in combinations(run, _INPUTS):
+        kind, why, advice = _INPUTS[each.how]
+        for _, loss in _losses_at(each.site[0])[:1]:
+            yield RULE.finding(
+                each.site,
+                f"{loss} expects log-probabilities but gets {kind}.",
+                why=why,
+                advice=advice,
+                fix=_normalized if each.how == "scores" else (),
+                severity="warning",
+                **each.measured,
+            )
+    for each in combinations(run, ["normalized twice"]):
+        line = _layer_line(each.site, files_of([each.site, each.first.backward])) or innermost(each.site)
+        names = {last_name(node).lower() for node in inside(ast.expr, statement_at(line))}
+        which = " or ".join(sorted(names & {*_FUNCTIONS}) or _FUNCTIONS)
         yield RULE.finding(
             line,
             f"The {which} computed here is passed to a loss that applies a second one: the loss expects logits.",
@@ -175,10 +100,37 @@ def _applied_twice(run: Run) -> Iterator[Finding]:
             advice=f"Pass the values before the {which} to the loss. Apply it only where the script needs "
             "probabilities.",
             fix=_given_logits,
-            count=sum(each.site in calls[site] for each in run.of(Backward)),
-            evidence={"parameters": len(event.parameters)},
-            about=event.parameters,
+            **each.measured,
         )
+
+
+def _losses_at(frame: Frame) -> list[tuple[ast.Call, str]]:
+    """Return the calls of these losses at a line, directly or through a torch module, with the loss's name."""
+    made = {
+        key: called(each.value)
+        for scope in scopes_of(frame.file)
+        for key, several in definitions(scope).items()
+        for each in several
+        if isinstance(each.value, ast.Call)
+    }
+    found = []
+    for call in inside(ast.Call, statement_at(frame)):
+        inner = called(call.func) if isinstance(call.func, ast.Call) else ""
+        names = (called(call), made.get(key_of(call.func), ""), inner)
+        found += [(call, name) for name in names if name in _LOSSES]
+    return found
+
+
+def _normalized(at: Statement) -> Fix:
+    """Apply log_softmax to the first argument."""
+    for call, name in _losses_at(Frame(at.file, at.line, "")):
+        value = call.args[0] if call.args else None
+        if isinstance(value, CLOSED):
+            text = ast.unparse(call)
+            dim = -1 if name.lower().startswith(("ctc", "kl")) else 1
+            new = text.replace(ast.unparse(value), f"{ast.unparse(value)}.log_softmax({dim})", 1)
+            return (Replace(at.line, text, new),) if ast.unparse(call.func) not in ast.unparse(value) else ()
+    return ()
 
 
 def _layer_line(site: Site, files: tuple[str, ...]) -> Frame | None:
@@ -199,26 +151,16 @@ def _layer_line(site: Site, files: tuple[str, ...]) -> Frame | None:
 def _given_logits(at: Statement) -> Fix:
     """Remove a softmax from the arguments of the loss."""
     losses = [call for call in at.calls() if called(call) in _OF_LOGITS and call.args]
-    if len(losses) != 1:
+    inner = losses[0].args[0] if len(losses) == 1 else None
+    while isinstance(inner, ast.Call) and called(inner) in _RESHAPES:
+        inner = getattr(inner.func, "value", None)
+    if not isinstance(inner, ast.Call) or called(inner) not in _FUNCTIONS:
         return ()
-    inner = losses[0].args[0]
-    while (
-        isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and called(inner) in _RESHAPES
-    ):
-        inner = inner.func.value
-    if (
-        not isinstance(inner, ast.Call)
-        or called(inner) not in _FUNCTIONS
-        or not isinstance(inner.func, ast.Attribute)
-    ):
-        return ()
-    of_torch = ast.unparse(inner.func.value) in ("torch", "F", "nn.functional", "torch.nn.functional")
-    if of_torch and not inner.args:
-        return ()
-    value = inner.args[0] if of_torch else inner.func.value
-    if not of_torch and ast.unparse(value) == "self":
-        return ()  # self.softmax(x), a layer
-    return (Replace(at.line, ast.unparse(inner), operand(value)),)
+    of = getattr(inner.func, "value", ast.Name("self"))
+    of_torch = ast.unparse(of) in ("torch", "F", "nn.functional", "torch.nn.functional")
+    value = next(iter(inner.args), ast.Name("self")) if of_torch else of
+    # self.softmax(x) is a layer.
+    return (Replace(at.line, ast.unparse(inner), operand(value)),) if ast.unparse(value) != "self" else ()
 
 
 RULE = Rule("GG409", "loss-input", "error", __doc__ or "", _judge)

@@ -30,7 +30,7 @@ import math
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
+from gradgate.checker.analysis._scopes import called, definitions, names_read, own_nodes, scope_at
 from gradgate.checker.analysis._source import statement_at
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
@@ -38,21 +38,9 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, NonfiniteMade, Stepped
 
-_RISKY = {
-    "std",
-    "var",
-    "log",
-    "sqrt",
-    "rsqrt",
-    "norm",
-    "div",
-    "mean",
-    "normalize",
-    "pow",
-    "exp",
-    "acos",
-    "asin",
-}
+_RISKY = frozenset(
+    ("std", "var", "log", "sqrt", "rsqrt", "norm", "div", "normalize", "pow", "exp", "acos", "asin")
+)
 _NO_TENSORS = ("math", "np", "numpy", "self")
 _GROWN = 1e6
 _INSIDE = "-1 + 1e-6, 1 - 1e-6"  # the derivative of acos is infinite at -1 and 1
@@ -73,29 +61,24 @@ _ADVICE = {
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    used = [
-        (number, event)
-        for number, event in run.numbered(Stepped)
-        if isinstance(event, Stepped) and event.nonfinite
-    ]
-    if not used:
+    used = [number for number, _ in run.numbered(Stepped) if run.stepped(number).nonfinite]
+    if not used or _diverged(run, used[0]):
         return
-    step, stepped = used[0]
+    stepped = run.stepped(used[0])
     made = [
         event
-        for event in run.events[:step]
+        for event in run.events[: used[0]]
         if isinstance(event, NonfiniteMade) and event.site and event.parameters & stepped.nonfinite
     ]
-    if not made or _diverged(run, step):
+    if not made:
         return
     first = next((event for event in made if event.loss), made[0])
-    frame = _origin(first)
     name = first.node.rstrip("0123456789").removesuffix("Backward")
     yield RULE.finding(
-        frame,
+        _origin(first),
         f"{'The loss is' if first.loss else 'The gradient becomes'} NaN or infinite here ({name}), and "
         f"{run.optimizer(stepped.optimizer)} updated {run.names(stepped.nonfinite)} with it, first in step "
-        f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)}.",
+        f"{sum(number <= used[0] for number, _ in run.numbered(Stepped))}.",
         why="After this step the parameters are NaN, and so is every value computed from them.",
         advice=_ADVICE.get(name, _AWAY_FROM_ZERO),
         fix=_clamped if name in ("Sqrt", "Log", "Mul", "Acos", "Asin") else (),
@@ -121,14 +104,9 @@ def _origin(event: NonfiniteMade) -> Frame:
     statement, scope = statement_at(frame), scope_at(frame)
     if statement is None or scope is None or _is_risky(statement):
         return frame
-    names = {
-        node.id
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
     lines = [
         definition.value.lineno
-        for name in names
+        for name in names_read(statement)
         for definition in definitions(scope).get(name, ())
         if definition.value.lineno < frame.line and _is_risky(definition.value)
     ]
@@ -136,12 +114,10 @@ def _origin(event: NonfiniteMade) -> Frame:
 
 
 def _is_risky(root: ast.AST) -> bool:
-    for node in (root, *own_nodes(root)):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            return True
-        if isinstance(node, ast.Call) and called(node) in _RISKY - {"mean"}:
-            return True
-    return False
+    nodes = (root, *own_nodes(root))
+    return any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) for node in nodes) or any(
+        isinstance(node, ast.Call) and called(node) in _RISKY for node in nodes
+    )
 
 
 def _clamped(at: Statement) -> Fix:

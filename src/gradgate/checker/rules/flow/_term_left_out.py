@@ -39,6 +39,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from gradgate.checker.analysis._constant_summands import has_graph, summands
+from gradgate.checker.analysis._losses import in_losses
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -47,6 +48,7 @@ from gradgate.checker.analysis._scopes import (
     functions,
     key_of,
     may_be_module,
+    names_read,
     own_nodes,
     part_of,
     returned,
@@ -54,12 +56,12 @@ from gradgate.checker.analysis._scopes import (
     statements_at,
 )
 from gradgate.checker.analysis._slices import files_of, slice_at
-from gradgate.checker.analysis._source import loops_around, nodes_of, statement_at
+from gradgate.checker.analysis._source import inside, loops_around, nodes_of, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
-from gradgate.events import Backward, Cut, Differentiated, Frame, Site
+from gradgate.events import Backward, Cut, Frame, Site
 
 _KIND = re.compile(
     r"kl|contrast|consist|commit|aux|cycle|adv|distill|penalt|perceptual|style|tv_|smooth|align|ortho|spars|divers|"
@@ -69,54 +71,43 @@ _KIND = re.compile(
 _TERM = re.compile(rf"(?=.*(loss|penalty|term|bonus))(?=.*({_KIND.pattern}))", re.IGNORECASE)
 _SHOWS = ("item", "detach", "tolist", "numpy")
 _TIMES = 2
-_COMPREHENSIONS = (
-    "<listcomp>",
-    "<dictcomp>",
-    "<setcomp>",
-    "<genexpr>",
-)  # separate functions up to Python 3.11
+_COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")  # functions up to Python 3.11
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
     yield from _sums_only_shown(run)
     reported: set[str] = set()
-    for cut in run.of(Cut):
-        if cut.op not in _SHOWS or not cut.scalar or not cut.site:
-            continue
+    for cut in _displays(run):
         shown = next((frame for frame in cut.site if frame.function not in _COMPREHENSIONS), cut.site[0])
-        for event in _beside(run, cut, shown):
-            for name, weight in _shown_only(run, shown, event.site).items():
-                if name in reported:
-                    continue
-                reported.add(name)
-                times = sum(each.site == event.site for each in run.of(Backward))
-                of_weight = (
-                    f", and its weight `{weight.name}` of line {weight.at.line} is never read"
-                    if weight
-                    else ""
-                )
-                weighed = f" with the weight `{weight.name}`" if weight else ""
-                yield RULE.finding(
-                    _loss_line(event.site),
-                    f"`{name}` has a graph and is shown at line {shown.line}, but none of {times} backward calls "
-                    f"includes it{of_weight}.",
-                    why="The term is displayed, but training does not minimize it.",
-                    advice=f"Include `{name}` in the loss{weighed}, or compute it under torch.no_grad() if it "
-                    "is only shown.",
-                    count=times,
-                    evidence={"shown_at": shown.line},
-                )
+        # The backward calls in the same function that reach the same parameters
+        calls = [event for event in run.of(Backward) if event.site and event.site[0][::2] == shown[::2]]
+        calls = [event for event in calls if event.reached & cut.parameters]
+        left = _shown_only(run, shown, calls[0].site) if len(calls) >= _TIMES else {}
+        for name, weight in left.items():
+            if name in reported:
+                continue
+            reported.add(name)
+            times = sum(each.site == calls[0].site for each in run.of(Backward))
+            unread = (
+                f", and its weight `{weight.name}` of line {weight.at.line} is never read" if weight else ""
+            )
+            weighed = f" with the weight `{weight.name}`" if weight else ""
+            yield RULE.finding(
+                _loss_line(calls[0].site),
+                f"`{name}` has a graph and is shown at line {shown.line}, but none of {times} backward calls "
+                f"includes it{unread}.",
+                why="The term is displayed, but training does not minimize it.",
+                advice=f"Include `{name}` in the loss{weighed}, or compute it under torch.no_grad() if it "
+                "is only shown.",
+                count=times,
+                evidence={"shown_at": shown.line},
+            )
 
 
-def _beside(run: Run, cut: Cut, where: Frame) -> list[Backward]:
-    """Return the backward calls in the same function that reach the same parameters, if there are many."""
-    calls = [
-        event
-        for event in run.of(Backward)
-        if event.site and event.site[0][::2] == where[::2] and event.reached & cut.parameters
-    ]
-    return calls[:1] if len(calls) >= _TIMES else []
+def _displays(run: Run) -> list[Cut]:
+    """Return the conversions of values to numbers."""
+    return [event for event in run.of(Cut) if event.op in _SHOWS and event.scalar and event.site]
 
 
 def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | None]:
@@ -124,30 +115,27 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
     statement, scope = statement_at(shown), scope_at(shown)
     if statement is None or scope is None:
         return {}
-    inside = set(ast.walk(statement))
-    sites = [
-        each for event in run.of(Backward) for each in (event.site, *(term.site for term in event.terms))
-    ]
-    files = files_of([*sites, (shown,)])
+    here = set(ast.walk(statement))
+    terms = [term.site for event in run.of(Backward) for term in event.terms]
+    files = files_of([*(event.site for event in run.of(Backward)), *terms, (shown,)])
     in_loss = [node for _, node in slice_at(backward, files).nodes]
     read = [node for node in own_nodes(scope.node) if _is_read(node)]
     idle = _of_unread_sums(scope.node, {node.id for node in read})
-    elsewhere = {node.id for node in read if node not in inside and node not in idle}
-    made = {node.id for node in inside if isinstance(node, ast.Name) and definitions(scope).get(node.id)}
+    elsewhere = {node.id for node in read if node not in here and node not in idle}
+    made = {node.id for node in here if isinstance(node, ast.Name) and definitions(scope).get(node.id)}
     names = made - elsewhere - {node.id for node in in_loss if _is_read(node)}
     lost = statement_at(backward[0]) if scope == scope_at(backward[0]) else None
-    back_propagated = {node.id for node in ast.walk(lost) if _is_read(node)} if lost is not None else set()
-    in_terms = _made_by(back_propagated, scope, files, deep=True)
+    in_terms = _made_by(names_read(*filter(None, [lost])), scope, files, deep=True)
     names = {name for name in names if _made_by([name], scope, files).isdisjoint(in_terms)}
     left: dict[str, Weight | None] = {name: None for name in names if _TERM.search(name)}
     used = {key_of(node).lstrip(".") for node in in_loss}
     for weight in unused_weights(files):
-        computed = {called(node) for node in inside if isinstance(node, ast.Call)}
+        computed = {called(node) for node in here if isinstance(node, ast.Call)}
         for name in (names | computed) - left.keys():
             about = is_about(name, weight.term) if weight.term else bool(_KIND.search(name))
             if about and not any(is_about(each, name) for each in used):
                 left[name] = weight
-    dicts = {node.id for node in inside if isinstance(node, ast.Name) and "loss" in node.id.lower()}
+    dicts = {node.id for node in here if isinstance(node, ast.Name) and "loss" in node.id.lower()}
     return left | {entry: None for each in dicts for entry in _left_entries(each, in_loss, backward)}
 
 
@@ -180,54 +168,42 @@ def _made_by(
 
 def _sums_only_shown(run: Run) -> Iterator[Finding]:
     """Report each sum that the script only converts to numbers, if losses use some of its summands but not all."""
-    losses = {event.site for event in run.of(Backward, Differentiated) if event.site}
-    cuts = [event for event in run.of(Cut) if event.op in _SHOWS and event.scalar and event.site]
-    files = files_of([*losses, *(cut.site for cut in cuts)])
-    in_losses: set[int] | None = None
-    for frame, total in dict.fromkeys(each for cut in cuts for each in _sums(cut.site[0], cut.op)):
-        if in_losses is None:
-            in_losses = {id(node) for site in losses for _, node in slice_at(site, files).nodes}
+    for frame, total in dict.fromkeys(each for cut in _displays(run) for each in _sums(cut.site[0], cut.op)):
         scope = scope_at(frame)
-        if scope is None or id(total) in in_losses:
+        if scope is None or id(total) in in_losses(run):
             continue
-        parts = list(summands(scope, total))
-        used = [part for part in parts if _values(scope, part) & in_losses]
-        left = [part for part in parts if part not in used and has_graph(run, scope, part, files)]
-        if not used or not left:
-            continue
-        kept, lost = ast.unparse(used[0]), ast.unparse(left[0])
-        times = len(run.of(Backward))
-        yield RULE.finding(
-            frame._replace(line=total.lineno),
-            f"`{ast.unparse(total)}` is only displayed: {times} backward calls include `{kept}`, but not `{lost}`.",
-            why="The sum is displayed, but training does not minimize it.",
-            advice=f"Back-propagate the sum instead of `{kept}`.",
-            count=times,
-            evidence={"shown_at": frame.line},
-        )
+        used, left = [], []
+        for part in summands(scope, total):
+            made = (each for name in names_read(part) for each in definitions(scope).get(name, ()))
+            if any(id(each.value) in in_losses(run) for each in made):
+                used.append(ast.unparse(part))
+            elif has_graph(run, scope, part, run.files):
+                left.append(ast.unparse(part))
+        if used and left:
+            times = len(run.of(Backward))
+            yield RULE.finding(
+                frame._replace(line=total.lineno),
+                f"`{ast.unparse(total)}` is only displayed: {times} backward calls include `{used[0]}`, but not "
+                f"`{left[0]}`.",
+                why="The sum is displayed, but training does not minimize it.",
+                advice=f"Back-propagate the sum instead of `{used[0]}`.",
+                count=times,
+                evidence={"shown_at": frame.line},
+            )
 
 
 def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
     """Yield the sums that a line shows as ``total.item()``, if the function only shows them."""
-    statement, scope = statement_at(shown), scope_at(shown)
-    if statement is None or scope is None:
-        return
-    nodes = own_nodes(scope.node)
-    owners = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call) and called(node) == op):
-        name = getattr(getattr(call.func, "value", None), "id", "")
-        reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
-        reads = [node for node in reads if isinstance(node.ctx, ast.Load)]
-        made = definitions(scope).get(name, ())
+    scope = scope_at(shown)
+    nodes = own_nodes(scope.node) if scope is not None else ()
+    shows = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in _SHOWS}
+    for call in inside(ast.Call, statement_at(shown)):
+        name = getattr(getattr(call.func, "value", None), "id", "") if called(call) == op else ""
+        made = definitions(scope).get(name, ()) if scope is not None else ()
         total = made[0].value if len(made) == 1 and isinstance(made[0].statement, ast.Assign) else None
-        if isinstance(total, ast.BinOp) and all(owners.get(id(node)) in _SHOWS for node in reads):
+        only_shown = all(id(node) in shows for node in nodes if _is_read(node) and node.id == name)
+        if isinstance(total, ast.BinOp) and only_shown:
             yield shown, total
-
-
-def _values(scope: Scope, part: ast.expr) -> set[int]:
-    """Return the ids of the expressions that assign the names in a summand."""
-    names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name)]
-    return {id(each.value) for name in names for each in definitions(scope).get(name, ())}
 
 
 def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
@@ -283,12 +259,11 @@ def _loss_line(backward: Site) -> Frame:
     """Return the line that adds up the loss, or else the backward call."""
     frame = backward[0]
     scope = scope_at(frame)
-    for call in (node for each in statements_at(frame) for node in ast.walk(each)):
-        if isinstance(call, ast.Attribute) and call.attr == "backward" and isinstance(call.value, ast.Name):
-            made = definitions(scope).get(call.value.id, ()) if scope is not None else ()
-            sums = [each for each in made if isinstance(each.value, (ast.BinOp, ast.Name))]
-            if len(made) == len(sums) == 1:
-                return frame._replace(line=sums[0].value.lineno)
+    for node in inside(ast.Attribute, *statements_at(frame)):
+        if node.attr == "backward" and isinstance(node.value, ast.Name) and scope is not None:
+            made = definitions(scope).get(node.value.id, ())
+            if len(made) == 1 and isinstance(made[0].value, (ast.BinOp, ast.Name)):
+                return frame._replace(line=made[0].value.lineno)
     return frame
 
 

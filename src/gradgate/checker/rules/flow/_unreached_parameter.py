@@ -5,8 +5,7 @@ Looks for trainable parameters that an optimizer steps but no backward call ever
 attribute of a model, or a variable of a script) that is never called or whose output is in no loss, and learned
 rates of inner steps (MAML) whose result is in no loss. Layers that did not run because they belong to an unused
 branch are not reported. If such a layer runs and the script drops the result of an operation such as ``index_add``,
-the finding is at this line. Also looks for parameters in two optimizers that step in turn, if the parameters never
-have a gradient when one of the two steps; if its loss does not cut them off, this is a note.
+the finding is at this line.
 
 ## Why is this bad?
 The parameter keeps its random initial value, and the model lacks a part of its design.
@@ -31,14 +30,13 @@ docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._unused_layers import (
     dropped_result,
     holders_of,
@@ -52,14 +50,12 @@ from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
 from gradgate.checker.rules.flow._graph_fixes import kept
-from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Ran, Site, Stepped
+from gradgate.events import Backward, Differentiated, Frame, Ids, Ran, Site
 
 _RUNS = 2
-_STEPS = 3
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from _of_one_optimizer(run)
     missing = unreached(run)
     for ids, _ in cut_off(run, missing).values():
         missing -= ids
@@ -67,68 +63,37 @@ def _judge(run: Run) -> Iterator[Finding]:
         missing -= swap.old
     if not missing:
         return
-    files = files_of({event.site for event in run.of(Backward, Stepped, OptimizerMade, Ran)})
-    for (attribute, frame), numbers in _left_out_of_loops(run, missing, files).items():
+    for (attribute, frame), numbers in _left_out_of_loops(run, missing).items():
         missing -= numbers
-        yield _finding(run, attribute, "is only partly iterated over", frame, frozenset(numbers))
-    for (key, whole), numbers in _by_layer(run, missing, files).items():
-        found = _of_layer(run, key, whole, frozenset(numbers), files)
+        yield _finding(run, attribute, "is only partly iterated over", frame, ids=frozenset(numbers))
+    for (key, whole), numbers in _by_layer(run, missing).items():
+        found = _of_layer(run, key, whole, frozenset(numbers))
         if found is not None:
             yield found
 
 
-def _of_one_optimizer(run: Run) -> Iterator[Finding]:
-    """Yield parameters that two optimizers hold but only one trains, if both step in the same loop."""
-    steps: dict[int, list[Stepped]] = defaultdict(list)
-    for event in run.of(Stepped):
-        steps[event.optimizer].append(event)
-    for first, second in itertools.permutations(steps, 2):
-        turns = [event.optimizer for event in run.of(Stepped) if event.optimizer in (first, second)]
-        switches = sum(one != other for one, other in itertools.pairwise(turns))
-        used = frozenset().union(*(event.used for event in steps[first]))
-        trained = frozenset().union(*(event.moved for event in steps[second]))
-        both = {number for number, owners in run.owners.items() if {first, second} <= owners}
-        ids = frozenset(number for number in both & trained - used if run.parameters[number].trainable)
-        if not ids or not used or len(steps[first]) < _STEPS or switches < len(steps[first]):
-            continue
-        name, times = run.optimizer(first), len(steps[first])
-        yield RULE.finding(
-            run.made[first][-1].site,
-            f"{name} holds {run.names(ids)}, but no gradient reached {'it' if len(ids) == 1 else 'them'} in "
-            f"its {times} steps: only {run.optimizer(second)} trains "
-            f"{'it' if len(ids) == 1 else 'them'}.",
-            why=f"The loss before {name}.step() does not reach all parameters of {name}.",
-            advice=f"Leave {'it' if len(ids) == 1 else 'them'} out of {name}, or make the loss before "
-            f"{name}.step() depend on the parameters.",
-            # A note if no cut is found: the other loss uses these layers, so nothing is lost.
-            severity=None if cut_off(run, ids) else "info",
-            count=times,
-            evidence={"parameters": len(ids), "steps": times},
-        )
-
-
-def _left_out_of_loops(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, Frame], set[int]]:
+def _left_out_of_loops(run: Run, missing: Ids) -> dict[tuple[str, Frame], set[int]]:
     """Return the layers of a list that a loop skips. The key is the list's attribute and the loop's line."""
     reached = [run.name(number) for number in run.reached]
     found: dict[tuple[str, Frame], set[int]] = defaultdict(set)
     for number in missing:
         parts = run.name(number).split(".")
         for place in (place for place, part in enumerate(parts) if part.isdigit() and place):
-            path = ".".join(parts[:place])
-            others = any(name.startswith(path + ".") for name in reached)
-            itself = any(name.startswith(f"{path}.{parts[place]}.") for name in reached)
-            frame = shortened_loop(parts[place - 1], files) if others and not itself else None
-            if frame is not None:
-                found[parts[place - 1], frame].add(number)
+            path, itself = ".".join(parts[:place]), ".".join(parts[: place + 1])
+            others = [name for name in reached if name.startswith(f"{path}.")]
+            if others and not any(name.startswith(f"{itself}.") for name in others):
+                frame = shortened_loop(parts[place - 1], run.files)
+                if frame is not None:
+                    found[parts[place - 1], frame].add(number)
     return found
 
 
-def _by_layer(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, bool], set[int]]:
+def _by_layer(run: Run, missing: Ids) -> dict[tuple[str, bool], set[int]]:
     """Group parameters by layer (".norm2" or the variable "norm2") and by whether the whole layer is missing."""
     groups: dict[tuple[str, bool], set[int]] = defaultdict(set)
     for number in missing:
         name = run.name(number)
-        paths = holders_of(name, files)
+        paths = holders_of(name, run.files)
         if len(paths) > 1 and paths[0] == name and _wholly(run, paths[1], missing):
             paths = paths[1:]  # the name of the layer is more useful than the name of a weight
         if not paths:
@@ -149,39 +114,28 @@ def _wholly(run: Run, path: str, missing: Ids) -> bool:
     )
 
 
-def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...]) -> Finding | None:
+def _of_layer(run: Run, key: str, whole: bool, ids: Ids) -> Finding | None:
     ran = [event for event in run.of(Ran) if event.parameters & ids and event.recording]
-    if whole and not is_read(key, files):
-        frame, sure = line_without(key, files) or (None, False)
-        how = "is never used"
-    elif len(ran) >= _RUNS and (dropped := dropped_result(event.site for event in ran)) is not None:
-        frame, name = dropped
-        return _finding(
-            run,
-            key.lstrip("."),
-            "runs, but no loss uses the output",
-            frame,
-            ids,
-            advice=f"{name}() returns a new tensor, which is dropped here: assign the result, "
-            f"or call {name}_().",
-            fix=kept,
-        )
-    elif len(ran) >= _RUNS:
-        line = line_of_loss(run, ids, ran[0].site, files)
-        frame, sure = line or ran[0].site[0], line is not None
-        how = "runs, but no loss uses the output"
-    elif whole and (inner := _in_inner_steps(run, ids)) is not None:
-        return _finding(
-            run,
-            key.lstrip("."),
-            "is used in inner steps whose result is in no loss",
-            inner,
-            ids,
-            advice="Compute the loss with the weights that these steps return, not with the initial weights.",
-        )
-    else:
-        return None
-    return _finding(run, key.lstrip("."), how, frame, ids, "warning" if sure else "info") if frame else None
+    found = partial(_finding, run, key.lstrip("."), ids=ids)
+    if whole and not is_read(key, run.files):
+        line = line_without(key, run.files)
+        return found("is never used", line[0], severity="warning" if line[1] else "info") if line else None
+    if len(ran) >= _RUNS:
+        unused = "runs, but no loss uses the output"
+        dropped = dropped_result(event.site for event in ran)
+        if dropped is not None:
+            advice = (
+                f"{dropped[1]}() returns a new tensor, which is dropped here: assign the result, or call "
+            )
+            return found(unused, dropped[0], advice=f"{advice}{dropped[1]}_().", fix=kept)
+        frame = line_of_loss(run, ids, ran[0].site, run.files)
+        return found(unused, frame or ran[0].site[0], severity="warning" if frame else "info")
+    inner = _in_inner_steps(run, ids) if whole else None
+    return inner and found(
+        "is used in inner steps whose result is in no loss",
+        inner,
+        advice="Compute the loss with the weights that these steps return, not with the initial weights.",
+    )
 
 
 def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
@@ -206,6 +160,7 @@ def _finding(
     attribute: str,
     how: str,
     frame: Frame,
+    *,
     ids: Ids,
     severity: Severity = "warning",
     advice: str = "",

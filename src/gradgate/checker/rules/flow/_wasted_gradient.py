@@ -148,7 +148,7 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
         through = "the input" if inputs else own or "the trained part"
         return f"{off} Do not detach here: the gradients of {through} flow through it.", ()
     if any(event.beyond & used for event in events):
-        names = {part for number in used for part in run.name(number).split(".")}
+        names = run.words(used)
         return (
             f"Detach the output of {whole_module(run, ids) or 'the network'} before {own or 'the trained part'} "
             "uses it: this loss trains nothing before this point."
@@ -161,7 +161,7 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
 def _of_idle_groups(run: Run) -> Iterator[Finding]:
     """Yield the optimizer groups whose learning rate was 0 in every step while other groups had a positive rate."""
     for optimizer, events in run.made.items():
-        steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
+        steps = [run.stepped(number) for number in run.steps(optimizer)]
         for place, group in enumerate(events[-1].groups):
             rates = [step.lr[place] for step in steps if place < len(step.lr)]
             ids = group.parameters & run.reached
@@ -169,7 +169,7 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
                 continue
             made = events[-1].site
             yield RULE.finding(
-                _zero_rate(made, {part for number in ids for part in run.name(number).split(".")}) or made,
+                _zero_rate(made, run.words(ids)) or made,
                 f"{run.names(ids)} {'are' if len(ids) > 1 else 'is'} in a group of {run.optimizer(optimizer)} with "
                 f"learning rate 0: each of {len(steps)} steps computes gradients of {size(run, ids)} "
                 "(estimated) that have no effect.",
@@ -182,20 +182,12 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
 
 
 def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
-    """Return the line that sets a group's learning rate to 0, under "lr" or a part of the parameters' names."""
+    """Return the line of a dict that holds a learning rate of 0, as "lr" or a part of the parameters' names."""
     for file in {frame.file for frame in site}:
         for node in nodes_of([file]):
-            pairs: list[tuple[object, ast.expr]] = []
-            if isinstance(node, ast.Dict):
-                pairs = [
-                    (getattr(key, "value", None), value)
-                    for key, value in zip(node.keys, node.values, strict=True)
-                ]
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-                key = getattr(node.targets[0].slice, "value", None)
-                pairs = [(key, node.value)] if key == "lr" else []
-            for key, value in pairs:
-                if key in ("lr", *parts) and getattr(value, "value", None) == 0:
+            for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+                named = getattr(key, "value", None) in ("lr", *parts)
+                if named and getattr(value, "value", None) == 0:
                     return Frame(file, value.lineno, "")
     return None
 

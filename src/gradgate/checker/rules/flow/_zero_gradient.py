@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at
-from gradgate.checker.analysis._source import statement_at, text_of, whole_text
+from gradgate.checker.analysis._source import inside, statement_at, text_of, whole_text
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
@@ -92,22 +92,22 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _has_floor(frame: Frame) -> bool:
     """Return whether a line clamps a mean or a sum, which then has a gradient only above the limit (free bits)."""
-    calls = [node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call)]
-    clamps = [call for call in calls if called(call) in ("clamp", "clamp_min", "clip", "maximum")]
-    inner = (node for call in clamps for node in ast.walk(call) if isinstance(node, ast.Call))
-    return any(called(node) in ("mean", "sum") for node in inner)
+    clamps = [
+        call
+        for call in inside(ast.Call, statement_at(frame))
+        if called(call) in ("clamp", "clamp_min", "clip", "maximum")
+    ]
+    return any(called(node) in ("mean", "sum") for node in inside(ast.Call, *clamps))
 
 
 def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> str:
     """Return advice that gives a nonzero gradient, depending on the operation of the line."""
     if _made_of_zeros(several):
         return "Initialize one of the factors with nonzero values: a product of zeros has the derivative 0."
-    nodes = list(ast.walk(statement_at(frame) or ast.Pass()))
-    if _rounded(frame, factors) or any(isinstance(node, ast.FloorDiv) for node in nodes):
+    if _rounded(frame, factors) or "//" in text_of(frame):
         return "Divide with / instead of //."
-    calls = [called(node) for node in nodes if isinstance(node, ast.Call)]
-    found = (advice for names, advice in _BY_CALL.items() if any(name in names.split() for name in calls))
-    return next(found, _IN_GENERAL)
+    calls = set(map(called, inside(ast.Call, statement_at(frame))))
+    return next((advice for names, advice in _BY_CALL.items() if calls & {*names.split()}), _IN_GENERAL)
 
 
 def _has_live_sibling(run: Run, parameter: Parameter) -> bool:
@@ -125,12 +125,8 @@ def _without_numbers(name: str) -> str:
 
 def _factors(frame: Frame) -> list[ast.expr]:
     """Return both sides of each product at a line."""
-    statement = statement_at(frame)
-    products = [
-        node
-        for node in (ast.walk(statement) if statement is not None else ())
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-    ]
+    nodes = inside(ast.BinOp, statement_at(frame))
+    products = [node for node in nodes if isinstance(node.op, ast.Mult)]
     return [side for node in products for side in (node.left, node.right)]
 
 
@@ -157,7 +153,7 @@ def _rounded(frame: Frame, factors: list[ast.expr]) -> Frame | None:
         for inner in functions(key[1:], [frame.file]) if key.startswith(".") else ():  # a property or method
             found += [each for several in definitions(inner).values() for each in several]
         for each in found:
-            if any(isinstance(node, ast.FloorDiv) for node in ast.walk(each.value)):
+            if inside(ast.FloorDiv, each.value):
                 return frame._replace(line=each.value.lineno)
     return None
 

@@ -41,8 +41,8 @@ from functools import partial
 from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import imported, own_nodes
-from gradgate.checker.analysis._source import function_at, tree_of
+from gradgate.checker.analysis._scopes import called, imported, last_name, own_calls
+from gradgate.checker.analysis._source import function_at, inside, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
@@ -62,46 +62,39 @@ _GROWS = 4  # consecutive calls, each with a longer graph
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _reaching_back(run)
     yield from _kept(run)
-    yield from _of_evaluations(run)
     yield from _retained(run)
 
 
 def _kept(run: Run) -> Iterator[Finding]:
-    last = {
-        event.backward: event
-        for event in sorted(run.of(GraphsKept), key=lambda event: bool(event.holder))
-        if event.backward
-    }
-    for event in last.values():
+    """Report variables that keep the graphs of backward calls, or of forward passes of an evaluation."""
+    trained = {frame[:2] for event in run.of(Backward, Differentiated) for frame in event.site}
+    events = sorted(run.of(GraphsKept), key=lambda event: bool(event.holder))
+    evaluations = [event for event in events if not event.backward]
+    for event in [*{event.backward: event for event in events if event.backward}.values(), *evaluations]:
         where = _line_that_keeps(event)
+        holder = event.holder or "A variable or an object"
+        text = f"{holder} keeps the graphs of {event.count} earlier backward calls alive."
+        why, advice = (
+            "Memory grows with each step until it runs out.",
+            "Keep only the value: loss.item(), or output.detach().",
+        )
+        if not event.backward:
+            text = (
+                f"{holder} keeps the graphs of {event.count} forward passes of an evaluation alive, and no "
+                "backward pass uses them."
+            )
+            why = "The activations of each batch stay in memory, so memory grows with the evaluation data."
+            advice = "Evaluate without graphs: put the loop under torch.no_grad()."
         yield RULE.finding(
-            where or event.backward,
-            f"{event.holder or 'A variable or an object'} keeps the graphs of {event.count} earlier backward calls "
-            "alive.",
-            why="Memory grows with each step until it runs out.",
-            advice="Keep only the value: loss.item(), or output.detach().",
-            fix=_detached,
-            severity=None if where is not None else "info",
+            where or event.backward or event.site,
+            text,
+            why=why,
+            advice=advice,
+            fix=_detached if event.backward else partial(_without_graphs, trained=trained),
+            severity="info" if where is None and event.backward else None,
             count=event.count,
             evidence={"graphs": event.count, "holder": event.holder},
         )
-
-
-def _of_evaluations(run: Run) -> Iterator[Finding]:
-    """Report values that an evaluation collects without detaching them."""
-    trained = {frame[:2] for event in run.of(Backward, Differentiated) for frame in event.site}
-    for event in run.of(GraphsKept):
-        if not event.backward:
-            yield RULE.finding(
-                _line_that_keeps(event) or event.site,
-                f"{event.holder} keeps the graphs of {event.count} forward passes of an evaluation alive, and no "
-                "backward pass uses them.",
-                why="The activations of each batch stay in memory, so memory grows with the evaluation data.",
-                advice="Evaluate without graphs: put the loop under torch.no_grad().",
-                fix=partial(_without_graphs, trained=trained),
-                count=event.count,
-                evidence={"graphs": event.count, "holder": event.holder},
-            )
 
 
 def _without_graphs(at: Statement, trained: set[tuple[str, int]]) -> Fix:
@@ -123,39 +116,30 @@ def _line_that_keeps(event: GraphsKept) -> Frame | None:
     for name in names:
         for file in files:
             tree = tree_of(file) if event.backward or local is None else local
-            lines = [
-                (_is_safe(node), node.lineno)
-                for node in (ast.walk(tree) if tree is not None else ())
-                if isinstance(node, (ast.Call, ast.Assign, ast.AugAssign)) and _puts(node, name)
-            ]
+            nodes = inside(ast.AST, tree)
+            lines = [(_is_safe(node), node.lineno) for node in nodes if _puts(node, name)]  # type: ignore[attr-defined]
             if lines:
                 return Frame(file, min(lines)[1], "")
     return None
 
 
-def _puts(node: ast.Call | ast.Assign | ast.AugAssign, name: str) -> bool:
+def _puts(node: ast.AST, name: str) -> bool:
     """Return whether a node stores a value in the object called ``name``."""
     if isinstance(node, ast.AugAssign):
         return name in _names(node.target)
     if isinstance(node, ast.Assign):
         return name in _names(node.targets[0]) & _names(node.value)
-    method = node.func if isinstance(node.func, ast.Attribute) and node.args else None
-    return method is not None and method.attr in _PUTS and name in _names(method.value)
+    method = node.func if isinstance(node, ast.Call) and node.args else None
+    return isinstance(method, ast.Attribute) and method.attr in _PUTS and name in _names(method.value)
 
 
 def _names(node: ast.AST) -> set[str]:
     """Return the names, attributes and constants of an expression."""
-    return {
-        str(getattr(inner, field))
-        for inner in ast.walk(node)
-        for kind, field in ((ast.Name, "id"), (ast.Attribute, "attr"), (ast.Constant, "value"))
-        if isinstance(inner, kind)
-    }
+    return {last_name(each) or str(getattr(each, "value", "")) for each in inside(ast.expr, node)}
 
 
 def _is_safe(node: ast.AST) -> bool:
-    calls = [inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call)]
-    return any(getattr(each, "attr", getattr(each, "id", "")) in _SAFE for each in calls)
+    return any(called(call) in _SAFE for call in inside(ast.Call, node))
 
 
 def _reaching_back(run: Run) -> Iterator[Finding]:
@@ -257,14 +241,8 @@ def _detached(at: Statement) -> Fix:
     if any(isinstance(inner, (ast.Tuple, ast.List, ast.Dict)) for inner in ast.walk(kept)):
         return ()
     text = ast.unparse(kept)
-    losses = [
-        ast.unparse(inner.func.value)
-        for inner in own_nodes(at.function)
-        if isinstance(inner, ast.Call)
-        and isinstance(inner.func, ast.Attribute)
-        and inner.func.attr == "backward"
-        and inner.lineno > at.line
-    ]
+    later = [call for call in own_calls(at.function) if call.lineno > at.line and called(call) == "backward"]
+    losses = [ast.unparse(getattr(call.func, "value", call)) for call in later]
     return (Replace(at.line, text, f"{operand(kept)}.detach()"),) if not losses or text in losses else ()
 
 
@@ -273,11 +251,13 @@ def _is_loss(at: Statement, kept: ast.AST | None) -> bool:
     if not isinstance(kept, (ast.Name, ast.Attribute)):
         return False
     name = ast.unparse(kept)
+    of_losses = (
+        call
+        for call in own_calls(at.function)
+        if re.search("loss|criterion|entropy", ast.unparse(call.func), re.IGNORECASE)
+    )
     return bool(re.search("loss|err$|cost", name, re.IGNORECASE)) or any(
-        name in map(ast.unparse, inner.args)
-        for inner in own_nodes(at.function)
-        if isinstance(inner, ast.Call)
-        and re.search("loss|criterion|entropy", ast.unparse(inner.func), re.IGNORECASE)
+        name in map(ast.unparse, call.args) for call in of_losses
     )
 
 

@@ -34,30 +34,17 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
 
 from __future__ import annotations
 
-import ast
-import functools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ownership._freeze_fixes import (
-    evaluated,
-    none_instead,
-    requires_grad,
-    without_gradients,
-)
-from gradgate.checker.rules.ownership._idle_batch_norms import (
-    RunWithoutGradients,
-    run_without_gradients,
-    untrained_module,
-)
+from gradgate.checker.rules.ownership._batch_norms import freezing_line, moving_statistics
+from gradgate.checker.rules.ownership._freeze_fixes import none_instead, without_gradients
 from gradgate.checker.rules.ownership._misfrozen import misfrozen
-from gradgate.events import Backward, Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
+from gradgate.events import Ids, Site, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
 _STEPS = 2
@@ -67,9 +54,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from misfrozen(run, RULE)
     yield from _stepped(run)
     yield from _zeroed(run)
-    yield from _statistics(run)
-    for norms in run_without_gradients(run):
-        yield _of_network(norms)
+    yield from moving_statistics(run, RULE)
 
 
 def _stepped(run: Run) -> Iterator[Finding]:
@@ -91,7 +76,7 @@ def _stepped(run: Run) -> Iterator[Finding]:
             else "along an earlier gradient"
         )
         yield RULE.finding(
-            _freezing_line(run, ids) or run.made[optimizer][0].site,
+            freezing_line(run, ids) or run.made[optimizer][0].site,
             f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) changed in {len(steps)} "
             f"steps of {name}, {how}.",
             why=_WHY,
@@ -135,129 +120,6 @@ def _zeroed(run: Run) -> Iterator[Finding]:
                 count=len(steps),
                 evidence={"parameters": len(ids), "steps": len(steps)},
             )
-
-
-def _statistics(run: Run) -> Iterator[Finding]:
-    averages, trained = _averages(run), functools.cache(partial(_trained_until, run))
-    found: dict[Frame, list[Ids]] = defaultdict(list)
-    drifts: dict[Ids, tuple[float, float]] = {}
-    modes: list[ModeSet] = []
-    for number, event in enumerate(run.events):
-        if isinstance(event, ModeSet):
-            modes.append(event)
-        elif isinstance(event, StatisticsMoved) and not event.parameters & averages:
-            until = trained(event.parameters)
-            if until is None or number < until:
-                continue
-            covering = [mode for mode in modes if event.parameters <= mode.parameters]
-            if not covering:
-                line = _freezing_line(run, event.parameters) or _where_unread(event)
-            else:
-                line = covering[-1].site[0] if covering[-1].training and covering[-1].site else None
-            if line is not None:
-                found[line].append(event.parameters)
-                drifts[event.parameters] = event.drift if event.drift and until < 0 else (0.0, 0.0)
-    for frame, events in found.items():
-        names = {run.parameters[min(ids)].name.rpartition(".")[0] for ids in events}
-        layers, known = len(set(events)), sorted(names - {""})
-        shown = [", ".join(known[:2]), *([f"{len(known) - 2} more"] if len(known) > 2 else [])]
-        many, called_so = layers > 1, f" ({' and '.join(shown)})" if known else ""
-        times = len(events) // layers
-        drift = max((drifts[ids] for ids in events), default=(0.0, 0.0))
-        parts = sorted({untrained_module(run, run.name(min(ids))) for ids in events} - {""})
-        calls = [f"{part}.eval()" for part in parts or ["backbone"]]
-        if times >= _STEPS:
-            yield RULE.finding(
-                frame,
-                f"{layers} frozen batch norm{'s' if many else ''}{called_so} {'are' if many else 'is'} in training "
-                f"mode: {'their' if many else 'its'} running statistics changed in {times} steps, but the "
-                f"parameters did not.{_in_numbers(drift)}",
-                why="Evaluation uses these statistics: the frozen features differ from the trained features. "
-                "Some scripts do this on purpose, to adapt the statistics to new data.",
-                advice="Put the frozen part into evaluation mode again after each train(): "
-                f"{', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}.",
-                fix=partial(evaluated, parts=parts),
-                severity="warning",
-                count=len(events),
-                evidence={
-                    "layers": layers,
-                    "steps": times,
-                    "means_moved": drift[0],
-                    "variances_moved": drift[1],
-                },
-            )
-
-
-def _of_network(norms: RunWithoutGradients) -> Finding:
-    many = len(norms.names) > 1
-    return RULE.finding(
-        norms.where,
-        f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) of a network that "
-        f"no loss trains {'are' if many else 'is'} in training mode: {'their' if many else 'its'} running "
-        f"statistics changed in {norms.times} steps, and each output depends on the other samples of its batch.",
-        why="torch.no_grad() stops gradients, but not the updates of running statistics, so the network drifts "
-        "from its trained state.",
-        advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that includes it.",
-        severity="warning",
-        count=norms.times,
-        evidence={"layers": len(norms.names), "steps": norms.times},
-    )
-
-
-def _in_numbers(drift: tuple[float, float]) -> str:
-    if not any(drift):
-        return ""
-    means, variances = f"{drift[0]:.2g} standard deviations", f"{drift[1]:.0%}"
-    return f" Since the first step, means changed by {means}, and variances by {variances}."
-
-
-def _trained_until(run: Run, ids: Ids) -> int | None:
-    """Return the number of the last event that trained a batch norm before it was frozen; -1 if none did.
-
-    Return None if it is not frozen, or if it may be trained again. It counts as frozen for good once its statistics
-    have moved more than twice as often as in any earlier pause of its training.
-    """
-    pauses, last = [0], -1
-    for number, event in run.numbered(Backward, Stepped, StatisticsMoved):
-        if isinstance(event, StatisticsMoved):
-            pauses[-1] += event.parameters == ids
-        elif ids & (event.reached if isinstance(event, Backward) else event.moved):  # type: ignore[attr-defined]
-            last = number
-            pauses += [0] if pauses[-1] else []
-    *before, now = pauses
-    parameters = [run.parameters[number] for number in ids]
-    frozen = not any(each.trainable for each in parameters)
-    still = last >= 0 or all(each.still for each in parameters)
-    return last if frozen and still and now > 2 * max(before, default=0) else None
-
-
-def _averages(run: Run) -> Ids:
-    """Return the parameters that the loop writes repeatedly, such as averages."""
-    writes = Counter(
-        number for event in run.of(Written) if event.target == "value" for number in event.parameters
-    )
-    return frozenset(number for number, times in writes.items() if times > _STEPS)
-
-
-def _where_unread(event: StatisticsMoved) -> Frame | None:
-    """Return the step after which the change was recorded, if the source of its cause can't be read."""
-    return event.site[0] if event.site and tree_of(event.site[0].file) is None else None
-
-
-def _freezing_line(run: Run, ids: Ids) -> Frame | None:
-    """Return the freezing statement that shares the most name components with these parameters."""
-    words = {word for number in ids for word in run.name(number).split(".") if not word.isdigit()}
-    lines = []
-    for file in files_of({event.site for event in run.of(Stepped)}):
-        for node in nodes_of([file]):
-            value = requires_grad(node)
-            if value is not None and getattr(value, "value", None) is not True:
-                loops = [
-                    loop for loop in loops_around(Frame(file, value.lineno, "")) if isinstance(loop, ast.For)
-                ]
-                text = " ".join(map(ast.unparse, [node, *(loop.iter for loop in loops)]))
-                lines.append((sum(word in text for word in words), Frame(file, value.lineno, "")))
-    return max(lines, key=lambda pair: pair[0])[1] if lines else None
 
 
 RULE = Rule("GG505", "frozen-state-drift", "error", __doc__ or "", _judge)

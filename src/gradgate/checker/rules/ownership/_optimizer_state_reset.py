@@ -3,8 +3,7 @@
 ## What it does
 Looks for optimizers of one kind that one line constructs repeatedly for the same parameters, while the
 parameters keep their values, and for ``load_state_dict`` calls that leave an optimizer with less state than
-before. Also reports functions that train a model with a new optimizer and return the model's state (clients in
-federated learning), if all calls get the same model.
+before.
 
 ## Why is this bad?
 Adam's averages start from zero with a bias correction, so the first steps are as long as the learning rate allows,
@@ -39,7 +38,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import argument, own_nodes, root_of
+from gradgate.checker.analysis._scopes import root_of
 from gradgate.checker.analysis._source import loops_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move
@@ -64,25 +63,21 @@ def _judge(run: Run) -> Iterator[Finding]:
             made[innermost(event.site), event.kind, held].append((number, event.optimizer))
     for (_, kind, ids), several in made.items():
         resets = [
-            after[0]
-            for before, after in itertools.pairwise(several)
-            if _continues(run, before[1], after[1], after[0], ids)
+            number
+            for (_, old), (number, new) in itertools.pairwise(several)
+            if _continues(run, old, new, number, ids)
         ]
         again = run.events[resets[-1]].site if resets else ()
-        shared = _model_of_clients(again) if 0 < len(resets) < len(several) - 1 else None
-        if shared is not None:
-            counts = [run.stepping[optimizer] for _, optimizer in several]
-            yield _of_clients(run, *shared, ids, counts)
-            continue
         if not resets or len(resets) * 2 < len(several) - 1 or _in_stages(again):
             continue
         steps = [run.stepping[optimizer] for _, optimizer in several]
-        first = run.events[several[0][0]].site
-        once = _runs_once({run.events[number].site for number, _ in several})
+        sites = {run.events[number].site for number, _ in several}
+        # Whether the function that constructs the optimizer is called only once
+        once = len(sites) == 1 and not any(loops_around(frame) for frame in again[1:])
         function = "" if once or innermost(again).function == "<module>" else innermost(again).function
         yield RULE.finding(
             # The first call of a function that constructs optimizers may be correct.
-            next((frame for frame in again if frame not in first), innermost(again)),
+            next((frame for frame in again if frame not in run.events[several[0][0]].site), innermost(again)),
             f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
             f"state; the longest was used for {max(steps)} step{'s' if max(steps) > 1 else ''}.",
             why=_WHY,
@@ -96,69 +91,14 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
 
 
-def _of_clients(run: Run, call: Frame, model: str, ids: Ids, steps: list[int]) -> Finding:
-    return RULE.finding(
-        call,
-        f"{len(steps)} calls train the same {model} one after the other ({run.names(ids)}), each with a new "
-        "optimizer. The script computes the next values from the states that they return.",
-        why="Each call continues from the values of the call before, and overwrites the tensors that it returned.",
-        advice=f"Give each call a copy to train: copy.deepcopy({model}).",
-        count=len(steps),
-        evidence={"made": len(steps), "steps": steps[:32]},
-    )
-
-
-def _model_of_clients(made: Site) -> tuple[Frame, str] | None:
-    """Return the line that calls a function that trains a model and returns its state, and the model's name.
-
-    In federated learning and Reptile, each call should train a copy.
-    """
-    statement = Statement.at(made[0])
-    function = statement.function if statement is not None else None
-    if statement is None or len(made) < 2 or not isinstance(function, ast.FunctionDef):
-        return None
-    trained = {
-        ast.unparse(call.func.value)
-        for call in statement.calls("parameters")
-        if isinstance(call.func, ast.Attribute)
-    }
-    returned = [
-        node.value for node in own_nodes(function) if isinstance(node, ast.Return) and node.value is not None
-    ]
-    states = {
-        ast.unparse(node.func.value)
-        for value in returned
-        for node in ast.walk(value)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "state_dict"
-    }
-    names = [each.arg for each in function.args.args]
-    given = trained & states & set(names)
-    caller = Statement.at(made[1])
-    if len(given) != 1 or caller is None:
-        return None
-    (name,) = given
-    for call in caller.calls(function.name):
-        place = names.index(name) - (names[0] == "self")
-        value = argument(call, place, name)
-        if isinstance(value, (ast.Name, ast.Attribute)):
-            return made[1], ast.unparse(value)
-    return None
-
-
 def _keeps_state(event: OptimizerMade) -> bool:
     """Return whether an optimizer keeps state for its parameters: momentum, or squares of gradients."""
     return event.kind not in ("SGD", "LBFGS") or any(group.momentum for group in event.groups)
 
 
-def _steps_of(run: Run, optimizer: int) -> list[int]:
-    return [number for number, _ in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
-
-
 def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
     """Return whether a new optimizer continues the training of an old one."""
-    before, after = _steps_of(run, old), [number for number in _steps_of(run, new) if number > made]
+    before, after = run.steps(old), [number for number in run.steps(new) if number > made]
     if not before or not after or before[-1] > made:  # both continue
         return False
     between = sum(isinstance(event, Stepped) for event in run.events[before[-1] + 1 : after[0]])
@@ -190,12 +130,12 @@ def _loaded(run: Run) -> Iterator[Finding]:
     found: dict[Frame, list[StateLoaded]] = defaultdict(list)
     for number, event in run.numbered(StateLoaded):
         assert isinstance(event, StateLoaded)  # noqa: S101
-        steps = _steps_of(run, event.optimizer)
+        steps = run.steps(event.optimizer)
         before, after = [step for step in steps if step < number], [step for step in steps if step > number]
-        if event.after < event.before and event.site and before and after:
-            ids: Ids = frozenset().union(*(group.parameters for group in run.made[event.optimizer][0].groups))
-            if not _written(run, before[-1], after[0], ids):
-                found[event.site[0]].append(event)
+        if not (event.after < event.before and event.site and before and after):
+            continue
+        if not _written(run, before[-1], after[0], run.held(event.optimizer)):
+            found[event.site[0]].append(event)
     for frame, events in found.items():
         yield RULE.finding(
             frame,
@@ -210,11 +150,6 @@ def _loaded(run: Run) -> Iterator[Finding]:
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
         )
-
-
-def _runs_once(sites: set[Site]) -> bool:
-    """Return whether the function that constructs an optimizer is called only once."""
-    return len(sites) == 1 and not any(loops_around(frame) for site in sites for frame in site[1:])
 
 
 def _made_once(at: Statement) -> Fix:

@@ -33,13 +33,11 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._origins import list_line
 from gradgate.checker.analysis._parameter_usage import unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
@@ -71,7 +69,7 @@ def _listed_twice(run: Run, event: OptimizerMade) -> Finding:
         f"{message}.",
         why="Each update has twice the learning rate, and the running averages are updated twice.",
         advice=advice,
-        fix=partial(_second_is, twice=twice, other=other) if other else _listed_once,
+        fix=() if other else _listed_once,
         count=run.stepping[event.optimizer],
         evidence={"parameters": len(event.twice)},
         about=event.twice | alike,
@@ -120,7 +118,7 @@ def _moves(run: Run, window: StepWindow, number: int, ids: Ids) -> bool:
 
 def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Finding:
     # If one optimizer holds all of the other's parameters, it holds too many.
-    taking = first if _held(run, first) > _held(run, second) else second
+    taking = first if run.held(first) > run.held(second) else second
     site = run.made[taking][0].site
     names = {each: run.optimizer(each) for each in (first, second)}
     if len(set(names.values())) == 1:  # the optimizers are in a list, or in different functions
@@ -139,39 +137,6 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
         count=len(steps),
         evidence={"parameters": len(ids), "steps": len(steps)},
     )
-
-
-def _held(run: Run, number: int) -> Ids:
-    return frozenset().union(*(group.parameters for event in run.made[number] for group in event.groups))
-
-
-def _second_is(at: Statement, twice: str, other: str) -> Fix:
-    """Replace the second of two equal arguments by the module that is missing."""
-    names = [
-        node
-        for node in ast.walk(at.node)
-        if isinstance(node, ast.Attribute)
-        and node.attr == "parameters"
-        and last_name(node.value) == _last(twice)
-    ]
-    given = [node for node in names if not isinstance(node.value, ast.Call)]
-    lists = [
-        node
-        for node in ast.walk(at.node)
-        if isinstance(node, (ast.Call, ast.List, ast.BinOp))
-        and sum(map(list(ast.walk(node)).count, given)) > 1
-    ]
-    if len(given) != 2 or len({ast.unparse(node) for node in given}) != 1 or not lists:
-        return ()
-    text, old = ast.unparse(lists[-1]), ast.unparse(given[0])
-    start = text.rindex(old)
-    new = ast.unparse(given[0].value)
-    new = f"{new[: len(new) - len(_last(twice))]}{_last(other)}.parameters"
-    return (Replace(at.line, text, text[:start] + new + text[start + len(old) :]),)
-
-
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]
 
 
 def _listed_once(at: Statement) -> Fix:

@@ -41,10 +41,9 @@ from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line, unlisted_group
 from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import definitions, last_name, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import called, definitions, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import statement_at
-from gradgate.checker.fixes import Fix
+from gradgate.checker.analysis._source import inside, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.ownership._parameter_fixes import (
@@ -56,77 +55,88 @@ from gradgate.checker.rules.ownership._parameter_fixes import (
 from gradgate.events import Backward, Frame, Ids, Parameter, Site
 
 _LEAST = 3  # backward calls
-_HIDDEN, _UNLISTED = "hidden from parameters() in a plain list", "in no optimizer's list"
-_IN_DICT = "hidden from parameters() in a plain dict"
-_COMPUTED = "only the result of an operation on it is stored, a plain tensor"
-_UNLISTED_GROUP = "in a group that is built but not passed on"
-_PLAIN = "a plain tensor, which parameters() leaves out"
+_IN_A_CALL = ("forward", "__call__", "training_step")  # functions that run for every batch
+
+# Why no optimizer has the parameters, what to write instead, and the edit
+_REASONS: dict[str, tuple[str, str, FixAt | None]] = {
+    "in a list": (
+        "hidden from parameters() in a plain list",
+        "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList.",
+        in_module_list,
+    ),
+    "in a dict": (
+        "hidden from parameters() in a plain dict",
+        "Put the layers into an nn.ModuleDict, or parameters into an nn.ParameterDict.",
+        None,
+    ),
+    "computed": (
+        "only the result of an operation on it is stored, a plain tensor",
+        "Make the operation's result the parameter: nn.Parameter(torch.randn(3) * 0.02).",
+        computed_first,
+    ),
+    "plain": (
+        "a plain tensor, which parameters() leaves out",
+        "Make the tensor a parameter: nn.Parameter(...).",
+        made_parameter,
+    ),
+    "group": (
+        "in a group that is built but not passed on",
+        "Append this group to the list that {name} gets.",
+        None,
+    ),
+    "unfrozen": (
+        "unfrozen after {name} was made without them",
+        "Pass {name} these parameters too when it is constructed: an optimizer skips frozen parameters without "
+        "gradients. Or add the parameters once where they are unfrozen: "
+        "{name}.add_param_group({{'params': ...}}).",
+        None,
+    ),
+    "later": (
+        "made after {name}",
+        "Construct the module before {name}, or add its parameters here: "
+        "{name}.add_param_group({{'params': ...}}).",
+        None,
+    ),
+    "in a call": (
+        "made after {name}",
+        "Build the layer once, in __init__, and call it in forward: here each call builds a new layer with new "
+        "random values.",
+        None,
+    ),
+    "unlisted": ("in no optimizer's list", "Pass {name} all parameters that should be trained.", None),
+}
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _built_anew(run)
-    together: dict[tuple[Frame | Site, str, str], Ids] = {}
+    together: dict[tuple[Frame | Site, str, str], Ids] = defaultdict(frozenset)
     for left in left_out(run):
-        if not left.forgotten:
-            continue
-        optimizer = optimizer_beside(run, left)
-        key = _line(run, left, optimizer), run.optimizer(optimizer), _reason(run, left, optimizer)
-        together[key] = together.get(key, frozenset()) | left.ids
+        if left.forgotten:
+            optimizer = optimizer_beside(run, left)
+            reason = _reason(run, left, optimizer)
+            where = _line(run, left, optimizer, reason)
+            frame = where if isinstance(where, Frame) else innermost(where)
+            reason = "in a call" if reason == "later" and frame.function in _IN_A_CALL else reason
+            together[where, run.optimizer(optimizer), reason] |= left.ids
     for (where, name, reason), ids in together.items():
         times = sum(bool(ids & event.reached) for event in run.of(Backward))
-        fix: Fix | FixAt = ()
-        if reason == _HIDDEN:
-            fix = in_module_list
-            advice = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
-        elif reason == _IN_DICT:
-            advice = "Put the layers into an nn.ModuleDict, or parameters into an nn.ParameterDict."
-        elif reason == _COMPUTED:
-            fix = computed_first
-            advice = "Make the operation's result the parameter: nn.Parameter(torch.randn(3) * 0.02)."
-        elif reason == _UNLISTED_GROUP:
-            advice = f"Append this group to the list that {name} gets."
-        elif reason == _PLAIN:
-            fix = made_parameter
-            advice = "Make the tensor a parameter: nn.Parameter(...)."
-        elif reason.startswith("unfrozen"):
-            advice = (
-                f"Pass {name} these parameters too when it is constructed: an optimizer skips frozen parameters "
-                "without gradients. Or add the parameters once where they are unfrozen: "
-                f"{name}.add_param_group({{'params': ...}})."
-            )
-        elif reason == _UNLISTED:
+        text, advice, fix = _REASONS[reason]
+        if reason == "unlisted":
             fix = partial(added, names=[run.name(number) for number in ids])
-            advice = f"Pass {name} all parameters that should be trained."
-        else:
-            advice = (
-                f"Construct the module before {name}, or add its parameters here: "
-                f"{name}.add_param_group({{'params': ...}})."
-            )
-            if _in_a_call(where):
-                advice = (
-                    "Build the layer once, in __init__, and call it in forward: here each call builds a new layer "
-                    "with new random values."
-                )
         yield RULE.finding(
             where,
-            f"No step changed {run.names(ids)} ({reason}), although {times} backward calls computed gradients for "
-            f"{'them' if len(ids) > 1 else 'it'}.",
+            f"No step changed {run.names(ids)} ({text.format(name=name)}), although {times} backward calls "
+            f"computed gradients for {'them' if len(ids) > 1 else 'it'}.",
             why=(
                 "These parameters keep their random initial values, and the rest of the model must adapt "
                 "to them."
             ),
-            advice=advice,
-            fix=fix,
+            advice=advice.format(name=name),
+            fix=fix or (),
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
             about=ids,
         )
-
-
-def _in_a_call(where: Frame | Site) -> bool:
-    """Return whether a line is in a function that runs for every batch."""
-    frame = where if isinstance(where, Frame) else innermost(where)
-    return frame.function in ("forward", "__call__", "training_step")
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:
@@ -159,40 +169,36 @@ def _built_anew(run: Run) -> Iterator[Finding]:
 
 def _builds_layer(frame: Frame) -> bool:
     """Return whether a line constructs an object that isn't a bare parameter: nn.Linear(8, 2)."""
-    statement = statement_at(frame)
-    calls = (
-        [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
-    )
-    names = [last_name(call.func) for call in calls]
+    names = [called(call) for call in inside(ast.Call, statement_at(frame))]
     return any(name[:1].isupper() for name in names) and "Parameter" not in names
 
 
 def _reason(run: Run, left: Left, optimizer: int) -> str:
     if left.plain:
-        return _PLAIN
+        return "plain"
     if not left.listed and not _is_loose(run, left):
         several = [run.parameters[number] for number in left.ids]
-        if all(_operand(each) is not None for each in several):
-            return _COMPUTED
-        return _IN_DICT if all("['" in each.name + each.root for each in several) else _HIDDEN
+        if all(map(_is_computed, several)):
+            return "computed"
+        return "in a dict" if all("['" in each.name + each.root for each in several) else "in a list"
     if left.unfrozen is not None:
-        return f"unfrozen after {run.optimizer(optimizer)} was made without them"
+        return "unfrozen"
     if left.later:
-        return f"made after {run.optimizer(optimizer)}"
-    return _UNLISTED_GROUP if unlisted_group(run.made[optimizer][0].site) is not None else _UNLISTED
+        return "later"
+    return "unlisted" if unlisted_group(run.made[optimizer][0].site) is None else "group"
 
 
-def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
+def _line(run: Run, left: Left, optimizer: int, reason: str) -> Frame | Site:
     first = min((run.parameters[number] for number in left.ids), key=lambda parameter: parameter.made_at)
+    made: Site = run.made[optimizer][0].site
     if left.unfrozen is not None:
         return left.unfrozen
     if not left.listed and first.made and (frame := _plain_list(first)) is not None:
         return frame
-    if first.made and _reason(run, left, optimizer) not in (_UNLISTED, _UNLISTED_GROUP):
-        return first.made[0]
-    made: Site = run.made[optimizer][0].site
-    if left.plain:
+    if reason == "plain":
         return _assigned_at(first, files_of({made, left.backward})) or made
+    if first.made and reason not in ("unlisted", "group"):
+        return first.made[0]
     return unlisted_group(made) or comprehension_line(made) or list_line(made) or made
 
 
@@ -215,20 +221,12 @@ def _plain_list(parameter: Parameter) -> Frame | None:
     return next(iter(lines)) if len(lines) == 1 else None
 
 
-def _operand(parameter: Parameter) -> ast.Call | None:
-    """Return the ``nn.Parameter(...)`` of a line that assigns a value computed from it: ``Parameter(x).to(d)``."""
-    statement = statement_at(parameter.made[0]) if parameter.made else None
-    value = node = statement.value if isinstance(statement, ast.Assign) else None
-    while node is not None:
-        if isinstance(node, ast.Call) and last_name(node.func) == "Parameter":
-            return node if node is not value else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            node = node.func.value  # nn.Parameter(...).to(device)
-        elif isinstance(node, ast.BinOp):
-            node = node.left if "Parameter(" in ast.unparse(node.left) else node.right
-        else:
-            node = None
-    return None
+def _is_computed(parameter: Parameter) -> bool:
+    """Return whether a line assigns a value computed from a parameter that it makes: ``Parameter(x).to(d)``."""
+    value = getattr(statement_at(parameter.made[0]), "value", None) if parameter.made else None
+    whole = value.func if isinstance(value, ast.Call) else value
+    inner = inside(ast.Call, whole) if isinstance(whole, (ast.Attribute, ast.BinOp)) else ()
+    return any(called(call) == "Parameter" for call in inner)
 
 
 def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from gradgate.checker.analysis._scopes import imported, last_name
+from gradgate.checker.analysis._scopes import called, imported, names_read
+from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 
@@ -40,28 +41,23 @@ def added(at: Statement, names: list[str]) -> Fix:
     if not isinstance(call, ast.Call) or not call.args or len(roots) > 1:
         return ()
     (root,), given, whole = roots, call.args[0], any("." in name for name in names)
-    mentioned = any(isinstance(node, ast.Name) and node.id == root for node in ast.walk(given))
+    mentioned = root in names_read(given)
     if not root.isidentifier() or mentioned or not at.knows(root) or (whole and not _is_module(at, root)):
         return ()
     more, text = f"*{root}.parameters()" if whole else root, ast.unparse(given)
-    if isinstance(given, ast.List) and given.elts:
-        if all(isinstance(item, ast.Dict) for item in given.elts):
-            more = f'{{"params": {f"{root}.parameters()" if whole else f"[{root}]"}}}'
-        elif not all(isinstance(item, ast.Starred) and _gives_parameters(item.value) for item in given.elts):
-            return ()
-        return (Replace(at.line, text, f"{text[:-1]}, {more}]"),)
     # Another expression may yield groups, which can't be mixed with parameters in one list.
-    return (Replace(at.line, text, f"[*{text}, {more}]"),) if _gives_parameters(given) else ()
+    items = given.elts if isinstance(given, ast.List) else [given]
+    yields = [item.value if isinstance(item, ast.Starred) else item for item in items]
+    if not items or not all(map(_gives_parameters, yields)):
+        return ()
+    new = f"{text[:-1]}, {more}]" if isinstance(given, ast.List) else f"[*{text}, {more}]"
+    return (Replace(at.line, text, new),)
 
 
 def _gives_parameters(node: ast.AST) -> bool:
     """Return whether an expression certainly yields parameters, not parameter groups."""
-    if isinstance(node, ast.BinOp):
-        return _gives_parameters(node.left) and _gives_parameters(node.right)
-    if not isinstance(node, ast.Call):
-        return False
-    name = last_name(node.func)
-    given = node.args[1:] if name == "filter" else node.args
+    name = called(node) if isinstance(node, ast.Call) else ""
+    given = node.args[name == "filter" :] if isinstance(node, ast.Call) else []
     return name == "parameters" or (
         name in ("filter", "chain", "list") and bool(given) and all(map(_gives_parameters, given))
     )
@@ -70,7 +66,7 @@ def _gives_parameters(node: ast.AST) -> bool:
 def _is_module(at: Statement, name: str) -> bool:
     """Return whether the file calls a variable or a module method of it, such as ``train()``."""
     uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
-    return any(isinstance(node, ast.Call) and ast.unparse(node.func) in uses for node in ast.walk(at.module))
+    return any(ast.unparse(call.func) in uses for call in inside(ast.Call, at.module))
 
 
 def in_module_list(at: Statement) -> Fix:

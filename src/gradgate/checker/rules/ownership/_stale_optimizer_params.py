@@ -35,8 +35,8 @@ from functools import partial
 from gradgate.checker.analysis._origins import list_line
 from gradgate.checker.analysis._parameter_usage import replaced
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, functions
-from gradgate.checker.analysis._source import text_of
+from gradgate.checker.analysis._scopes import called, functions, names_read
+from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.analysis._usage_lines import made_line
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
@@ -109,49 +109,22 @@ def _made_later(at: Statement, optimizer: str) -> Fix:
     ]
     if len(makers) != 1 or not optimizer.isidentifier():
         return ()
-    listed = _listed(at, makers[0])
-    if listed:
-        return _made_before(at, listed)
+    if any(_is_list(value) for name in names_read(makers[0].value) for value in at.assigned_to(name)):
+        return ()  # the list is built before the optimizer
     for node in at.block:
         if makers[0].lineno < node.lineno <= at.line and _uses(at.file, node, optimizer):
             return ()
     return (Move(makers[0].lineno, after=at.line),)
 
 
-def _listed(at: Statement, maker: ast.Assign) -> set[str]:
-    """Return the names of parameter lists in an optimizer's arguments."""
-    names = {node.id for node in ast.walk(maker.value) if isinstance(node, ast.Name)}
-    return {
-        name
-        for name in names
-        for value in at.assigned_to(name)
-        if isinstance(value, (ast.List, ast.ListComp, ast.Dict)) or "parameters(" in ast.unparse(value)
-    }
-
-
-def _made_before(at: Statement, listed: set[str]) -> Fix:
-    """Make the new parameters before the optimizer's list, if only the list is built in between."""
-    building = [
-        node.lineno
-        for node in at.block
-        if isinstance(node, ast.Assign) and {ast.unparse(target) for target in node.targets} & listed
-    ]
-    if not building or min(building) > at.line or not isinstance(at.node, ast.Assign):
-        return ()
-    between = [node for node in at.block if min(building) <= node.lineno < at.line]
-    of_the_list = all(any(_uses(at.file, node, name) for name in listed) for node in between)
-    return (Move(at.line, before=min(building)),) if of_the_list else ()
+def _is_list(value: ast.expr) -> bool:
+    return isinstance(value, (ast.List, ast.ListComp, ast.Dict)) or "parameters(" in ast.unparse(value)
 
 
 def _uses(file: str, node: ast.AST, name: str) -> bool:
     """Return whether a statement uses a name, or calls a function in this file that uses it."""
-    calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
-    inside = [scope.node for call in calls for scope in functions(called(call), [file])]
-    return any(
-        isinstance(inner, ast.Name) and inner.id == name
-        for each in (node, *inside)
-        for inner in ast.walk(each)
-    )
+    own = [scope.node for call in inside(ast.Call, node) for scope in functions(called(call), [file])]
+    return any(each.id == name for each in inside(ast.Name, node, *own))
 
 
 RULE = Rule("GG502", "stale-optimizer-params", "error", __doc__ or "", _judge)

@@ -34,9 +34,9 @@ If windows have several micro-batches, put the forward and backward of all but t
 FSDP, pipeline parallelism, tensor parallelism and compiled modules are not judged. Ranks that communicate large
 tensors in another way (parameters, flat buffers) are judged only if they do so between all steps and their values
 never become equal again. To compare values, the rule takes the sum or norm of some parameters in the first 60
-steps. A sum that is never divided and a learning rate divided by the number of ranks are reported for SGD only. A
-loss that is divided by the items of all ranks and then averaged by DDP is found only for losses of class indices
-whose number of targets changes between steps.
+steps. A sum that is never divided is reported for SGD only, and a learning rate divided by the number of ranks is
+not reported. A loss that is divided by the items of all ranks and then averaged by DDP is found only for losses of
+class indices whose number of targets changes between steps.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -51,8 +51,8 @@ from itertools import pairwise
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._divided_twice import divided_by_all_items, divided_twice, rate_divided
-from gradgate.checker.rules.ranks._means import LEAST, never_divided, sums_over_ranks
+from gradgate.checker.rules.ranks._divided_twice import divided_by_all_items, divided_twice
+from gradgate.checker.rules.ranks._means import LEAST, never_divided, reduced_between, sums_over_ranks
 from gradgate.checker.rules.ranks._not_averaged import (
     different_weights,
     left_out,
@@ -61,7 +61,7 @@ from gradgate.checker.rules.ranks._not_averaged import (
     unsynchronized_ends,
 )
 from gradgate.checker.rules.ranks._replicas import ended_apart
-from gradgate.events import Backward, Ids, Reduced, Site, Wrapped, Written
+from gradgate.events import Backward, Ids, Site, Wrapped
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     if first is not None:
         yield first
     elif len(run.windows) >= LEAST:
-        for judge in (unsynchronized_ends, left_out, never_divided, divided_twice, rate_divided):
+        for judge in (unsynchronized_ends, left_out, never_divided, divided_twice):
             yield from judge(run, RULE)
         yield from _reduced_at_each(run)
         yield from _synchronized_at_each(run)
@@ -116,16 +116,9 @@ def _reduced_at_each(run: Run) -> Iterator[Finding]:
 
 
 def _summed_between(run: Run, first: int, second: int, atom: Ids) -> Site | None:
-    site: Site | None = None
-    factor = 1.0
-    for event in run.events[first:second]:
-        if isinstance(event, Reduced) and event.parameters & atom:
-            if not sums_over_ranks(event):
-                return None
-            site = event.site
-        elif isinstance(event, Written) and event.target == "gradient" and event.parameters & atom:
-            factor *= event.factor if event.factor is not None else 1.0
-    return site if abs(factor * run.log.world - 1) > 1e-3 else None
+    reduced, factor = reduced_between(run, first, second, atom)
+    summed = bool(reduced) and all(map(sums_over_ranks, reduced))
+    return reduced[-1].site if summed and abs(factor * run.log.world - 1) > 1e-3 else None
 
 
 def _synchronized_at_each(run: Run) -> Iterator[Finding]:

@@ -1,21 +1,16 @@
-"""Finds a mean over the ranks that is taken twice: for the gradients, and in the loss or the learning rate."""
+"""Finds a mean over the ranks that is taken twice: for the gradients, and in the loss."""
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._origins import computed_rate
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import argument, called, last_name
-from gradgate.checker.analysis._source import statement_at, text_of
-from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Replace
+from gradgate.checker.analysis._source import text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import LEAST, RANKS, averaged, is_one_mean, side_by_side
+from gradgate.checker.rules.ranks._means import LEAST, RANKS, averaged, side_by_side
 from gradgate.events import Site, Term, Written
 
 
@@ -77,45 +72,6 @@ def _divides_by_ranks(run: Run, divisor: float, site: Site) -> bool:
 def _is_multiple(number: float, ranks: int) -> bool:
     times = number / ranks
     return times >= 1 and abs(times - round(times)) < 1e-6
-
-
-def rate_divided(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report SGD with a learning rate divided by the number of ranks, if the ranks' mean gradients are averaged."""
-    for optimizer, made in run.made.items():
-        windows = [window for window in run.windows if window.optimizer == optimizer]
-        if len(windows) < LEAST or made[0].kind != "SGD" or not made[0].site:
-            continue
-        where = computed_rate(made[0].site) or innermost(made[0].site)
-        if _divided_rate(statement_at(where)) is not None and all(
-            averaged(run, each) and is_one_mean(run, each) for each in windows
-        ):
-            yield rule.finding(
-                where,
-                f"The learning rate is divided by {run.log.world} ranks, and the gradients are averaged over the "
-                f"ranks as well, in {len(windows)} steps.",
-                why=f"The step is {run.log.world} times too small: this division is right only for summed "
-                "gradients.",
-                advice="Don't divide the learning rate: the gradients are already averaged over the ranks.",
-                fix=_undivided_rate,
-                count=len(windows),
-                evidence={"ranks": run.log.world, "steps": len(windows)},
-            )
-
-
-def _divided_rate(statement: ast.AST | None) -> ast.BinOp | None:
-    """Return the learning rate in a statement if it is a division."""
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement else []
-    rates = [argument(call, 1, "lr") for call in calls if called(call)[:1].isupper()]
-    rate = next(filter(None, rates), getattr(statement, "value", None))
-    if not isinstance(rate, ast.BinOp) or not isinstance(rate.op, ast.Div):
-        return None
-    ranks = last_name(getattr(rate.right, "func", rate.right))
-    return rate if RANKS.search(ranks) else None
-
-
-def _undivided_rate(at: Statement) -> Fix:
-    rate = _divided_rate(at.node)
-    return () if rate is None else (Replace(at.line, ast.unparse(rate), ast.unparse(rate.left)),)
 
 
 def divided_by_all_items(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:

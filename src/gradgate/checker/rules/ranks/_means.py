@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import text_of, tree_of
+from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._source import inside, text_of, tree_of
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Reduced, Site, Written
+from gradgate.events import Ids, Reduced, Site, Written
 
 LEAST = 3  # steps, or backward calls: fewer are not reported
 _UNEQUAL = 1.05
@@ -27,22 +28,26 @@ def sums_over_ranks(event: Reduced) -> bool:
     return event.op.startswith("all_reduce") and not any(name in event.op for name in other)
 
 
+def reduced_between(run: Run, start: int, stop: int, atom: Ids) -> tuple[list[Reduced], float]:
+    """Return the collectives of these gradients between two events, and the product of the factors by hand."""
+    reduced, factor = [], 1.0
+    for event in run.events[start:stop]:
+        if isinstance(event, Reduced) and event.parameters & atom:
+            reduced.append(event)
+        elif isinstance(event, Written) and event.target == "gradient" and event.parameters & atom:
+            factor *= event.factor if event.factor is not None else 1.0
+    return reduced, factor
+
+
 def averaged(run: Run, window: StepWindow) -> bool:
     """Return whether the gradients that a step uses are means over the ranks."""
     if any(run.backward(number).synced for number in window.micro):
         return True
-    reduced, factor = False, 1.0
-    atom = next(
-        (contribution.atom for contribution in window.fresh if contribution.backward >= 0), frozenset()
-    )
-    for event in run.events[min(window.micro, default=window.step) : window.step]:
-        if isinstance(event, Reduced) and event.parameters & atom:
-            if "avg" in event.op:
-                return True
-            reduced = reduced or sums_over_ranks(event)
-        elif isinstance(event, Written) and event.target == "gradient" and event.parameters & atom:
-            factor *= event.factor if event.factor is not None else 1.0
-    return reduced and abs(factor * run.log.world - 1) < 1e-3
+    atom: Ids = next((each.atom for each in window.fresh if each.backward >= 0), frozenset())
+    reduced, factor = reduced_between(run, min(window.micro, default=window.step), window.step, atom)
+    if any("avg" in event.op for event in reduced):
+        return True
+    return any(map(sums_over_ranks, reduced)) and abs(factor * run.log.world - 1) < 1e-3
 
 
 def is_one_mean(run: Run, window: StepWindow) -> bool:
@@ -62,9 +67,7 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
         if site is not None:
             sites[window.optimizer].append(site)
     for optimizer, several in sites.items():
-        if len(several) < max(LEAST, run.stepping[optimizer] - 1):
-            continue
-        if _divides_somewhere(several[-1]):
+        if len(several) < max(LEAST, run.stepping[optimizer] - 1) or _divides_somewhere(several[-1]):
             continue
         yield rule.finding(
             several[-1],
@@ -82,15 +85,14 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
 
 def _divides_somewhere(site: Site) -> bool:
     """Return whether the source seems to divide or multiply by the number of ranks. Some spellings are missed."""
-    trees = [tree_of(file) or ast.Module([], []) for file in {frame.file for frame in site}]
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(node, (ast.BinOp, ast.AugAssign)):
-            scales = isinstance(node.op, (ast.Div, ast.Mult))
-        else:
-            scales = isinstance(node, ast.Call) and bool(re.search("div|mul", getattr(node.func, "attr", "")))
-        if scales and RANKS.search(ast.unparse(node)):
-            return True
-    return False
+    nodes = inside(ast.AST, *map(tree_of, {frame.file for frame in site}))
+    scaling = (
+        node
+        for node in nodes
+        if isinstance(getattr(node, "op", None), (ast.Div, ast.Mult))
+        or (isinstance(node, ast.Call) and re.search("div|mul", called(node)))
+    )
+    return any(RANKS.search(ast.unparse(node)) for node in scaling)
 
 
 def _summed_only(run: Run, window: StepWindow) -> Site | None:

@@ -1,0 +1,157 @@
+"""Finds batch norms whose running statistics follow new data although no step trains their parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.ownership._freeze_fixes import evaluated, requires_grad
+from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, StatisticsMoved, Stepped, Written
+
+_STEPS = 2
+
+
+def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report batch norms in training mode that are frozen for good, or whose network no loss trains."""
+    moved: dict[Ids, list[tuple[int, StatisticsMoved]]] = defaultdict(list)
+    for number, event in run.numbered(StatisticsMoved):
+        if isinstance(event, StatisticsMoved):
+            moved[event.parameters].append((number, event))
+    groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
+    for ids, events in moved.items():
+        since, holder = _frozen_since(run, ids), _untrained_module(run, run.name(min(ids)))
+        if since is not None:
+            frozen = freezing_line(run, ids)
+            for number, event in events:
+                # The step after which the change was recorded, if the source of its cause can't be read
+                unread = next((frame for frame in event.site[:1] if tree_of(frame.file) is None), None)
+                line = _training_line(run, ids, number, frozen or unread)
+                if line is not None and number >= since:
+                    groups[line, ""][ids].append(event if since < 0 else replace(event, drift=None))
+        elif holder and len(events) >= _STEPS and _is_unused(run, ids):
+            line = _training_line(run, ids, len(run.events), _running_line(run, ids))
+            if line is not None:
+                groups[line, holder][ids] = [event for _, event in events]
+    for (line, holder), norms in groups.items():
+        layers, count = len(norms), sum(map(len, norms.values()))
+        if count // layers >= _STEPS:
+            names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
+            parts = sorted({_untrained_module(run, run.name(min(ids))) for ids in norms} - {""})
+            calls = [f"{part}.eval()" for part in parts or ["backbone"]]
+            named = f" ({', '.join(names[:2])}" if names else ""
+            named += f" and {len(names) - 2} more)" if len(names) > 2 else ")" if names else ""
+            drift = max(events[-1].drift or (0.0, 0.0) for events in norms.values())
+            yield rule.finding(
+                line,
+                f"{layers} {'' if holder else 'frozen '}batch norm{'s' if layers > 1 else ''}{named}"
+                f"{' of a network that no loss trains' if holder else ''} {'are' if layers > 1 else 'is'} in "
+                f"training mode: {'their' if layers > 1 else 'its'} running statistics changed in "
+                f"{count // layers} steps, but the parameters did not.{_in_numbers(drift)}",
+                why="Evaluation uses these statistics: the features differ from those of the trained network. Some "
+                "scripts do this on purpose, to adapt the statistics to new data.",
+                advice="Put the untrained part into evaluation mode, and again after each train(): "
+                f"{', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}.",
+                fix=() if holder else partial(evaluated, parts=parts),
+                severity="warning",
+                count=count,
+                evidence={
+                    "layers": layers,
+                    "steps": count // layers,
+                    "means_moved": drift[0],
+                    "variances_moved": drift[1],
+                },
+            )
+
+
+def _in_numbers(drift: tuple[float, float]) -> str:
+    if not any(drift):
+        return ""
+    means, variances = f"{drift[0]:.2g} standard deviations", f"{drift[1]:.0%}"
+    return f" Since the first step, means changed by {means}, and variances by {variances}."
+
+
+def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Frame | None:
+    """Return the line that put a norm into training mode before an event; ``unset`` if none set its mode."""
+    modes = [event for number, event in run.numbered(ModeSet) if number < before]
+    last = next((event for event in reversed(modes) if ids <= event.parameters), None)  # type: ignore[attr-defined]
+    if last is None:
+        return unset
+    return last.site[0] if last.training and last.site else None  # type: ignore[attr-defined]
+
+
+def _frozen_since(run: Run, ids: Ids) -> int | None:
+    """Return the number of the last event that trained a batch norm before it was frozen; -1 if none did.
+
+    Return None if it is not frozen, if it may be trained again, or if the loop writes it repeatedly, as an average.
+    It counts as frozen for good once its statistics have moved more than twice as often as in any earlier pause of
+    its training.
+    """
+    pauses, last = [0], -1
+    for number, event in run.numbered(Backward, Stepped, StatisticsMoved):
+        if isinstance(event, StatisticsMoved):
+            pauses[-1] += event.parameters == ids
+        elif ids & (event.reached if isinstance(event, Backward) else event.moved):  # type: ignore[attr-defined]
+            last = number
+            pauses += [0] if pauses[-1] else []
+    *before, now = pauses
+    parameters = [run.parameters[number] for number in ids]
+    frozen = not any(each.trainable for each in parameters)
+    still = last >= 0 or all(each.still for each in parameters)
+    writes = sum(event.target == "value" and bool(event.parameters & ids) for event in run.of(Written))
+    return last if frozen and still and now > 2 * max(before, default=0) and writes <= _STEPS else None
+
+
+def _untrained_module(run: Run, name: str) -> str:
+    """Return the largest module that holds this parameter but no trained one: "model.features"."""
+    parts = name.split(".")[:-1]
+    trained = [run.name(number) for number in run.owned & run.reached if run.parameters[number].trainable]
+    for length in range(1, len(parts) + 1):
+        path = ".".join(parts[:length])
+        if not any(each.startswith(f"{path}.") for each in trained):
+            inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts[1:length])
+            return parts[0] + inner
+    return ""
+
+
+def _running_line(run: Run, ids: Ids) -> Frame | None:
+    """Return the line that turns gradients off in most steps, or the network's constructor if there are several."""
+    steps = [number for number, _ in run.numbered(Stepped)]
+    inside = Counter(event.site for number, event in run.numbered(NoGradEntered) if number < steps[-1])
+    often = [site[0] for site, times in inside.items() if site and times * 2 >= len(steps)]
+    made = run.parameters[min(ids)].made
+    return often[0] if len(often) == 1 else next(iter(made[-1:]), None)
+
+
+def _is_unused(run: Run, ids: Ids) -> bool:
+    """Return whether trainable parameters are in no loss or optimizer, and are no copy of trained parameters."""
+    several = [run.parameters[number] for number in ids]
+    moved: Ids = frozenset().union(*(event.moved for event in run.of(Stepped)))
+    if ids & (run.reached | run.owned | moved) or not all(each.trainable and each.still for each in several):
+        return False
+    shapes = Counter(each.shape for each in run.parameters.values() if each.root == several[0].root)
+    trained = Counter(run.parameters[number].shape for number in run.owned & run.reached)
+    return several[0].root == "" or bool(shapes - trained)  # else a copy, such as a target network
+
+
+def freezing_line(run: Run, ids: Ids) -> Frame | None:
+    """Return the freezing statement that shares the most name components with these parameters."""
+    words = {word for word in run.words(ids) if not word.isdigit()}
+    lines = []
+    for file in files_of({event.site for event in run.of(Stepped)}):
+        for node in nodes_of([file]):
+            value = requires_grad(node)
+            if value is not None and getattr(value, "value", None) is not True:
+                loops = [
+                    loop for loop in loops_around(Frame(file, value.lineno, "")) if isinstance(loop, ast.For)
+                ]
+                text = " ".join(map(ast.unparse, [node, *(loop.iter for loop in loops)]))
+                lines.append((sum(word in text for word in words), Frame(file, value.lineno, "")))
+    return max(lines, key=lambda pair: pair[0])[1] if lines else None
