@@ -88,15 +88,11 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
-        windows_columns = [columns_of(run, window, micro) for window, micro in full[:8]]
-        means = [
-            (column, len(columns))
-            for columns in windows_columns
-            for column in columns
-            if all(share.factor is not None for share in column)
-        ]
+        several = [columns_of(run, window, micro) for window, micro in full[:8]]
+        terms = [(column, len(columns)) for columns in several for column in columns]
+        means = [each for each in terms if all(share.factor is not None for share in each[0])]
         first = full[0][0]
-        if means and all(_is_wrong(column, size, terms) for column, terms in means):
+        if means and all(_is_wrong(column, size, count) for column, count in means):
             # A divisor that only some terms have may be their weight: `cross_entropy + 0.1 * distance`.
             column = min((column for column, _ in means), key=lambda column: len(column[0].divisors))
             if not is_over_kinds(site, run.events[first.step].site):

@@ -190,11 +190,8 @@ def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
     if method(at.node) == "zero_grad":
         low, high = sorted((own, at.line))
         lines = {node.lineno for node in at.beside("backward")}
-        return (
-            (Move(at.line, before=own),)
-            if own in lines and not lines & {*range(low + 1, high)} - {other}
-            else ()
-        )
+        between = any(low < line < high and line != other for line in lines)
+        return (Move(at.line, before=own),) if own in lines and not between else ()
     module = left.partition(".")[0]
     made = {
         ast.unparse(node.targets[0])
