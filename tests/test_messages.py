@@ -14,11 +14,12 @@ from tests.messages import Message, expected, messages, of_ranks, raises, ranks
 SOURCE = Path(gradgate.__file__).parent
 PACKAGES = (
     "accumulation",
-    "accumulation/batch_size",
-    "accumulation/coupled",
     "batch_layout",
+    "batch_size",
     "checker",
     "checker/reports",
+    "coupled",
+    "forward_state.py",
     "gates",
     "integrations/tensorboard.py",
     "losses",

@@ -83,7 +83,10 @@ CASES: list[tuple[Callable[[], Any], str]] = [
     (lambda: gg.decay(0.5), "Decay(factor=0.5)"),
     (lambda: gg.log_to(Scalars(), accumulator(), every=10), "Logging(every 10 updates to Scalars, 0 so far)"),
     (gg.NoiseScale, "NoiseScale(no estimate after 0 updates)"),
-    (lambda: RunningSum("fake", counts=[2, 3]), "RunningSum('fake', 2 contributions)"),
+    (
+        lambda: RunningSum("fake", contributions=[(2, "mean", 0.5)] * 2),
+        "RunningSum('fake', 2 contributions)",
+    ),
     (lambda: gg.Tally(6.0, 3), "Tally(total=6.0, count=3)"),
     (plan, "Plan(100 samples in 3 micro-batches, 255 B, estimated)"),
     (lambda: plan().split(torch.ones(100, 8)), "Split(100 samples in 3 micro-batches)"),

@@ -9,13 +9,11 @@ import typing as _typing
 if _typing.TYPE_CHECKING:
     from gradgate.accumulation import (
         Accumulator,
-        NoiseScale,
         Update,
         decay,
-        scale_lr,
-        warmup,
         windows,
     )
+    from gradgate.batch_size import NoiseScale, scale_lr, warmup
     from gradgate.checker import watch
     from gradgate.gates import (
         clip_gradient,
@@ -68,6 +66,7 @@ _HOMES = {  # all others are in accumulation
     "Tally": "tally",
     "watch": "checker",
     "log_to": "integrations.tensorboard",
+    **dict.fromkeys(("scale_lr", "warmup", "NoiseScale"), "batch_size"),
     **dict.fromkeys(("plan", "Plan"), "planning"),
     **dict.fromkeys(
         (

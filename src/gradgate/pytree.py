@@ -71,11 +71,10 @@ def value_at(tree: Any, path: Sequence[Any]) -> Any:
 
 def has_path(tree: Any, path: Sequence[Any]) -> bool:
     """Return whether a path of keys leads to a value."""
-    for key in path:
-        items = dict(children(tree) or ())
-        if key not in items:
-            return False
-        tree = items[key]
+    try:
+        value_at(tree, path)
+    except KeyError:
+        return False
     return True
 
 

@@ -2,10 +2,12 @@
 
 import gc
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.optim import SGD
 
 import gradgate as gg
@@ -113,3 +115,34 @@ def test_as_an_error_the_warning_stops_the_window() -> None:
         warnings.simplefilter("error", DividedTwiceWarning)
         with pytest.raises(DividedTwiceWarning):
             divided(4)
+
+
+def summed(micro_batches: int, divisor: float, **options: Any) -> None:
+    layer = nn.Linear(3, 2).to(zeros(1))
+    with gg.Accumulator(SGD(layer.parameters(), lr=0.1)).update() as update:
+        for x in update.micro_batches([ones(4, 3)] * micro_batches):
+            loss = F.cross_entropy(
+                layer(x), torch.zeros(len(x), dtype=torch.long), reduction="sum", **options
+            )
+            update.backward(loss / divisor, count=4)
+
+
+def test_a_sum_divided_by_the_items_of_the_whole_window_is_warned_of_once_per_update() -> None:
+    with warns(
+        DividedTwiceWarning, "a sum divided by all items of the window", "over 4 items", "by 12"
+    ) as said:
+        summed(3, 12)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "divisor", "options"),
+    [(3, 4, {}), (3, 2, {}), (1, 12, {}), (3, 12, {"weight": tensor([3.0, 3.0])})],
+    ids=["a mean", "a sum over tokens, by samples", "a single micro-batch", "the sum of the weights"],
+)
+def test_a_sum_divided_by_its_own_items_or_their_weights_is_not(
+    micro_batches: int, divisor: float, options: dict[str, Any]
+) -> None:
+    with no_warning():
+        summed(micro_batches, divisor, **options)

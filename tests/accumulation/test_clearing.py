@@ -47,6 +47,26 @@ def test_what_decays_is_the_clipped_gradient_that_the_optimizer_received() -> No
     assert [step[0].item() for step in steps] == pytest.approx([1.0, 0.5 + 0.25], abs=1e-6)
 
 
+def test_what_decays_is_not_what_the_optimizer_writes_to_the_gradient() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = SGD(
+        [weight], lr=0.1, momentum=0.5, nesterov=True, foreach=True
+    )  # adds its momentum to `.grad`
+    accumulator = gg.Accumulator(optimizer, clear=gg.decay(0.5))
+    with received(optimizer) as steps:
+        for _ in range(3):
+            update_by(accumulator, weight, [(1.0, 1), (3.0, 1)])
+    assert [step[0].item() for step in steps] == [2.0, 3.0, 3.5]
+
+
+def test_what_decays_is_the_gradient_that_a_hook_of_the_optimizer_has_changed() -> None:
+    weight, optimizer, accumulator = one_weight(clear=gg.decay(0.5))
+    optimizer.register_step_pre_hook(lambda *_: torch.nn.utils.clip_grad_value_([weight], 1.0))
+    for gradient, carried in ((4.0, 0.5), (0.25, 0.375)):
+        update_by(accumulator, weight, [(gradient, 1)])
+        assert weight.grad.item() == carried
+
+
 def test_decay_with_a_loss_scale_carries_the_unscaled_gradient() -> None:
     weight, optimizer, _ = one_weight()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=1)

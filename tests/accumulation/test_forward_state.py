@@ -13,10 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import gradgate as gg
-
-# private: a checksum sees any change; what is at rest is not copied again
-from gradgate.accumulation._forward_state import LARGE_BYTES, AtRest, ForwardState, checksum
 from gradgate.errors import BudgetError
+from gradgate.forward_state import LARGE_BYTES, AtRest, ForwardState, checksum
 from tests.accumulation.test_replay import Room
 from tests.laws.standing import differences, standing
 from tests.messages import raises

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
@@ -100,6 +100,49 @@ def test_it_is_warned_of_once_whatever_the_losses_are_called() -> None:
 def test_counts_in_proportion_are_not(windows: list[tuple[list[list[int]], list[object]]]) -> None:
     with no_warning():
         counted(*windows)
+
+
+def of_two_terms(
+    targets: Sequence[list[int]], other: Callable[[nn.Linear, torch.Tensor], torch.Tensor]
+) -> None:
+    """Run a window of a cross entropy and another term, with the number of samples as the count of both."""
+    layer = nn.Linear(1, 2).to(zeros(1))
+    with gg.Accumulator(SGD(layer.parameters(), lr=1.0)).update() as update:
+        for y in update.micro_batches(targets):
+            out = layer(randn(len(y), 1))
+            update.backward(cross_entropy(out, labels(y)) + 0.5 * other(layer, out), count=len(y))
+
+
+def square(layer: nn.Linear, out: torch.Tensor) -> torch.Tensor:
+    return out.square().mean()
+
+
+def test_a_count_that_is_right_for_one_term_only_is_warned_of_once() -> None:
+    facts = ("count is 4", "a mean over 1 items", "count 4 for 4 items")
+    with warns(CountWarning, "one count for two terms", *facts) as said:
+        of_two_terms([[0, 1, 0, 1], [0, IGNORED, IGNORED, IGNORED], [0, 1, 0, IGNORED]], square)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        square,
+        lambda layer, out: mse_loss(
+            layer.weight, torch.ones_like(layer.weight)
+        ),  # the same in every micro-batch
+        lambda layer, out: (
+            out.square().mean() * len(out)
+        ),  # the weight of a term may depend on the micro-batch
+    ],
+    ids=["of samples", "of parameters", "weighted"],
+)
+def test_a_count_in_proportion_to_all_means_over_samples_is_not(
+    other: Callable[[nn.Linear, torch.Tensor], torch.Tensor],
+) -> None:
+    with no_warning():
+        of_two_terms([[0, 1, 0, 1], [0]], other)
 
 
 class Checkpointed(nn.Module):

@@ -226,6 +226,15 @@ def test_the_micro_batches_after_a_resume_enter_with_the_same_weights() -> None:
     assert again.unit == running.unit
 
 
+def test_counts_that_were_on_a_device_are_still_counted_after_a_resume() -> None:
+    running = RunningSum("loss")
+    for count in (tensor(3), 2):
+        running.record(tensor(2.0), count, "mean")
+    assert (
+        RunningSum.from_state(running.state_dict(), lambda: 16.0).total_count() == running.total_count() == 5
+    )
+
+
 def test_a_generators_window_of_two_named_losses_divides_each_by_its_own_count() -> None:
     weight, _, accumulator = one_weight()
     with accumulator.update() as update:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-# private: a signal waits for the end of the block and is never lost, at any two bytecodes
-from gradgate.accumulation import _finalize
-from gradgate.accumulation._finalize import uninterrupted
+from gradgate import signals
+from gradgate.signals import uninterrupted
 from tests.accumulation.one_weight import StopError, stopped_by
 
 
@@ -106,7 +105,7 @@ class Signals:
         self.opcodes = self.events = 0
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != _finalize.__file__:
+        if frame.f_code.co_filename != signals.__file__:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
@@ -118,7 +117,7 @@ class Signals:
         return self.trace
 
     def profile(self, frame: FrameType, event: str, arg: Any) -> None:
-        if frame.f_code.co_filename == _finalize.__file__:
+        if frame.f_code.co_filename == signals.__file__:
             self.events += 1
             if self.events == self.second:
                 sys.setprofile(None)
@@ -139,7 +138,7 @@ def handlers_after(signals: Signals) -> list[Any]:
     try:
         try:
             sys.settrace(signals.trace)
-            with _finalize.uninterrupted():
+            with uninterrupted():
                 pass
         except (StopError, KeyboardInterrupt):
             pass

@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 # private: a snapshot puts every value back into the same tensor; versions tell which were written to
 from gradgate.accumulation._finalize import versions
-from gradgate.accumulation._forward_state import Snapshot
+from gradgate.forward_state import Snapshot
 from tests.laws.standing import differences, standing
 from tests.tensors import DEVICE, ones, tensor, zeros
 

@@ -1,14 +1,18 @@
 """An update's life: new, open, closed; and what is refused at the wrong moment."""
 
 import gc
+from contextlib import nullcontext
 
 import pytest
 import torch
+from torch import nn
+from torch.optim import SGD
 
 import gradgate as gg
 from gradgate.errors import OptionError, OwnerError, UpdateError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
 from tests.messages import raises
+from tests.tensors import DEVICE
 
 
 def test_nothing_can_be_added_before_or_after_the_block() -> None:
@@ -239,3 +243,19 @@ def test_a_window_that_was_rolled_back_is_no_step() -> None:
         add(update, weight, [(1.0, 1)])
         raise StopError
     assert repr(update_by(accumulator, weight, [(1.0, 1)])).startswith("Update(step 1, ")
+
+
+def test_a_loop_within_autocast_sees_the_weights_of_the_last_step() -> None:
+    """Autocast keeps the casts of weights until its outermost block ends."""
+    weights = []
+    for around in (True, False):
+        torch.manual_seed(0)
+        layer = nn.Linear(3, 2, device=DEVICE)
+        accumulator = gg.Accumulator(SGD(layer.parameters(), lr=0.5))
+        with torch.autocast(DEVICE.type, torch.bfloat16) if around else nullcontext():
+            for _ in range(3):
+                with accumulator.update() as update, torch.autocast(DEVICE.type, torch.bfloat16):
+                    for x in update.micro_batches(torch.ones(4, 3, device=DEVICE).split(2)):
+                        update.backward(layer(x).float().square().mean(), count=len(x))
+        weights.append(layer.weight.detach())
+    assert torch.equal(*weights)

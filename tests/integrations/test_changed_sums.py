@@ -50,6 +50,11 @@ class EvaluatesTheClosureAgain(Module):
         return torch.optim.LBFGS(self.parameters(), max_iter=2)
 
 
+class EvaluatesTheClosureAgainAndClips(EvaluatesTheClosureAgain):
+    def configure_gradient_clipping(self, *args: Any, **kwargs: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(self.parameters(), 0.01)
+
+
 @pytest.mark.parametrize(
     ("kind", "raised", "says"),
     [
@@ -57,7 +62,8 @@ class EvaluatesTheClosureAgain(Module):
         (Clips, GradientError, "clipped"),
         (Clears, GradientError, "cleared"),
         (ScalesItsBackward, UpdateError, "each loss was multiplied by 0.125 after it was returned"),
-        (EvaluatesTheClosureAgain, UpdateError, r"needs accumulate_grad_batches=1"),
+        (EvaluatesTheClosureAgain, GradientError, r"needs accumulate_grad_batches=1"),
+        (EvaluatesTheClosureAgainAndClips, GradientError, r"needs accumulate_grad_batches=1"),
     ],
 )
 def test_what_changes_the_sum_of_lightning_is_an_error_before_the_step(

@@ -192,7 +192,7 @@ class StepsPastTheWrapper(Loop):
         (BackwardTwice, UpdateError, "twice in one block"),
         (NoBlock, UpdateError, "outside `with accelerator.accumulate"),
         (ClipsTheRunningSum, GradientError, "if accelerator.sync_gradients:"),
-        (ClearsTheRunningSum, GradientError, "changed between two backward calls"),
+        (ClearsTheRunningSum, GradientError, "changed between two micro-batches"),
         (NeverClears, GradientError, "were not cleared"),
         (NeverClearsItsOwn, GradientError, "were not cleared"),
         (TwoModelsInTurn, UpdateError, "name different models"),

@@ -411,6 +411,22 @@ def counted_by_samples() -> None:
             update.backward(F.cross_entropy(model(torch.ones(4, 3)), labels), count=4)
 
 
+def counted_for_one_term() -> None:
+    model = nn.Linear(3, 5)
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
+        for valid in update.micro_batches([4, 2]):
+            out, labels = model(torch.ones(4, 3)), torch.where(torch.arange(4) < valid, 1, -100)
+            update.backward(F.cross_entropy(out, labels) + out.square().mean(), count=4)
+
+
+def divided_by_all_items() -> None:
+    model = nn.Linear(3, 5)
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
+        for x in update.micro_batches(torch.ones(8, 3).split(4)):
+            labels = torch.zeros(4, dtype=torch.long)
+            update.backward(F.cross_entropy(model(x), labels, reduction="sum") / 8, count=4)
+
+
 def divided_twice() -> None:
     model = nn.Linear(3, 1)
     with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
@@ -591,5 +607,7 @@ CASES: dict[str, Any] = {
     "a function of a mean": root_of_a_mean,
     "a batch norm in training": batch_norm_in_training,
     "counts of samples, not of labels": counted_by_samples,
+    "one count for two terms": counted_for_one_term,
     "a loss divided by the micro-batches": divided_twice,
+    "a sum divided by all items of the window": divided_by_all_items,
 }

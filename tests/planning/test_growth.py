@@ -1,5 +1,6 @@
 """How memory grows with the samples: with each, with each pair, in steps; and what cannot be known is said."""
 
+import functools
 import itertools
 import math
 import warnings
@@ -18,7 +19,7 @@ from gradgate.errors import BudgetError, EstimateWarning
 from gradgate.planning import peak_memory
 
 # private: a polynomial is found exactly from enough of its values, and nothing is confirmed that is none
-from gradgate.planning._estimate import fit, most_within
+from gradgate.planning._estimate import fit
 
 WIDTH = 12
 torch.manual_seed(0)
@@ -316,19 +317,17 @@ def test_values_of_no_polynomial_are_not_confirmed_and_never_exceed_what_is_give
     assert bool(confirmed) or bool((powers @ found >= values * (1 - 1e-9)).all())
 
 
-@given(
-    st.lists(st.tuples(*[st.integers(0, 10**6)] * 4), min_size=1, max_size=6),
-    st.integers(0, 10**9),
-)
-def test_the_most_samples_within_a_bound(polynomials: list[tuple[int, ...]], bound: int) -> None:
-    terms = torch.tensor(polynomials, dtype=torch.float64).T[:, None, :]
-    (most,) = most_within(terms, bound, unit=1)
+@given(available=st.integers(0, 10**6), most=st.integers(1, 300))
+def test_the_most_samples_within_a_bound(available: int, most: int) -> None:
+    estimate = planned_pairs().estimate
+    (found,) = estimate.most_samples(available, [0], most)
+    assert found == 0 or estimate.peaks([found], [0])[0] <= available
+    assert found == most or estimate.peaks([found + 1], [0])[0] > available
 
-    def peak(n: int) -> int:
-        return max(sum(term * n**place for place, term in enumerate(each)) for each in polynomials)
 
-    assert most == 0 or peak(most) <= bound * (1 + 1e-12)
-    assert most == 1 << 52 or peak(most + 1) > bound * (1 - 1e-12)
+@functools.cache
+def planned_pairs() -> gg.Plan:
+    return gg.plan(distances, torch.randn(64, WIDTH), budget_bytes="1MiB")
 
 
 @pytest.fixture(autouse=True)

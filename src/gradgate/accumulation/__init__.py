@@ -24,13 +24,11 @@ from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._settings import Decay, decay, owned_parameters
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Window, Windows, windows
-from gradgate.accumulation.batch_size import NoiseScale, scale_lr, warmup
 
 __all__ = [
     "Accumulator",
     "Count",
     "Decay",
-    "NoiseScale",
     "RunningSum",
     "Update",
     "Window",
@@ -50,9 +48,7 @@ __all__ = [
     "owned_parameters",
     "refuse_divided",
     "register",
-    "scale_lr",
     "total_norm",
-    "warmup",
     "warn_divided_twice",
     "warn_not_proportional",
     "windows",

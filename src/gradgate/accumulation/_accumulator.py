@@ -10,11 +10,10 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.accumulation._arguments import check_window
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
-from gradgate.accumulation._copying import Copyable, watch_optimizers
+from gradgate.accumulation._calls import check_window
 from gradgate.accumulation._counts import Reduction
-from gradgate.accumulation._open_window import TrainingState, register
+from gradgate.accumulation._open_window import TrainingState, register, watch_optimizers
 from gradgate.accumulation._replay import CoupledSteps, LossFunction, run_batch, run_given
 from gradgate.accumulation._settings import (
     Clear,
@@ -27,15 +26,15 @@ from gradgate.accumulation._settings import (
 )
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update
-from gradgate.accumulation._windows import Dealt, SplitPlan
-from gradgate.accumulation.batch_size import NoiseScale, claim_noise_scale
+from gradgate.accumulation._windows import Dealt
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
+from gradgate.batch_size import NoiseScale, claim_noise_scale
 from gradgate.errors import OptionError, UpdateError
 from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
 
-class Accumulator(CoupledSteps, Checkpointed, Copyable):
+class Accumulator(CoupledSteps, Checkpointed):
     """Makes the exact update of a whole batch from micro-batches.
 
     Each micro-batch adds a gradient sum and a count. The sum is divided once, when the window ends. The update
@@ -174,7 +173,7 @@ class Accumulator(CoupledSteps, Checkpointed, Copyable):
         loss_fn: LossFunction,
         batch: Any,
         *,
-        plan: SplitPlan | None = None,
+        plan: Any = None,
         deal: Dealt | None = None,
         reduction: Reduction = "mean",
         batch_dim: BatchDim | NotGiven = NOT_GIVEN,

@@ -32,16 +32,8 @@ Statistics: TypeAlias = Literal["micro_batch", "window"]
 class BatchNorms:
     """The batch norms that run in an accumulator's windows.
 
-    Args:
-        statistics: "micro_batch" leaves modules alone; "window" updates each module's running statistics once per
-            window, from all its samples on all ranks. Both warn once that the gradient is not that of the whole
-            batch.
-        models: the modules to search for batch norms. Without models, batch norms are found in the graph of a
-            loss, and messages cannot name them.
-
-    Attributes:
-        pools: the statistics collected in the open window. Until they are restored, the modules' buffers hold
-            temporary values.
+    ``statistics="window"`` updates each module's running statistics once per window. Without ``models``, batch
+    norms are found in the graph of a loss, and messages cannot name them.
     """
 
     def __init__(self, statistics: Statistics, models: Models) -> None:
@@ -52,7 +44,9 @@ class BatchNorms:
                 "needs the model. Pass it: Accumulator(optimizer, model=model, batch_norm='window')."
             )
         self.statistics = statistics
-        self.pools: list[Pool] = []
+        self.pools: list[
+            Pool
+        ] = []  # of the open window; meanwhile the modules' buffers hold temporary values
         self._models = models
         self._checked: set[str] = set()
 
@@ -91,7 +85,7 @@ class BatchNorms:
 
     def add_ranks(self, pools: Sequence[Pool], coordinator: SingleProcess) -> None:
         """Give each pool the moments of all ranks, in the same order on every rank."""
-        if self.statistics != "window" or coordinator.count == 1:
+        if coordinator.count == 1:
             return
         places = {id(module): place for place, module in enumerate(self._models)}
         # A rank may have put some of the modules into eval mode, so pools are matched by module.

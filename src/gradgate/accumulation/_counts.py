@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -145,6 +146,14 @@ def _divisor(node: Any) -> Count | None:
         return None
 
 
+def counted_mean(node: Any) -> Count | None:
+    """Return the number of items in the mean of a node, if the graph proves it."""
+    try:
+        return _read(node)
+    except NotUnderstoodError:
+        return None
+
+
 def _read(node: Any) -> Count:
     try:
         divisor = None if node is None else divisor_of(node)
@@ -192,13 +201,16 @@ def as_number(count: Count) -> int | float:
 def total(counts: list[Count]) -> int | float:
     """Add counts. Synchronizes at most once with each device that holds a count."""
     known = sum(count for count in counts if not isinstance(count, Tensor))
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for count in counts:
-        if isinstance(count, Tensor):
-            by_device.setdefault(count.device, []).append(count)
-    for tensors in by_device.values():
-        known += _proved(sum(torch.stack(tensors).tolist()))
-    return known
+    on_devices = by_device(count for count in counts if isinstance(count, Tensor))
+    return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in on_devices.values())
+
+
+def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[Tensor]]:
+    """Group tensors by device, in order."""
+    found: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.device, []).append(tensor)
+    return found
 
 
 def _proved(count: int | float) -> int | float:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
-from types import FrameType, TracebackType
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._forward_state import Snapshot
+from gradgate.accumulation._decaying import gradients_kept
 from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._gradients import (
     Slots,
@@ -35,35 +32,26 @@ from gradgate.accumulation._precision import (
     widen_state,
 )
 from gradgate.accumulation._settings import Clear, Decay, UpdateSettings
-from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
+from gradgate.errors import CountError, GraphError, NonfiniteError, OptionError, TornStepError
+from gradgate.forward_state import Snapshot
 from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import (
     foreach_clamp_max_,
     foreach_clamp_min_,
     foreach_zero_,
-    get_signal_handler,
     is_dtensor,
-    set_signal_handler,
     tensor_version,
 )
 
 
 class Finalized(NamedTuple):
-    """The mean gradient of a window, which is ``factor`` times ``.grad``.
+    """The mean gradient of a window, which is ``factor`` times ``.grad``."""
 
-    Attributes:
-        values: the tensors that hold the gradients' values.
-        factor: multiplies ``values`` to give means.
-        norm: the 2-norm of the mean gradient; a tensor with ``nonfinite="step"``, to avoid a synchronization.
-        usable: whether optimizers may step.
-        own_norm: the norm without the decayed gradients of earlier windows, if requested.
-    """
-
-    values: list[Tensor]
+    values: list[Tensor]  # that hold the gradients' values
     factor: float
-    norm: float | Tensor
-    usable: bool
-    own_norm: float | Tensor
+    norm: float | Tensor  # of the mean gradient; with nonfinite="step", a tensor, which is not read
+    usable: bool  # whether optimizers may step
+    own_norm: float | Tensor  # without the decayed gradients of earlier windows, if requested
 
 
 def finalize(
@@ -75,13 +63,10 @@ def finalize(
     micro_batches: int,
     own_norm: bool,
 ) -> Finalized:
-    """Add up the sums over losses and ranks, unscale them, add decayed gradients, and compute the norm.
-
-    Raises:
-        CountError, GraphError, NonfiniteError: there is no gradient to step on.
-        RankError: another rank has stopped in this window.
-    """
+    """Add up the sums over losses and ranks, unscale them, add decayed gradients, and compute the norm."""
     parameters = slots.parameters
+    for optimizer in settings.prepared:
+        _check_prepared(optimizer)
     factor = coordinator.combine(sums.status, sums.combine)
     if factor is None:
         if not micro_batches and coordinator.tallies is None:
@@ -132,10 +117,8 @@ def _measure(
 
 
 def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
-    """Divide the sums and clip the means, in a single pass over the gradients.
-
-    As in ``clip_grad_norm_``, gradients are multiplied by ``min(1, clip_norm / (norm + 1e-6))``.
-    """
+    """Divide the sums and clip the means, in a single pass over the gradients."""
+    # As in clip_grad_norm_.
     clip: float | Tensor = 1.0 if settings.clip_norm is None else settings.clip_norm / (mean.norm + 1e-6)
     clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
     multiply(mean.values, clip * mean.factor)
@@ -147,11 +130,7 @@ def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
 def step(
     parameters: Sequence[Tensor], wide: Sequence[Wide], settings: UpdateSettings, scale: LossScale | None
 ) -> None:
-    """Step every optimizer once. If one raises, restore the copy that ``undo_step`` made.
-
-    Raises:
-        TornStepError: an optimizer raised after it had changed something, and ``undo_step`` is off.
-    """
+    """Step every optimizer once. If one raises, restore the copy of ``undo_step``, or say what it changed."""
     snapshot = Snapshot.before_step(parameters, settings.optimizers) if settings.undo_step else None
     before = versions(parameters, settings.optimizers) if snapshot is None else {}
     if wide and not all(map(takes_wide_gradients, settings.optimizers)):
@@ -160,7 +139,7 @@ def step(
     for optimizer in settings.optimizers if wide else ():
         widen_state(optimizer, wide)
     try:
-        with WideState() if wide else nullcontext():
+        with WideState() if wide else nullcontext(), gradients_kept(settings):
             for optimizer in settings.optimizers:
                 if scale is None:
                     optimizer.step()
@@ -175,7 +154,6 @@ def step(
 
 
 def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
-    """Clear the gradients of ``parameters`` as the ``clear`` option requires."""
     if clear == "none":
         for parameter in parameters:
             parameter.grad = None
@@ -190,10 +168,9 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
     """Return the version counter of every tensor that a step may change; in-place writes increase it."""
     tensors = list(parameters)
-    for optimizer in optimizers:
-        for state in optimizer.state.values():
-            if isinstance(state, dict):
-                tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    states = (each for optimizer in optimizers for each in optimizer.state.values() if isinstance(each, dict))
+    for state in states:
+        tensors += [value for value in state.values() if isinstance(value, Tensor)]
     return dict(zip(map(id, tensors), map(tensor_version.use, tensors), strict=True))
 
 
@@ -224,7 +201,7 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
     bad = [
         p for p, grad in held if not (grad.coalesce().values() if grad.is_sparse else grad).isfinite().all()
     ]
-    losses = [float(loss) for running in sums.by_name.values() for loss in running.losses]
+    losses = [float(loss) for running in sums.by_name.values() for *_, loss in running.contributions]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     cause = f" Losses that are not finite: number {', '.join(numbers[:5])}." if numbers else ""
     return (
@@ -234,67 +211,10 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
     )
 
 
-_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))  # looking up enum members is slow
-
-
-class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
-    """Deliver SIGINT and SIGTERM after the block rather than inside it.
-
-    Python delivers signals only to the main thread, so other threads have nothing to delay. A signal without a
-    Python handler ends the process or does nothing, and is left alone.
-
-    A handler that raises may run between any two calls, even while handlers are installed or restored. Nested
-    ``finally`` blocks therefore repeat the restore; each block survives one more signal.
-    """
-
-    def __init__(self) -> None:
-        self._usual: dict[int, Any] = {}
-        self._held: list[int] = []
-
-    def __enter__(self) -> None:
-        if threading.get_ident() != threading.main_thread().ident:
-            return
-        for number in _SIGNALS:
-            handler = get_signal_handler.use(number)
-            if callable(handler):
-                self._usual[number] = handler
-        complete = False
-        try:
-            for number in self._usual:
-                set_signal_handler.use(number, self._hold)
-            complete = True
-        finally:
-            if not complete:
-                try:
-                    self._give_back()
-                finally:
-                    self._leave()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave()
-
-    def _hold(self, received: int, frame: FrameType | None) -> None:
-        self._held.append(received)
-
-    def _leave(self) -> None:
-        try:
-            try:
-                try:
-                    self._give_back()
-                finally:
-                    self._give_back()
-            finally:
-                self._give_back()
-        finally:
-            if self._held:
-                with ExitStack() as stack:  # deliver each signal, even if the previous handler raises
-                    for received in reversed(self._held):
-                        stack.callback(signal.raise_signal, received)
-
-    def _give_back(self) -> None:
-        for number, handler in list(self._usual.items()):
-            if get_signal_handler.use(number) == self._hold:  # a handler may have installed another one since
-                set_signal_handler.use(number, handler)
-            self._usual.pop(number, None)  # handlers are restored; nothing to repeat
+def _check_prepared(optimizer: Any) -> None:
+    """Raise OptionError for an optimizer of Accelerate whose step would not be one step on these gradients."""
+    if not optimizer.gradient_state.sync_gradients or getattr(optimizer, "scaler", None) is not None:
+        raise OptionError(
+            "update: the optimizer was prepared by Accelerate, whose own accumulation or loss scale would skip or "
+            "shrink this step. No step was made. Pass torch's own optimizer: gg.Accumulator(optimizer.optimizer)."
+        )

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradgate.accumulation._counts import Count, Reduction, is_zero
-from gradgate.accumulation._gradients import add, backward, backward_sharded, dense_values, multiply
+from gradgate.accumulation._gradients import (
+    add,
+    backward,
+    backward_sharded,
+    dense_values,
+    multiply,
+)
 from gradgate.accumulation._precision import LossScale
-from gradgate.accumulation._running_sum import RunningSum, headroom_of
+from gradgate.accumulation._running_sum import SAME, RunningSum, headroom_of, measured
+from gradgate.batch_size import SmallBatch
 from gradgate.errors import GradientError, GraphError, UpdateError
 from gradgate.ownership import checksum
 from gradgate.ranks import RankStatus, ShardedCoordinator
 from gradgate.torch_compat import is_dtensor, tensor_version
+
+_trains = attrgetter("requires_grad")
 
 
 class GradientSums:
     """Runs backward passes and keeps one gradient sum per loss until the sums are divided.
 
     Losses have different divisors, so their sums must stay separate. Autograd adds into ``.grad``, which therefore
-    holds the sum of the current loss; the other sums are set aside.
-
-    Args:
-        parameters: the owned parameters, the only ones that receive gradients.
-        scale: the loss scale of the window, if there is one.
-        thorough: check every ``.grad`` for writes by other code, rather than the first and the last.
-        sharded: the coordinator, if it reduces sharded gradients within the backward pass.
+    holds the sum of the current loss; the other sums are set aside. ``thorough`` checks every ``.grad`` for writes
+    by other code, rather than the first and the last; ``measures`` measures the gradient of the first micro-batch.
     """
 
     def __init__(
@@ -38,17 +43,21 @@ class GradientSums:
         scale: LossScale | None = None,
         *,
         thorough: bool = False,
+        measures: bool = False,
         sharded: ShardedCoordinator | None = None,
     ) -> None:
         self.parameters = parameters
         self.by_name: dict[str, RunningSum] = {}
         self._sharded = sharded
         self._scale = scale
-        self._thorough = thorough
+        self._thorough, self._measures = thorough, measures
+        self._orders: tuple[Sequence[Tensor], ...] = (
+            (parameters,) if thorough else (parameters, parameters[::-1])
+        )
         self._current: RunningSum | None = None  # the sum in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
-        self.first: Callable[[], tuple[float, float] | None] = lambda: None  # measures the first micro-batch
+        self.first: Callable[[], SmallBatch | None] = lambda: None  # reads the measured first micro-batch
         self._torn = False  # True during a backward pass, and after one that raised
         self._watch()
 
@@ -72,32 +81,39 @@ class GradientSums:
         chosen = self._current
         if chosen is None or chosen.name != name:
             chosen = self._choose(name)
-        empty = items is None and is_zero(count)
+        first = not chosen.known and chosen.all_known  # no items so far
+        measure = first and self._measures and items is None and len(self.by_name) == 1
+        empty = items is None and not isinstance(count, Tensor) and not count
         if not empty or self._sharded is not None:  # sharded backward passes need all ranks
             # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
-            inputs = [p for p in (self.parameters if receiving is None else receiving) if p.requires_grad]
+            inputs = tuple(filter(_trains, self.parameters if receiving is None else receiving))
             if not inputs:
                 raise GraphError(
                     "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
                     "nothing can be updated. Unfreeze a parameter, or leave this update out."
                 )
+            self._torn = True
             if self._sharded is not None:
-                if receiving is not None:
-                    raise UpdateError(
-                        "backward: into does not work under fully_shard, which fills every parameter that the "
-                        "loss reaches. Stop the gradient to the others instead: gg.stop_gradient(...)."
-                    )
-                self._torn = True
                 per_item = items or (1.0 if reduction == "sum" else count)
                 weight = 0.0 if empty else chosen.weight(loss, per_item)
                 backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded, also)
             else:
-                weight = self._rescale(chosen, loss, count, reduction, items)
-                if isinstance(weight, Tensor) or weight == 1:  # a tensor weight is 1, or 0 for a zero count
-                    backward(loss, self._seed(loss, weight), (*inputs, *also), retain_graph)
-                else:
-                    self._add_apart(loss, weight, (*inputs, *also), retain_graph)
+                factor, weight = chosen.prepare(loss, count, reduction, items)
+                if factor is not SAME:
+                    self._multiply(factor)
+                inputs = (*inputs, *also) if also else inputs
+                # A tensor is 1, or 0 for a count of zero.
+                if weight is SAME or isinstance(weight, Tensor) or weight == 1:
+                    backward(loss, self._seed(loss, weight), inputs, retain_graph)
+                else:  # into an empty `.grad`, which is then added with its weight
+                    sums = self._swap(None)
+                    backward(loss, self._seed(loss, 1.0), inputs, retain_graph)
+                    gradients = self._swap(sums)
+                    with torch.no_grad():
+                        add(self.parameters, gradients, weight)
         chosen.record(loss, count, reduction)
+        if measure and chosen.unit is not None:  # with a count of zero, there is no gradient yet
+            self.first = measured(dense_values(self.parameters), count, chosen.unit, self._scale)
         self._torn = False
         self._watch()
 
@@ -106,30 +122,18 @@ class GradientSums:
     ) -> tuple[RunningSum, Count]:
         """Convert a loss's sum to the unit of its next contribution; return the sum and its weight."""
         self.check()
-        chosen, weight = self._choose(name), 1.0
+        chosen, weight = self._choose(name), SAME
         if not is_zero(count):
-            weight = self._rescale(chosen, loss, count, reduction)
+            self._torn = True
+            factor, weight = chosen.prepare(loss, count, reduction)
+            self._multiply(factor)
             self._torn = False
         self._watch()
         return chosen, weight
 
-    def _rescale(
-        self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction, items: float | None = None
-    ) -> Any:
-        self._torn = True
-        factor, weight = chosen.prepare(loss, count, reduction, items)
-        if isinstance(factor, Tensor) or factor != 1:
-            with torch.no_grad():
-                multiply(dense_values(self.parameters), factor)
-        return weight
-
-    def _add_apart(self, loss: Tensor, weight: float, inputs: tuple[Tensor, ...], retain_graph: bool) -> None:
-        """Run a backward pass into an empty ``.grad``, and add ``weight`` times the result to the sum."""
-        sums = self._swap(None)
-        backward(loss, self._seed(loss, 1.0), inputs, retain_graph)
-        gradients = self._swap(sums)
-        with torch.no_grad():
-            add(self.parameters, gradients, weight)
+    @torch.no_grad()
+    def _multiply(self, factor: Count) -> None:
+        multiply(dense_values(self.parameters), factor)
 
     def _seed(self, loss: Tensor, weight: Count) -> Tensor:
         """Return the gradient that the backward pass starts with: a weight, nearly always 1, times the scale."""
@@ -173,7 +177,7 @@ class GradientSums:
         """Record identity and version of every ``.grad``, or, unless ``thorough``, of the first and the last."""
         version = tensor_version.use
         self._watched = []
-        for order in (self.parameters,) if self._thorough else (self.parameters, reversed(self.parameters)):
+        for order in self._orders:
             for parameter in order:  # a generator here would cost 2 % of a tiny model's update
                 gradient = parameter.grad
                 if self._thorough or gradient is not None:
@@ -185,10 +189,6 @@ class GradientSums:
         """Raise if other code may have changed the sum, as far as :meth:`_watch` has recorded.
 
         Two parameters are enough to detect clearing, clipping and unscaling.
-
-        Raises:
-            UpdateError: a backward raised halfway, and its exception was caught inside the block.
-            GradientError: ``.grad`` was written to since the last backward of this window.
         """
         if self._torn:
             raise UpdateError(
@@ -208,13 +208,8 @@ class GradientSums:
     def combine(self, totals: dict[str, float] | None, units: dict[str, float] | None) -> float | None:
         """Combine all sums in ``.grad``; return the factor still to be applied, or None if every count is zero.
 
-        A single loss needs no addition, and the caller folds its factor into the clip. Synchronizes with the device
-        if counts are on a device.
-
-        Args:
-            totals: each loss's count over all ranks; None: those of this process. May name losses that this
-                process does not have.
-            units: with several ranks and a single loss, the unit to which every rank converts its sum.
+        ``totals`` holds each loss's count over all ranks; None: the counts of this process, which synchronizes if
+        they are on a device. ``units`` holds the unit to which every rank converts its sum of a single loss.
         """
         self.check()
         totals = totals or {name: running.total_count() for name, running in self.by_name.items()}
@@ -222,9 +217,9 @@ class GradientSums:
             return None
         if len(totals) == 1:
             ((name, total),) = totals.items()
-            mine = self.by_name.get(name)
             if units is None:
-                return 0.0 if mine is None else mine.factor(total)
+                return self.by_name[name].factor(total)
+            mine = self.by_name.get(name)
             if mine is not None and mine.unit not in (None, units[name]):
                 multiply(dense_values(self.parameters), float(mine.unit) / units[name])
             return units[name] / total
@@ -271,24 +266,21 @@ class GradientSums:
         for running in self.by_name.values():  # otherwise a reference cycle keeps the sums alive
             running.aside, running.headroom = None, RunningSum.headroom
         self._seeds.clear()
-        self._current, self._watched, self.parameters = None, [], ()
+        self._current, self._watched, self.parameters, self._orders = None, [], (), ()
 
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""
         self.check()
         in_grad = [parameter.grad for parameter in self.parameters]
-        states = []
-        for running in self.by_name.values():
-            gradients = in_grad if running is self._current else running.aside or ()
-            copies = [None if gradient is None else gradient.detach().clone() for gradient in gradients]
-            states.append({**running.state_dict(), "gradients": copies})
-        return states
+        return [
+            running.state_dict(in_grad if running is self._current else running.aside or ())
+            for running in self.by_name.values()
+        ]
 
     def resume(self, state: list[dict[str, Any]]) -> None:
         """Load saved sums."""
         for saved in state:
-            numbers = {key: item for key, item in saved.items() if key != "gradients"}
-            running = RunningSum.from_state(numbers, partial(headroom_of, self.parameters))
+            running = RunningSum.from_state(saved, partial(headroom_of, self.parameters))
             running.aside = [
                 None if gradient is None else gradient.to(parameter.device, copy=True)
                 for parameter, gradient in zip(self.parameters, saved["gradients"], strict=True)

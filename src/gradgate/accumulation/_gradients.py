@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.accumulation._counts import by_device
 from gradgate.accumulation._precision import Wide, narrow, widen
 from gradgate.accumulation._settings import Decay, UpdateSettings
 from gradgate.autograd_graph import Graph
@@ -32,7 +33,7 @@ from gradgate.torch_compat import (
 )
 
 _HALF = (torch.float16, torch.bfloat16)
-_dtype, _is_cpu = attrgetter("dtype"), attrgetter("is_cpu")
+_dtype, _grad, _is_cpu = attrgetter("dtype"), attrgetter("grad"), attrgetter("is_cpu")
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
@@ -79,7 +80,7 @@ class Leftovers:
 
     def check(self, parameters: Sequence[Tensor], settings: UpdateSettings) -> list[Tensor | None]:
         """Return every ``.grad``, or raise GradientError for one that the accumulator did not leave there."""
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = list(map(_grad, parameters))
         pairs = zip(parameters, gradients, strict=True)
         strange = [p for p, gradient in pairs if gradient is not None and not self.holds(p, gradient)]
         if strange:
@@ -100,20 +101,17 @@ class Leftovers:
 class Slots:
     """The ``.grad`` of the owned parameters during one window; restored if the window is rolled back.
 
-    Args:
-        parameters: the owned parameters.
-        settings: the accumulator's settings. Zeros left by ``clear="zero"`` stay in ``.grad``; decayed gradients
-            are set aside until the window's own sum has been divided.
-        leftovers: the gradients that earlier windows left.
-
-    Raises:
-        GradientError: a parameter holds a gradient that is not a leftover of this accumulator.
+    Zeros that ``clear="zero"`` left stay in ``.grad``; decayed gradients are set aside until the window's own sum
+    has been divided.
     """
 
     def __init__(self, parameters: Sequence[Tensor], settings: UpdateSettings, leftovers: Leftovers) -> None:
         self.before = leftovers.check(parameters, settings)
         self.parameters = parameters
         self.wide: list[Wide] = []
+        # The decayed gradients to add to the mean, or None if nothing decays.
+        decays = isinstance(settings.clear, Decay) and any(g is not None for g in self.before)
+        self.carried = self.before if decays else None
         self._settings = settings
         self._leftovers = leftovers
 
@@ -131,12 +129,6 @@ class Slots:
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
 
-    @property
-    def carried(self) -> list[Tensor | None] | None:
-        """The decayed gradients to add to the mean, or None if nothing decays."""
-        decays = isinstance(self._settings.clear, Decay) and any(g is not None for g in self.before)
-        return self.before if decays else None
-
     def put_back(self) -> None:
         """Restore everything to its state before the window."""
         for parameter in self.parameters:
@@ -152,6 +144,7 @@ class Slots:
         """End the window after a step: the gradients that ``.grad`` now holds are leftovers."""
         if self.wide and self._settings.clear == "none":
             narrow(self.wide)
+        torch.clear_autocast_cache()  # it holds casts of the old weights, if the whole loop runs under autocast
         self._leftovers.remember(self.parameters)
 
 
@@ -239,10 +232,7 @@ def multiply(values: list[Tensor], factor: float | Tensor) -> None:
             once = all(map(_is_cpu, values)) and set(map(_dtype, values)).isdisjoint(_HALF)
             foreach_mul_.use(values, torch.tensor(factor, dtype=torch.float64) if once else factor)
         return
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for value in values:
-        by_device.setdefault(value.device, []).append(value)
-    for device, tensors in by_device.items():
+    for device, tensors in by_device(values).items():
         foreach_mul_(tensors, factor.to(device))
 
 

@@ -18,6 +18,7 @@ from gradgate.accumulation._counts import (
     divided_by,
     divisor_in_graph,
 )
+from gradgate.accumulation._terms import Counted, counted_terms, warn_if_spread
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
     WEIGHT_ROUNDING,
@@ -41,23 +42,18 @@ class LossChecks:
     """Checks the first backward calls of each loss of an accumulator.
 
     Later, only the first call of each window is checked against its ``reduction``, and a graph is walked again only
-    when its size changes.
-
-    Attributes:
-        node_number: autograd's node counter at the end of the last backward pass. Autograd numbers the nodes
-            that a thread creates, so a graph's size is the difference of two numbers.
-        passed: the size of the last graph that was walked, by loss name and by whether the window already
-            holds that loss.
-        settled: the losses whose first calls have all been checked.
+    when its size changes. Autograd numbers the nodes that a thread creates, so a graph's size is the difference of
+    two numbers.
     """
 
     def __init__(self) -> None:
-        self.node_number = 0
+        self.node_number = 0  # at the end of the last backward pass
+        # The size of the last graph that was walked, by loss, and whether the window already held that loss.
         self.passed: dict[tuple[str, bool], int] = {}
-        self.settled: set[str] = set()
+        self.settled: set[str] = set()  # the losses whose first calls have all been checked
         self._calls: dict[str, int] = {}
-        # For each loss in this window: the count passed, and the count that its graph shows.
-        self._counted: dict[str, tuple[float, float]] = {}
+        # For each loss in this window, and each of its terms: the count passed, and the count that its graph shows.
+        self._counted: dict[str, Counted] = {}
         self._contradicted = False
         self._checked_for_pairs: set[str] = set()
 
@@ -72,26 +68,10 @@ class LossChecks:
         graph_size: int,
         batch_norms: BatchNorms,
     ) -> None:
-        """Check one loss before its backward pass.
+        """Check one loss before its backward pass; raise or warn about what is wrong.
 
-        Args:
-            name: the name of the loss.
-            loss: as the caller passed it.
-            count: as the caller passed it.
-            reduction: as the caller passed it.
-            micro_batches: the number of micro-batches in this window, if known.
-            later: whether this window already holds a micro-batch of this loss.
-            graph_size: the number of autograd nodes created since the last backward pass.
-            batch_norms: issues the warning about batch norms.
-
-        Raises:
-            GraphError: the graph hides parameters from autograd.
-            CountError: the graph shows that the loss is a sum although ``reduction`` is "mean", or the
-                reverse.
-
-        Warns:
-            DividedTwiceWarning, CountWarning, BatchNormWarning, CoupledLossWarning: each message names the
-                fix.
+        ``micro_batches`` is the number in this window, if known; ``later``: it already holds one of this loss.
+        ``graph_size`` is the number of autograd nodes created since the last backward pass.
         """
         if self.passed.pop((name, later), None) != graph_size:
             refuse_hidden_parameters(loss)
@@ -105,32 +85,38 @@ class LossChecks:
             self.settled.add(name)
         if not later:
             _warn_if_divided(loss, micro_batches)
+            warn_if_spread(loss, micro_batches)
         else:
             batch_norms.warn_once(name, loss)
             if name not in self._checked_for_pairs:
                 self._checked_for_pairs.add(name)
                 if not _warn_if_coupled(loss):
                     _warn_if_function_of_mean(loss, count)
-        if not self._contradicted:
+        if not self._contradicted and reduction == "mean":
             self._warn_if_counted_otherwise(name, loss, count, later)
 
     def _warn_if_counted_otherwise(self, name: str, loss: Tensor, count: Count, later: bool) -> None:
         """Warn once if the counts in a window are not proportional to those that the losses' graphs show."""
         if not later:
             self._counted.pop(name, None)
-        found = count_and_items(loss, count)
-        if found is None:
+        earlier = self._counted.setdefault(name, {})
+        for term, found in counted_terms(loss, count).items():
+            first = earlier.setdefault(term, found)
+            if are_proportional(found, first):
+                continue
+            self._contradicted = True
+            advice = (
+                "Pass the number of items that took part in the loss: count=(labels != -100).sum(), for the labels "
+                "that the loss receives."
+            )
+            if term:  # one count cannot be right for terms with different numbers of items
+                advice = (
+                    "Pass each term with its own count and name: update.backward(term, count=n, name='...')."
+                )
+            else:
+                _emit(lambda events: events.Miscounted((), *found, *first, _is_proved(loss)))  # noqa: B023
+            warn_not_proportional("backward", found, first, advice, stacklevel=5)
             return
-        first = self._counted.setdefault(name, found)
-        if are_proportional(found, first):
-            return
-        self._contradicted = True
-        _emit(lambda events: events.Miscounted((), *found, *first, _is_proved(loss)))
-        advice = (
-            "Pass the number of items that took part in the loss: count=(labels != -100).sum(), for the labels "
-            "that the loss receives."
-        )
-        warn_not_proportional("backward", found, first, advice, stacklevel=5)
 
 
 def count_and_items(loss: Tensor, count: Count) -> tuple[float, float] | None:

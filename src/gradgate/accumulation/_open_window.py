@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,25 +18,25 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._batch_norm import BatchNorms
+from gradgate.accumulation._calls import MicroBatchCounter
 from gradgate.accumulation._finalize import (
     Finalized,
     clear_gradients,
     divide_and_clip,
     finalize,
     step,
-    uninterrupted,
 )
-from gradgate.accumulation._forward_state import AtRest, is_out_of_memory
 from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._gradients import Leftovers, Slots, claim
 from gradgate.accumulation._loss_checks import LossChecks
-from gradgate.accumulation._precision import LossScale
-from gradgate.accumulation._running_sum import MicroBatchCounter
-from gradgate.accumulation._settings import UpdateSettings
-from gradgate.accumulation.batch_size import NoiseScale, SmallBatch, add_window, refuse_sharded
-from gradgate.errors import OptionError, UpdateError
+from gradgate.accumulation._precision import LossScale, keep_loaded_state_wide
+from gradgate.accumulation._settings import UpdateSettings, in_use, owned_parameters
+from gradgate.batch_size import NoiseScale, SmallBatch, add_window, refuse_sharded
+from gradgate.errors import UpdateError
+from gradgate.forward_state import AtRest, is_out_of_memory
 from gradgate.ownership import claims
 from gradgate.ranks import ALONE, RankSetup, ShardedCoordinator, SingleProcess
+from gradgate.signals import uninterrupted
 from gradgate.tally import Tally
 
 Self = TypeVar("Self", bound="OpenWindow")
@@ -112,7 +112,7 @@ class OpenWindow:
         """Open the window. Every action registers its rollback first, in case a signal interrupts it."""
         shared, settings = self._shared, self._settings
         # Read again for each window, so that groups added later belong to the next window.
-        parameters = settings.parameters
+        parameters = owned_parameters(settings.optimizers)
         if shared.noise_scale is not None:
             refuse_sharded(parameters)
         coordinator = shared.ranks.coordinator(parameters, settings, may_replay=self._may_replay)
@@ -129,7 +129,13 @@ class OpenWindow:
         slots.take()
         self._first = shared.windows < _FIRST
         sharded = coordinator if isinstance(coordinator, ShardedCoordinator) else None
-        self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=sharded)
+        self._sums = GradientSums(
+            parameters,
+            self._scale,
+            thorough=self._first,
+            measures=shared.noise_scale is not None,
+            sharded=sharded,
+        )
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
             self._undo += [coordinator.discard, shared.batch_norms.restore]
             with uninterrupted():  # hold and open change modules before they can undo the change
@@ -165,7 +171,8 @@ class OpenWindow:
         finally:
             if error is not None:
                 self._report(error)
-            self._give_up()
+            if self._undo:
+                self._give_up()
         if error is not None and (explained := self._coordinator.explained(error)) is not error:
             raise explained from error
         if finished:
@@ -175,18 +182,19 @@ class OpenWindow:
     def _finish(self) -> None:
         shared, settings, slots = self._shared, self._settings, self._slots
         self._counter.check_losses()
-        _check_prepared(settings.optimizers)
         own = int(min(self._counter.micro_batches, self._own))
         noise = shared.noise_scale
         # Restored here, because combining the ranks' sums may broadcast buffers.
-        pools = shared.batch_norms.restore() if shared.batch_norms.pools else []
+        pooling = shared.batch_norms.statistics == "window"
+        pools = shared.batch_norms.restore() if pooling else []
         mean = finalize(self._sums, slots, settings, self._coordinator, self._scale, own, noise is not None)
         self._norm = mean.norm
         if not mean.usable:
             if self._scale is not None:
                 self._scale.overflowed()
             return
-        shared.batch_norms.add_ranks(pools, self._coordinator)
+        if pooling:
+            shared.batch_norms.add_ranks(pools, self._coordinator)
         for hook in tuple(shared.gradient_hooks.values()):
             hook(self, mean.values, mean.factor)
         seen = None if noise is None else self._seen(mean)
@@ -262,18 +270,6 @@ class OpenWindow:
             )
 
 
-def _check_prepared(optimizers: Iterable[Optimizer]) -> None:
-    """Raise OptionError for an optimizer of Accelerate whose step would not be one step on these gradients."""
-    for optimizer in optimizers:
-        state = getattr(optimizer, "gradient_state", None)
-        if state is None or (state.sync_gradients and getattr(optimizer, "scaler", None) is None):
-            continue
-        raise OptionError(
-            "update: the optimizer was prepared by Accelerate, whose own accumulation or loss scale would skip or "
-            "shrink this step. No step was made. Pass torch's own optimizer: gg.Accumulator(optimizer.optimizer)."
-        )
-
-
 def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> RemovableHandle:
     """Register a hook; the returned handle removes it."""
     handle = RemovableHandle(hooks)
@@ -281,8 +277,9 @@ def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> Remov
     return handle
 
 
-def refuse_steps_inside(optimizer: Optimizer, state: TrainingState) -> list[RemovableHandle]:
-    """Make manual steps raise while a window is open. Holds a weak reference to the state."""
+def watch_optimizers(state: TrainingState) -> None:
+    """Make manual steps inside a window raise, and keep loaded moments wide, as long as the state lives."""
+    in_use.add(state.settings.models)
     weak = weakref.ref(state)
 
     def refuse(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -293,7 +290,10 @@ def refuse_steps_inside(optimizer: Optimizer, state: TrainingState) -> list[Remo
                 "Remove the call: the optimizer steps when the block ends."
             )
 
-    try:
-        return [optimizer.register_step_pre_hook(refuse)]
-    except AttributeError:  # a wrapper around an optimizer, without torch's hooks
-        return []
+    for optimizer in state.settings.optimizers:
+        try:
+            handles = [optimizer.register_step_pre_hook(refuse)]
+        except AttributeError:  # a wrapper around an optimizer, without torch's hooks
+            continue
+        for handle in (*handles, *keep_loaded_state_wide(optimizer, state.settings.accumulate_dtype)):
+            weakref.finalize(state, handle.remove)  # an update may outlive the accumulator

@@ -44,14 +44,8 @@ def sum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
 def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wide]) -> None:
     """Make autograd add in ``dtype``; None means float32 for 16-bit parameters and no change elsewhere.
 
-    Args:
-        parameters: the owned parameters.
-        dtype: the accumulator's ``accumulate_dtype``.
-        wide: receives an entry for each widened parameter, before its ``.grad_dtype`` is set. A ``.grad`` of
-            another dtype is dropped, so the caller must save it first.
-
-    Raises:
-        OptionError: ``dtype`` differs from the dtype in which a sharded parameter's gradients are summed.
+    ``wide`` receives an entry for each widened parameter, before its ``.grad_dtype`` is set. A ``.grad`` of another
+    dtype is dropped, so the caller must save it first.
     """
     for parameter in parameters:
         if dtype not in (None, parameter.dtype) and is_dtensor(parameter):

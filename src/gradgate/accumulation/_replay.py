@@ -12,9 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._arguments import check_window
+from gradgate.accumulation._calls import check_window
 from gradgate.accumulation._counts import Count, Reduction
-from gradgate.accumulation._forward_state import ForwardState, is_out_of_memory
 from gradgate.accumulation._gradients import on_purpose
 from gradgate.accumulation._open_window import TrainingState
 from gradgate.accumulation._update import Update
@@ -22,13 +21,13 @@ from gradgate.accumulation._windows import (
     Dealt,
     GivenMicroBatches,
     PlannedMicroBatches,
-    SplitPlan,
     Windows,
     first_line,
 )
-from gradgate.accumulation.coupled import Encode
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
+from gradgate.coupled import Encode
 from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.forward_state import ForwardState, is_out_of_memory
 from gradgate.options import check_choice
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
@@ -43,7 +42,7 @@ def run_batch(
     state: TrainingState,
     loss_fn: LossFunction,
     batch: Any,
-    plan: SplitPlan | None,
+    plan: Any,
     deal: Dealt | None,
     reduction: Reduction,
     batch_dim: BatchDim | NotGiven,
@@ -94,38 +93,34 @@ def run_window(
     add_all: AddAll,
     source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
 ) -> Update:
-    """Run a window; each time memory runs out, roll back, split finer, and replay.
-
-    Args:
-        state: the state of the accumulator.
-        add_all: takes an open update and micro-batches, and adds their losses to it.
-        source_of: takes the rank coordinator; returns the micro-batches.
-    """
+    """Run a window of ``source_of(coordinator)``; each time memory runs out, roll back, split finer, and replay."""
     settings = state.settings
     parameters = settings.parameters
     coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
     versions = [tensor_version(parameter) for parameter in parameters]
-    # Sharded models are not replayed, see can_replay.
-    modules = () if coordinator.sharded else settings.models
+    modules = () if coordinator.sharded else settings.models  # sharded models are not replayed
     with on_purpose():  # tells the checker to ignore the copies
         forward_state = ForwardState(modules, parameters, state.at_rest)
     unfinished = state.unfinished
-    try:
+    with _reporting(coordinator):
         source = source_of(coordinator)
-    except Exception as error:
-        coordinator.report_outside(error)
-        raise
     while True:
-        attempt = _Attempt(state, coordinator)
+        update, added = Update(state, may_replay=True), False
         try:
-            attempt.run(add_all, source.pieces())
+            pieces = source.pieces()
+            with update:
+                add_all(update, pieces)
+                added = True
             with on_purpose():
                 forward_state.settle()
-            return attempt.update
+            return update
         except ReplayError as error:
             reason = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not attempt.can_replay(error):
+            # A finer split does not help a step. All ranks replay together; under fully_shard, the others are in
+            # the middle of a pass and wait for this rank.
+            may_replay = is_out_of_memory(error) and not (added or coordinator.sharded)
+            if not may_replay or not update._coordinator.replays():
                 raise
             covered = {id(parameter) for parameter in settings.models.parameters()}
             if not covered.issuperset(map(id, parameters)):
@@ -135,12 +130,12 @@ def run_window(
                     "encoders, counters) cannot be restored. Pass all modules whose parameters the optimizers "
                     "step: Accumulator(optimizer, model=model). No step was made."
                 ) from error
-            with attempt.reporting():
-                reason = source.ran_out(attempt.update._running, error)
+            with _reporting(coordinator):
+                reason = source.ran_out(update._running, error)
         # Memory is free only here, after the exception and its frames are gone.
         state.unfinished = unfinished
         _free_caches()
-        with attempt.reporting():
+        with _reporting(coordinator):
             if versions != [tensor_version(parameter) for parameter in parameters]:
                 raise BudgetError(
                     "step: memory ran out, and the window cannot be replayed: loss_fn itself changed "
@@ -167,36 +162,14 @@ def _add_each(
         del outcome, loss, data
 
 
-class _Attempt:
-    """One run through a window, and its progress."""
-
-    def __init__(self, state: TrainingState, coordinator: SingleProcess) -> None:
-        self.update = Update(state, may_replay=True)
-        self._coordinator = coordinator
-        self._finished_adding = False
-
-    def run(self, add_all: AddAll, pieces: Sequence[Any]) -> None:
-        with self.update:
-            add_all(self.update, pieces)
-            self._finished_adding = True
-
-    def can_replay(self, error: BaseException) -> bool:
-        """Return whether a finer split can help: memory ran out in a forward or backward, not in the step.
-
-        All ranks must replay together, so no rank may have stopped for another reason.
-        """
-        if self._coordinator.sharded:
-            return False  # the other ranks are in the middle of a pass and wait for this rank
-        return not self._finished_adding and is_out_of_memory(error) and self.update._coordinator.replays()
-
-    @contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Report a BudgetError to the other ranks, which would otherwise replay and wait for this rank."""
-        try:
-            yield
-        except BudgetError as end:
-            self._coordinator.report_outside(end)
-            raise
+@contextmanager
+def _reporting(coordinator: SingleProcess) -> Iterator[None]:
+    """Report an error to the other ranks, which would otherwise run the window and wait for this rank."""
+    try:
+        yield
+    except Exception as error:
+        coordinator.report_outside(error)
+        raise
 
 
 def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:

@@ -1,23 +1,25 @@
-"""The running sum of each loss in a window, and a counter of the window's micro-batches."""
+"""The running sum of one loss in a window."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._counts import Count, Reduction, as_number, total
-from gradgate.errors import UpdateError
+from gradgate.accumulation._counts import Count, Reduction, as_number, by_device, total
+from gradgate.accumulation._gradients import total_norm
+from gradgate.accumulation._precision import LossScale
+from gradgate.batch_size import SmallBatch
 from gradgate.tally import Tally
-
-T = TypeVar("T")
 
 # A sum may grow to this multiple of the mean: float16 ends at 65504, other dtypes at 3e38 or above.
 _HEADROOM, _HALF_HEADROOM = 2.0**32, 16.0
+SAME: Count = 1.0
+"""The factor and the weight of a contribution in the unit of the sum: nothing is multiplied."""
 
 
 @dataclass(repr=False)
@@ -38,15 +40,14 @@ class RunningSum:
     name: str
     headroom: Callable[[], float] = lambda: _HEADROOM
     unit: Count | None = None
-    counts: list[Count] = field(default_factory=list)
-    reductions: list[Reduction] = field(default_factory=list)
-    losses: list[Tensor | float] = field(default_factory=list)
+    contributions: list[tuple[Count, Reduction, Tensor | float]] = field(default_factory=list)
     limit: float = _HALF_HEADROOM  # replaced by the headroom when the sum first exceeds it
     known: float = 0  # the sum of the counts so far that are plain numbers
+    all_known: bool = True  # whether these are all counts
     aside: list[Tensor | None] | None = None  # its gradients while `.grad` holds another loss's
 
     def __repr__(self) -> str:
-        return f"RunningSum({self.name!r}, {len(self.counts)} contributions)"
+        return f"RunningSum({self.name!r}, {len(self.contributions)} contributions)"
 
     def prepare(
         self, loss: Tensor, count: Count, reduction: Reduction, items: float | None = None
@@ -54,7 +55,8 @@ class RunningSum:
         """Choose the unit for the next contribution, which is a mean over ``items`` if given.
 
         Returns:
-            the factor that converts the sum so far to that unit, and the weight of the contribution.
+            the factor that converts the sum so far to that unit, and the weight of the contribution; usually
+            both ``SAME``, the object.
         """
         before, per_item = self.unit, items or (1.0 if reduction == "sum" else count)
         if (
@@ -62,10 +64,12 @@ class RunningSum:
             and per_item == before
             and self.known + count <= self.limit * before
         ):
-            return 1.0, 1.0
+            return SAME, SAME
         self.unit = unit = self._unit_for(loss, count, per_item)
-        if unit is per_item and type(before) is type(unit) is not Tensor and before == unit:
-            return 1.0, 1.0
+        if unit is per_item and (
+            before is None or (type(before) is type(unit) is not Tensor and before == unit)
+        ):
+            return SAME, SAME
         return 1.0 if before is None else _ratio(before, unit, loss), self.weight(loss, per_item)
 
     def weight(self, loss: Tensor, per_item: Count) -> Count:
@@ -93,18 +97,17 @@ class RunningSum:
 
     def record(self, loss: Tensor, count: Count, reduction: Reduction) -> None:
         """Record a contribution whose gradient has been added (or is zero, for a count of zero)."""
-        self.counts.append(count)
-        if not isinstance(count, Tensor):
+        if isinstance(count, Tensor):
+            self.all_known = False
+        else:
             self.known += count
-        self.reductions.append(reduction)
         # On a device, keep a clone: reading would synchronize, and some of torch's losses return a scalar in a
         # storage as large as the input.
-        self.losses.append(loss.item() if loss.is_cpu else loss.detach().clone())
+        self.contributions.append((count, reduction, loss.item() if loss.is_cpu else loss.detach().clone()))
 
     def total_count(self) -> int | float:
         """Return the number of items so far. Synchronizes with the device if counts are on a device."""
-        on_device = any(isinstance(count, Tensor) for count in self.counts)
-        return total(self.counts) if on_device else self.known
+        return self.known if self.all_known else total([count for count, _, _ in self.contributions])
 
     def factor(self, count: float) -> float:
         """Return the factor that turns the sum into the mean over ``count`` items.
@@ -118,32 +121,34 @@ class RunningSum:
 
     def tally(self) -> Tally:
         """Return the loss summed over its items, and the number of items. Synchronizes with the device."""
-        values = _numbers(self.losses)
-        counts = [as_number(count) for count in self.counts]
+        values = _numbers([loss for _, _, loss in self.contributions])
+        counts = [as_number(count) for count, _, _ in self.contributions]
         summed = sum(
             value if reduction == "sum" else value * count
-            for value, count, reduction in zip(values, counts, self.reductions, strict=True)
+            for value, count, (_, reduction, _) in zip(values, counts, self.contributions, strict=True)
             if count  # the mean over no items is 0/0; it adds nothing
         )
         return Tally(float(summed), sum(counts))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return copies in plain containers, counts as numbers."""
+    def state_dict(self, gradients: Iterable[Tensor | None] = ()) -> dict[str, Any]:
+        """Return copies in plain containers, counts as numbers; ``gradients`` are those of the sum."""
         return {
+            "gradients": [None if gradient is None else gradient.detach().clone() for gradient in gradients],
             "name": self.name,
             "unit": None if self.unit is None else as_number(self.unit),
-            "counts": [as_number(count) for count in self.counts],
-            "reductions": list(self.reductions),
-            "losses": _numbers(self.losses),
+            "counts": [as_number(count) for count, _, _ in self.contributions],
+            "reductions": [reduction for _, reduction, _ in self.contributions],
+            "losses": _numbers([loss for _, _, loss in self.contributions]),
             "known": self.known,
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any], headroom: Callable[[], float]) -> RunningSum:
-        """Rebuild a sum from :meth:`state_dict`."""
-        # Copied, so that the caller's state does not change.
-        lists = {key: list(item) for key, item in state.items() if isinstance(item, list)}
-        return cls(**{**state, **lists}, headroom=headroom)
+        """Rebuild a sum from :meth:`state_dict`. Other keys are ignored."""
+        contributions = list(zip(state["counts"], state["reductions"], state["losses"], strict=True))
+        # Counts that were on a device are numbers now, which `known` does not include.
+        known, all_known = state["known"], math.isclose(state["known"], sum(state["counts"]))
+        return cls(state["name"], headroom, state["unit"], contributions, known=known, all_known=all_known)
 
 
 def headroom_of(parameters: Iterable[Tensor]) -> float:
@@ -179,107 +184,18 @@ def _numbers(scalars: list[Tensor | float]) -> list[float]:
     return [float(scalar) for scalar in scalars]
 
 
-class MicroBatchCounter:
-    """Counts the micro-batches and backward calls of a window, and names its losses.
+def measured(
+    values: Sequence[Tensor], count: Count, unit: Count, scale: LossScale | None
+) -> Callable[[], SmallBatch | None]:
+    """Measure the gradient of a window's first contribution. Only reading the result synchronizes."""
+    norms = [total_norm(each) for each in by_device(values).values()]  # joining them would synchronize
 
-    Attributes:
-        in_loop: whether the loop is over ``update.micro_batches(...)``.
-        expected: how many micro-batches the window will have, if known; otherwise 1.
-        micro_batches: micro-batches begun so far, including those of a resumed window.
-        last: whether the current micro-batch is known to be the last.
-        calls: backward calls in the current micro-batch.
-        idle: earlier micro-batches without a backward call: the loop skipped them, or drew them too early.
-        unnamed: losses without a name in the current micro-batch.
-        usual: the number of unnamed losses in earlier micro-batches.
-        to_skip: micro-batches that a resumed window has already added.
-    """
+    def read() -> SmallBatch | None:
+        items = as_number(count)
+        if not items:
+            return None
+        loss_scale = None if scale is None else scale.value()
+        norm = math.hypot(*map(float, norms)) * as_number(unit) / items / (loss_scale or 1.0)
+        return SmallBatch(norm * norm, items)
 
-    in_loop = False
-    expected = 1
-    micro_batches = 0
-    last = False
-    calls = 0
-    idle = 0
-    to_skip = 0
-    unnamed = 0
-    usual = 0
-
-    @property
-    def done(self) -> int:
-        """The number of micro-batches whose losses are in the sum."""
-        return self.micro_batches - (self.in_loop and not self.calls)
-
-    def resume(self, done: int) -> None:
-        """Continue after the micro-batches that a saved window holds."""
-        self.micro_batches = self.to_skip = done
-
-    def begin(self, number: int) -> None:
-        """Begin a micro-batch of the loop."""
-        if self.unnamed != self.usual:
-            self.check_losses()
-        if not self.calls and number > self.to_skip + 1:
-            self.idle += 1
-        self.micro_batches, self.calls, self.unnamed = number, 0, 0
-
-    def refuse_idle(self, what: str) -> None:
-        """Raise UpdateError if micro-batches without a backward call hide which micro-batch is current."""
-        if self.idle:
-            raise UpdateError(
-                f"{what}: the loop is at micro-batch {self.micro_batches}, but {self.idle} of the earlier ones had "
-                "no backward. If list(...) or a prefetcher drew them early, this call belongs to another "
-                "micro-batch. Loop over update.micro_batches(...) itself, and prefetch inside: "
-                "update.micro_batches(prefetch(window)). If they were skipped, pass count=0 for each. Name each "
-                "loss if a micro-batch has several."
-            )
-
-    def start_loop(self) -> None:
-        """Record that the window is passed as a single iterable."""
-        if self.in_loop:
-            raise UpdateError(
-                "micro_batches: this update was already given its micro-batches. One update is one window; "
-                "pass the whole window at once, for example itertools.chain(labelled, unlabelled)."
-            )
-        self.in_loop = True
-
-    def looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
-        """Draw one micro-batch ahead, so that the last one is known when it is yielded."""
-        waiting: list[T] = []
-        for following in source:
-            if waiting:
-                yield waiting.pop()
-            waiting.append(following)
-        self.last = True
-        yield from waiting
-
-    def name(self, given: str | None) -> str:
-        """Return the given name, or a name from the loss's position in the micro-batch."""
-        if given is not None:
-            return given
-        if self.calls and not self.in_loop:
-            raise UpdateError(
-                "backward: a second call without a name, outside update.micro_batches(...), may be another "
-                "micro-batch (averaged with the first) or another loss (added to the first mean). Loop over "
-                "`update.micro_batches(window)`, or name each loss: name='fake'."
-            )
-        self.unnamed += 1
-        if self.unnamed > max(1, self.usual):
-            self.refuse_idle("backward")
-        return "loss" if self.unnamed == 1 else f"loss {self.unnamed}"
-
-    def check_losses(self) -> None:
-        """Raise UpdateError if micro-batches have different numbers of unnamed losses."""
-        if self.usual and self.unnamed and self.unnamed != self.usual:
-            raise UpdateError(
-                f"backward: micro-batch {self.micro_batches} had {self.unnamed} unnamed losses, but earlier "
-                f"micro-batches had {self.usual}. Unnamed losses are matched by their order, so a missing "
-                "loss would be mistaken for another. Name each loss: update.backward(loss, name='auxiliary')."
-            )
-        self.usual = self.usual or self.unnamed
-
-
-def length_of(loader: Iterable[object]) -> int | None:
-    """Return the length of an iterable, or None if it has none. An IterableDataset's loader may raise TypeError."""
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:
-        return None
+    return read

@@ -180,6 +180,7 @@ class UpdateSettings:
     undo_step: bool
     schedulers: tuple[Any, ...]
     clear: Clear
+    prepared: tuple[Any, ...] = ()  # the optimizers that Accelerate has wrapped
 
     def __post_init__(self) -> None:
         if self.scaler is not None and not self.scaler.is_enabled():
@@ -217,6 +218,11 @@ class UpdateSettings:
             )
         if not isinstance(self.clear, Decay):
             check_choice("Accumulator", "clear", self.clear, ("none", "zero"), "gradgate.decay(factor)")
+
+        prepared = tuple(
+            each for each in self.optimizers if getattr(each, "gradient_state", None) is not None
+        )
+        object.__setattr__(self, "prepared", prepared)
 
     @property
     def parameters(self) -> list[Tensor]:

@@ -1,29 +1,57 @@
-"""Saves and loads the state of an accumulator, in one process or with several ranks."""
+"""Saves, loads and copies the state of an accumulator, in one process or with several ranks."""
 
 from __future__ import annotations
 
+import copy
 import io
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._open_window import OpenWindow, TrainingState
+from gradgate.accumulation._gradients import Leftovers
+from gradgate.accumulation._open_window import OpenWindow, TrainingState, watch_optimizers
 from gradgate.accumulation._precision import has_wide_state, sum_dtype
 from gradgate.accumulation._settings import Decay, UpdateSettings
-from gradgate.accumulation.batch_size import SmallBatch, pooled
+from gradgate.batch_size import SmallBatch, bind_noise_scale, pooled
 from gradgate.errors import StateError, UpdateError
+
+Self = TypeVar("Self", bound="Checkpointed")
 
 _FORMAT = 2
 _KEYS = {"shapes", "window", "carried", "zeros", "samples_that_fit", "noise_scale", "wide_state"}
 
 
 class Checkpointed:
-    """Adds saving and loading to an accumulator."""
+    """Adds saving, loading and deep copies to an accumulator."""
 
     _state: TrainingState
+
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        """Copy an accumulator, together with its model and its optimizer."""
+        state = self._state
+        if state.open_update is not None:
+            raise UpdateError(
+                "deepcopy: an update is open. Copy the accumulator before the block or after it."
+            )
+        memo[id(state.leftovers)] = Leftovers()
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        twin = copied._state
+        parameters = twin.settings.parameters
+        for parameter, original in zip(parameters, state.settings.parameters, strict=True):
+            # What decay carries over, or zeros: torch copies a parameter without its gradient.
+            if (gradient := original.grad) is not None and state.leftovers.holds(original, gradient):
+                parameter.grad_dtype = gradient.dtype
+                parameter.grad = gradient.detach().clone()
+        twin.leftovers.remember(parameters)
+        if twin.noise_scale is not None:
+            bind_noise_scale(twin.noise_scale, twin)
+        watch_optimizers(twin)
+        return copied
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state needed to resume, including an unfinished window.
@@ -176,22 +204,7 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
             "torch rounded them on loading. Create the accumulator first, then call "
             "optimizer.load_state_dict(...), then accumulator.load_state_dict(...)."
         )
-    _check_types(state["window"], parameters, settings)
-    scaled = state["window"] is not None and state["window"]["scale"] is not None
-    # A window whose micro-batches were all empty has run no backward pass, so it has no scale yet.
-    begun = state["window"] is not None and any(each["unit"] is not None for each in state["window"]["sums"])
-    if begun and scaled != (settings.scaler is not None):
-        raise StateError(
-            "load_state_dict: the unfinished window was saved "
-            f"{'with' if scaled else 'without'} a GradScaler, but this accumulator has "
-            f"{'none' if scaled else 'one'}. Create the accumulator with the same settings as when it was saved."
-        )
-
-
-def _check_types(
-    window: dict[str, Any] | None, parameters: Sequence[Tensor], settings: UpdateSettings
-) -> None:
-    """Raise StateError if sums were saved in another dtype than this accumulator uses."""
+    window = state["window"]
     for saved in window["sums"] if window is not None else ():
         for index, (gradient, parameter) in enumerate(zip(saved["gradients"], parameters, strict=False)):
             wanted = sum_dtype(parameter, settings.accumulate_dtype)
@@ -201,6 +214,15 @@ def _check_types(
                     f"but this accumulator sums in {wanted}. Create the accumulator with the same accumulate_dtype "
                     "as when it was saved."
                 )
+    scaled = window is not None and window["scale"] is not None
+    # A window whose micro-batches were all empty has run no backward pass, so it has no scale yet.
+    begun = window is not None and any(each["unit"] is not None for each in window["sums"])
+    if begun and scaled != (settings.scaler is not None):
+        raise StateError(
+            "load_state_dict: the unfinished window was saved "
+            f"{'with' if scaled else 'without'} a GradScaler, but this accumulator has "
+            f"{'none' if scaled else 'one'}. Create the accumulator with the same settings as when it was saved."
+        )
 
 
 def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]:
@@ -224,15 +246,11 @@ def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about reading in a single process
         load(wanted, checkpoint_id=checkpoint_id, no_dist=True)
-    states = [_unpacked(wanted[key][f"rank {number}"]) for number in mine or [0]]
+    files = [io.BytesIO(wanted[key][f"rank {number}"]) for number in mine or [0]]
+    states: list[dict[str, Any]] = [torch.load(file, weights_only=True) for file in files]
     if saved == ranks:
         return states[0]
     return _merged(states if mine else [], states[0])
-
-
-def _unpacked(state: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True)
-    return found
 
 
 def _merged(states: Sequence[dict[str, Any]], like: dict[str, Any]) -> dict[str, Any]:

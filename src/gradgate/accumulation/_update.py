@@ -8,13 +8,11 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from gradgate.accumulation._arguments import Into, check_reached, check_window, receivers
+from gradgate.accumulation._calls import Into, check_reached, check_window, length_of, receivers
 from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
+from gradgate.accumulation._coupled_window import CoupledWindow
 from gradgate.accumulation._loss_checks import check_scalar
-from gradgate.accumulation._running_sum import length_of
 from gradgate.accumulation._windows import Window
-from gradgate.accumulation.batch_size import measure_first
-from gradgate.accumulation.coupled import CoupledWindow
 from gradgate.errors import GraphError, UpdateError
 from gradgate.notebook_tables import card
 from gradgate.ranks import ALONE
@@ -48,7 +46,8 @@ class Update(CoupledWindow):
         Raises:
             UpdateError: the update is not open, or has already been given its micro-batches.
         """
-        self._require_open("micro_batches")
+        if self._state != "open":
+            self._require_open("micro_batches")
         counter = self._counter
         counter.start_loop()
         check_window(window, "micro_batches")
@@ -128,7 +127,10 @@ class Update(CoupledWindow):
         if counter.micro_batches > self._own:
             counter.refuse_idle("backward")
             count = 0
-        receiving = None if into is None else receivers(into, sums.parameters, self._settings.models)
+        receiving = None
+        if into is not None:
+            sharded = self._coordinator.sharded
+            receiving = receivers(into, sums.parameters, self._settings.models, sharded=sharded)
         if not loss.requires_grad and not is_zero(count):
             raise GraphError(
                 "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
@@ -138,7 +140,6 @@ class Update(CoupledWindow):
             check_reached(loss, receiving, self._settings.models)
         name = counter.name(name)
         before = sums.by_name.get(name)
-        measured = shared.noise_scale is not None and (before is None or before.unit is None)
         if before is None:
             if self._scale is not None:
                 self._scale.look_at(loss)
@@ -147,7 +148,7 @@ class Update(CoupledWindow):
                 "backward: batch_norm='window' needs to know where each micro-batch begins, but this call is "
                 "outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
             )
-        checks, later = shared.loss_checks, before is not None and bool(before.counts)
+        checks, later = shared.loss_checks, before is not None and bool(before.contributions)
         graph_size = next_node_number.use() - checks.node_number
         if not later or checks.passed.get((name, later)) != graph_size or name not in checks.settled:
             checks.check(
@@ -156,16 +157,12 @@ class Update(CoupledWindow):
         if self._coordinator.overlaps and counter.last:
             with self._overlapping(name, loss, count, reduction):
                 sums.add(name, loss, count, reduction, retain_graph, receiving)
-                if measured:  # before the all-reduce replaces this rank's sum
-                    measure_first(sums, name, count, self._scale)
         else:
             sums.add(name, loss, count, reduction, retain_graph, receiving)
-            if measured:
-                measure_first(sums, name, count, self._scale)
         checks.node_number = next_node_number.use()  # backward passes make nodes too
         counter.calls += 1
         if not counter.in_loop:
-            counter.micro_batches = max(counter.micro_batches, len(sums.by_name[name].counts))
+            counter.micro_batches = max(counter.micro_batches, len(sums.by_name[name].contributions))
 
     def _overlapping(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction

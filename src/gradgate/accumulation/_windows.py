@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
+from gradgate.accumulation._calls import length_of
 from gradgate.accumulation._open_window import TrainingState
-from gradgate.accumulation._running_sum import length_of
 from gradgate.batch_layout import BatchDim, NotGiven, layout_of
 from gradgate.errors import BudgetError, OptionError, UpdateError
 from gradgate.ranks import ALONE, SingleProcess
@@ -15,11 +15,8 @@ from gradgate.ranks import ALONE, SingleProcess
 T = TypeVar("T")
 
 
-class _Released:
-    """Marks a micro-batch that was yielded and released."""
-
-
-_RELEASED = _Released()
+_RELEASED: Any = object()
+"""Marks a micro-batch that was yielded and released."""
 
 
 class Window(Sequence[T]):
@@ -33,7 +30,7 @@ class Window(Sequence[T]):
     def __init__(self, source: Iterator[T], size: int, first: T, expected: int) -> None:
         self._source = source
         self._size = size
-        self._items: list[T | _Released] = [first]
+        self._items: list[T] = [first]
         self.expected = expected
         """The expected number of micro-batches, from the loader's length if it has one; at most the window size."""
 
@@ -46,18 +43,13 @@ class Window(Sequence[T]):
             del item
             number += 1
 
-    def _present(self, item: T | _Released) -> T:
-        if isinstance(item, _Released):
+    def _present(self, item: T) -> T:
+        if item is _RELEASED:
             raise UpdateError(
                 "windows: update.micro_batches(window) has yielded and released this window's micro-batches. "
                 "To iterate over them again, make a list first: window = list(window)."
             )
         return item
-
-    def fill(self) -> None:
-        """Draw the rest of the window."""
-        while self._draw():
-            pass
 
     def _draw(self) -> bool:
         if len(self._items) < self._size:
@@ -71,7 +63,8 @@ class Window(Sequence[T]):
         return f"Window({len(self._items)} of {self._size} micro-batches drawn)"
 
     def __len__(self) -> int:
-        self.fill()
+        while self._draw():
+            pass
         return len(self._items)
 
     @overload
@@ -79,7 +72,7 @@ class Window(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[T]: ...
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        self.fill()
+        len(self)  # draws the whole window
         found = self._items[index]
         return [self._present(item) for item in found] if isinstance(found, list) else self._present(found)
 
@@ -117,8 +110,8 @@ class Windows(Iterable[Window[T]], Generic[T]):
             expected = self._size if left is None else max(1, min(self._size, left))
             window = Window(source, self._size, first, expected)
             yield window
-            window.fill()  # unread micro-batches belong to this window, not to the next one
-            left = None if left is None else left - len(window)
+            drawn = len(window)  # unread micro-batches belong to this window, not to the next one
+            left = None if left is None else left - drawn
 
 
 def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Windows[T]:
@@ -165,22 +158,6 @@ def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
 
 Dealt: TypeAlias = Literal["whole", "parts"]
 """Whether each rank passes the whole batch or only its own part, to be redistributed over ranks."""
-
-
-class SplitPlan(Protocol):
-    """Splits a batch so that it fits into memory: see ``gradgate.plan``."""
-
-    def split(self, batch: Any, /, *, rank: int, ranks: int) -> Any:
-        """Return the micro-batches of one rank's share; each has ``data``."""
-        ...
-
-    def pool(self, window: Any, /) -> Any:
-        """Join several batches into one."""
-        ...
-
-    def finer(self, split: Any, index: int, /, *, keep: int) -> Any:
-        """Record that a micro-batch did not fit, and split all but the first ``keep`` again."""
-        ...
 
 
 class GivenMicroBatches:
@@ -242,7 +219,7 @@ class PlannedMicroBatches:
     def __init__(
         self,
         state: TrainingState,
-        plan: SplitPlan,
+        plan: Any,
         batch: Any,
         dealt: Dealt | None,
         coordinator: SingleProcess,

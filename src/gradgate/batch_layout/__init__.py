@@ -12,16 +12,18 @@ A batch is a pytree. Its parts are read and split as follows:
 A part that fits neither reading, or both, raises an error that names the field.
 """
 
-from gradgate.batch_layout._batch_or_window import check_batch, looks_like_batch, looks_like_window
 from gradgate.batch_layout._fields import (
     NOT_GIVEN,
     BatchDim,
     FieldDim,
     NotGiven,
     Path,
+    check_batch,
     field_name,
     is_array,
     key_of,
+    looks_like_batch,
+    looks_like_window,
 )
 from gradgate.batch_layout._layout import Layout, layout_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand
@@ -174,13 +174,11 @@ def plan(
 
 
 @app.command()
-def rules(
-    format: Annotated[Literal["text", "json"], typer.Option(help="The format of the list.")] = "text",  # noqa: A002
-) -> None:
+def rules() -> None:
     """List all rules."""
     from gradgate.cli._rules import list_rules
 
-    _parsed.append(partial(list_rules, as_json=format == "json"))
+    _parsed.append(list_rules)
 
 
 @app.command(short_help="Explain a rule: gradgate explain GG101.")

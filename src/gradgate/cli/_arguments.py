@@ -17,12 +17,7 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
     """Move gradgate's options before the script, and insert "--" before the script or after ``-m module``.
 
     Options come before the script, as with python. Options after the script belong to the script if it reads
-    arguments, otherwise to gradgate.
-
-    Args:
-        args: the command line after ``gradgate check``.
-        flags: gradgate's options without a value.
-        names: gradgate's options with a value.
+    arguments, otherwise to gradgate. ``flags`` are options without a value, ``names`` those with one.
 
     Returns:
         The command line, and a note for the user if gradgate's options are passed to the script, otherwise "".

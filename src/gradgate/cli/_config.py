@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -14,13 +14,22 @@ Format: TypeAlias = Literal["text", "json", "sarif", "html"]
 """The formats of a report."""
 
 _FORMATS = get_args(Format)
-_NAMES = 'Write a list of strings: {} = ["GG103"].'
-_EXPECTED = {
-    "baseline": 'Write the path of a file: baseline = "gradgate-baseline.json".',
-    "select": _NAMES.format("select"),
-    "ignore": _NAMES.format("ignore"),
-    "format": f"Write one of {', '.join(_FORMATS)}.",
-    "max-steps": "Write an integer of 1 or more.",
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+# The options: the test of a value, and what to write instead of a wrong one.
+_OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "baseline": (
+        lambda value: isinstance(value, str) and value != "",
+        'Write the path of a file: baseline = "gradgate-baseline.json".',
+    ),
+    "select": (_are_names, 'Write a list of strings: select = ["GG103"].'),
+    "ignore": (_are_names, 'Write a list of strings: ignore = ["GG103"].'),
+    "format": (_FORMATS.__contains__, f"Write one of {', '.join(_FORMATS)}."),
+    "max-steps": (lambda value: type(value) is int and value > 0, "Write an integer of 1 or more."),
 }
 
 
@@ -61,20 +70,11 @@ def _table(path: Path) -> Mapping[str, Any]:
 def _checked(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
     where = f"gradgate: {path}: [tool.gradgate]"
     for key, value in table.items():
-        if key not in _EXPECTED:
-            close = get_close_matches(key, _EXPECTED, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"The options are {', '.join(_EXPECTED)}."
+        if key not in _OPTIONS:
+            close = get_close_matches(key, _OPTIONS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"The options are {', '.join(_OPTIONS)}."
             raise OptionError(f"{where} has no option {key!r}. {hint}")
-        if not _fits(key, value):
-            raise OptionError(f"{where}: {key} is {value!r}. {_EXPECTED[key]}")
+        fits, expected = _OPTIONS[key]
+        if not fits(value):
+            raise OptionError(f"{where}: {key} is {value!r}. {expected}")
     return {key.replace("-", "_"): value for key, value in table.items()}
-
-
-def _fits(key: str, value: Any) -> bool:
-    if key == "baseline":
-        return isinstance(value, str) and value != ""
-    if key == "format":
-        return value in _FORMATS
-    if key == "max-steps":
-        return type(value) is int and value > 0
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)

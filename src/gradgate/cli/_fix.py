@@ -13,15 +13,9 @@ from gradgate.cli._progress import write_error
 
 
 def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) -> int | None:
-    """Apply the edits in a report, and run the check again.
+    """Apply the edits in a report, and run ``command``, the same check without ``--fix``.
 
-    Args:
-        report: the report of the finished run.
-        yes: don't ask the user.
-        command: the arguments of the same check, without ``--fix``.
-
-    Returns:
-        The exit code of the second check; None if no edit was made.
+    Return the exit code of the second check; None if no edit was made. With ``yes``, don't ask.
     """
     files = rewritten_files((entry.finding.file, tuple(entry.edits)) for entry in report.entries())
     if not files:

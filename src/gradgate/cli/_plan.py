@@ -48,9 +48,8 @@ class _Paused:
         self._program, self._budget = program, budget
         # frame -> line that calls a module -> length of the first tensor passed to the module
         self._forwards: dict[Any, dict[int, int]] = defaultdict(dict)
-        self._said: list[str] | None = None
-        self._unknown = self._refused = ""
         self._optimizer = "optimizer"
+        self._answer: tuple[str, int] | None = None  # the plan or an error, and the exit code
 
     def wait_for_step(self) -> None:
         """Register hooks: modules note the lines that call them, and the first optimizer step makes the plan."""
@@ -79,15 +78,14 @@ class _Paused:
         for hook in self._hooks:
             hook.remove()
         try:
-            self._said = list(self._planned(optimizer))
+            self._answer = "\n".join(self._planned(optimizer)), 0
         except UnknownLossError as error:
-            self._unknown = str(error)
+            self._answer = self._call(str(error)), 2
         except GradgateError as error:
-            self._refused = str(error).removeprefix("plan: ")
+            self._answer = f"{_WHERE}: {str(error).removeprefix('plan: ')}", 2
         except Exception as error:  # noqa: BLE001  (a second run of the script's lines may raise anything)
-            self._unknown = (
-                f"the lines that compute the loss raise {type(error).__name__} when run again: {error}"
-            )
+            raised = f"the lines that compute the loss raise {type(error).__name__} when run again: {error}"
+            self._answer = self._call(raised), 2
         finally:
             self._forwards.clear()
         raise StopRun
@@ -122,25 +120,22 @@ class _Paused:
         yield ""
         yield str(made)
 
-    def tell(self, how: How, code: int, _: list[Log]) -> int:
-        """Print the plan, or explain how to call gg.plan directly."""
-        script = self._program.target
-        if self._said is not None:
-            sys.stdout.write("\n".join(self._said) + "\n")
-            return 0
-        if code:
-            sys.stderr.write(
-                f"{_WHERE}: {script} ended with exit code {code} before its first optimizer step.\n"
-            )
-            return code
-        if self._refused:
-            sys.stderr.write(f"{_WHERE}: {self._refused}\n")
-            return 2
-        why = self._unknown or f"{script} made no step of a torch optimizer in this process"
+    def _call(self, why: str) -> str:
+        """Return why there is no plan, and how to call gg.plan directly."""
         budget = f'budget_bytes="{self._budget}", ' if self._budget else ""
-        call = _CALL.format(script=script, budget=budget, optimizer=self._optimizer)
-        sys.stderr.write(f"{_WHERE}: cannot tell how the loss is computed from a batch: {why}.\n{call}")
-        return 2
+        call = _CALL.format(script=self._program.target, budget=budget, optimizer=self._optimizer)
+        return f"{_WHERE}: cannot tell how the loss is computed from a batch: {why}.\n{call}"
+
+    def tell(self, how: How, code: int, _: list[Log]) -> int:
+        """Print the plan, or why there is none."""
+        text, answered = self._answer or ("", 2)
+        script = self._program.target
+        if code and answered:
+            text = f"{_WHERE}: {script} ended with exit code {code} before its first optimizer step."
+        elif not text:
+            text = self._call(f"{script} made no step of a torch optimizer in this process")
+        (sys.stderr if answered else sys.stdout).write(text.rstrip("\n") + "\n")
+        return answered and (code or answered)
 
 
 def _batch_in(found: LossSource, names: dict[str, Any], samples: int) -> dict[str, Any]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 from gradgate.checker.reports import rule_page
 from gradgate.checker.rules import rules
 from gradgate.errors import OptionError
@@ -12,15 +9,8 @@ from gradgate.errors import OptionError
 _WIDTH = 100
 
 
-def list_rules(*, as_json: bool) -> int:
+def list_rules() -> int:
     """Print the code, category, severity and summary of every rule."""
-    if as_json:
-        records = [
-            {"code": rule.code, "category": rule.name, "severity": rule.severity, "summary": rule.summary}
-            for rule in rules()
-        ]
-        sys.stdout.write(json.dumps(records, indent=2, ensure_ascii=False) + "\n")
-        return 0
     from rich.console import Console
     from rich.table import Table
 

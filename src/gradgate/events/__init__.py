@@ -14,6 +14,7 @@ from gradgate.events._forward import (
     GraphsKept,
     ModeSet,
     NoGradEntered,
+    NormsMoved,
     Ran,
     StatisticsMoved,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "ModeSet",
     "NoGradEntered",
     "NonfiniteMade",
+    "NormsMoved",
     "Opposed",
     "OptimizerMade",
     "Parameter",

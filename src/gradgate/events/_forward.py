@@ -63,6 +63,14 @@ class StatisticsMoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NormsMoved(Event):
+    """A ``no_grad`` block ended in which trained batch norms ran in training mode."""
+
+    parameters: Annotated[Ids, "the batch norms' parameters"]
+    passes: Annotated[int, "forward passes: the most of any of these batch norms"]
+
+
+@dataclass(frozen=True, slots=True)
 class GraphsKept(Event):
     """Graphs of earlier backward calls are still alive, or an evaluation has collected graphs that nothing uses."""
 

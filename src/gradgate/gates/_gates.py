@@ -115,7 +115,7 @@ def mask_gradient(x: T, mask: Tensor) -> T:
         check_broadcasts(mask, tensor, "mask_gradient: the mask")
 
     fractions = mask if mask.is_floating_point() else None
-    return _gated(x, _Masked, mask != 0, fractions, check=check, verb="mask_gradient")
+    return _gated(x, _Scaled, fractions, mask != 0, check=check, verb="mask_gradient")
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
@@ -157,7 +157,7 @@ def _scaled(x: T, factor: float | Tensor, what: str) -> T:
         if isinstance(factor, Tensor):
             check_broadcasts(factor, tensor, what)
 
-    return _gated(x, _Scaled, factor, check=check, verb=what.partition(":")[0])
+    return _gated(x, _Scaled, factor, None, check=check, verb=what.partition(":")[0])
 
 
 def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], None], verb: str) -> T:
@@ -212,27 +212,17 @@ class _Gate(torch.autograd.Function):
 class _Scaled(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        factor = inputs[1]
-        ctx.factor = None if isinstance(factor, Tensor) else factor
-        ctx.save_for_backward(*([factor] if isinstance(factor, Tensor) else []))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return (
-            gradient * ctx.factor if ctx.factor is not None else _times(gradient, *ctx.saved_tensors)
-        ), None
-
-
-class _Masked(_Gate):
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:])
+        _, ctx.factor, mask = inputs
+        factors = ctx.factor if isinstance(ctx.factor, Tensor) else None
+        ctx.factor = None if factors is not None else ctx.factor
+        ctx.save_for_backward(factors, mask)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        mask, fractions = ctx.saved_tensors
-        kept = torch.where(mask, gradient, 0)
-        return kept if fractions is None else _times(kept, fractions), None, None
+        factors, mask = ctx.saved_tensors
+        gradient = gradient if mask is None else torch.where(mask, gradient, 0)
+        gradient = gradient if ctx.factor is None else gradient * ctx.factor
+        return gradient if factors is None else _times(gradient, factors), None, None
 
 
 class _Clipped(_Gate):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from torch import Tensor, nn
@@ -74,24 +74,26 @@ def param_groups(
     norms = (module for module in model.modules() if isinstance(module, _NORMS))
     undecayed: set[Tensor] = {parameter for norm in norms for parameter in norm.parameters()}
     undecayed |= {each for each, paths in names.items() if each.dim() < 2 or _last_match(paths, no_decay)}
-    groups: dict[tuple[str | None, bool], dict[str, Any]] = {}
-    for pattern in (*factors, None):
-        name, rate = pattern or "rest", lr * (1.0 if pattern is None else factors[pattern])
-        if weight_decay is None:
-            undecayed = set()
-            groups[pattern, True] = {"params": [], "lr": rate, "name": name}
-        else:
-            for decayed, decay, suffix in ((True, weight_decay, ""), (False, 0.0, ", not decayed")):
-                group = {"params": [], "lr": rate, "weight_decay": decay, "name": name + suffix}
-                groups[pattern, decayed] = group
-    for each, matched in chosen.items():
-        groups[matched, each not in undecayed]["params"].append(each)
-    return [group for group in groups.values() if group["params"]]
+    undecayed = undecayed if weight_decay is not None else set()
+    groups = []
+    for pattern, decayed in itertools.product((*factors, None), (True, False)):
+        group: dict[str, Any] = {
+            "params": [
+                p for p, match in chosen.items() if match == pattern and (p not in undecayed) == decayed
+            ],
+            "lr": lr if pattern is None else lr * factors[pattern],
+            "name": (pattern or "rest") + ("" if decayed else ", not decayed"),
+        }
+        if weight_decay is not None:
+            group["weight_decay"] = weight_decay if decayed else 0.0
+        if group["params"]:
+            groups.append(group)
+    return groups
 
 
 def _last_match(paths: Iterable[str], patterns: Iterable[str]) -> str | None:
     """Return the last pattern that matches one of a parameter's paths, or a module that contains it."""
-    prefixes = {prefix for path in paths for prefix in accumulate(path.split("."), "{}.{}".format)}
+    prefixes = {prefix for path in paths for prefix in itertools.accumulate(path.split("."), "{}.{}".format)}
     matching = [each for each in patterns if each in prefixes or fnmatch.filter(prefixes, each)]
     return matching[-1] if matching else None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradgate.errors import OptionError
 from gradgate.gates._reach import Reach
-from gradgate.notebook_tables import NOTHING, USED, WASTED, Mark, card, faint
+from gradgate.notebook_tables import NOTHING, USED, WASTED, Mark, Stream, card, faint, sankey
 
 _WIDTH = 88
 
@@ -126,39 +126,22 @@ def to_figure(model: str, parameters: Sequence[Reach]) -> Any:
             "flow.figure: plotly, which draws the figure, is not installed. Run pip install 'gradgate[show]', or "
             "print the flow."
         ) from error
-    labels, colors = ["loss"], [USED]
-    links: list[tuple[Any, ...]] = []
 
-    def node(label: str, color: str) -> int:
-        label = html.escape(label)  # plotly draws some tags
-        if label not in labels[1:]:
-            labels.append(label)
-            colors.append(color)
-        return labels.index(label, 1)
+    def streams() -> Iterator[Stream]:
+        for _, module in _rows(model, parameters):
+            if not module.uniform:
+                continue
+            stops, reached = module.parameters[0].stops, module.parameters[0].reached
+            unused = ", ".join(str(stop) for stop in stops if stop.unstepped)
+            end = f"stopped: {', '.join(map(str, stops))}"
+            if reached:
+                end = f"unused: {unused}" if unused else "moves"
+            name, color = module.path or model, module.color
+            size = sum(math.prod(parameter.shape) for parameter in module.parameters) or 1
+            yield Stream(("loss", name, end), size, color, faint(color), f"{name}: {module.size}\n{end}")
 
-    for _, module in _rows(model, parameters):
-        if not module.uniform:
-            continue
-        stops, reached = module.parameters[0].stops, module.parameters[0].reached
-        unused = ", ".join(str(stop) for stop in stops if stop.unstepped)
-        end = "moves" if not unused else f"unused: {unused}"
-        end = end if reached else f"stopped: {', '.join(map(str, stops))}"
-        name = module.path or model
-        text = f"{html.escape(name)}: {module.size}"
-        middle = node(name, module.color)
-        size = sum(math.prod(parameter.shape) for parameter in module.parameters) or 1
-        pale = faint(module.color)
-        links.append((0, middle, size, pale, text))
-        links.append((middle, node(end, module.color), size, pale, f"{text}<br>{html.escape(end)}"))
-    columns = zip(("source", "target", "value", "color", "customdata"), zip(*links, strict=True), strict=True)
-    return graph_objects.Figure(
-        graph_objects.Sankey(
-            arrangement="snap",
-            node={"label": labels, "color": colors, "pad": 18, "thickness": 16, "line": {"width": 0}},
-            link={**dict(columns), "hovertemplate": "%{customdata}<extra></extra>"},
-        ),
-        {"title": {"text": f"Gradient of the loss in {html.escape(model)}"}, "font": {"size": 13}},
-    )
+    layout = {"title": {"text": f"Gradient of the loss in {html.escape(model)}"}, "font": {"size": 13}}
+    return graph_objects.Figure([sankey(streams())], layout)
 
 
 def _short(number: int) -> str:

@@ -30,10 +30,8 @@ _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
 class FlowCut:
     """An operation whose input has a graph, but whose output has none.
 
-    Attributes:
-        stop: the operation, the reason, and the line.
-        sources: the parameters and cuts from which the input was computed.
-        behind: the parameters behind this operation, including those behind earlier cuts.
+    The input was computed from ``sources``, parameters and cuts. ``behind`` are the parameters behind this
+    operation, including those behind earlier cuts.
     """
 
     def __init__(self, why: Why, op: str, sources: frozenset[Any]) -> None:

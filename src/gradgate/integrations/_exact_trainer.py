@@ -15,8 +15,7 @@ from gradgate.accumulation import owned_parameters
 from gradgate.autograd_graph import only_input
 from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
-from gradgate.integrations._extended import extend
-from gradgate.integrations._trained import parameters_of, sharding_of
+from gradgate.integrations._trainers import extend, sharding_of
 from gradgate.integrations._window_mean import WindowMean
 
 AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
@@ -114,14 +113,13 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                 mean.held.remember(trainer.model.parameters())
                 # Trainer adds up the losses it logs, so the whole window's loss is returned at its end.
                 return torch.zeros_like(loss)
-            scaler = trainer.accelerator.scaler
-            parameters = parameters_of(trainer.model.parameters(), owned_parameters([trainer.optimizer]))
+            parameters = [*trainer.model.parameters(), *owned_parameters([trainer.optimizer])]
             divisors = {
                 1,
                 trainer.args.gradient_accumulation_steps,
                 trainer.current_gradient_accumulation_steps,
             }
-            window = mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale(), divisors)
+            window = mean.finish(parameters, trainer.accelerator.scaler, divisors)
             return torch.full_like(loss, window.mean)
 
         def compute_loss(
@@ -138,7 +136,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                 return super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch, **options)
             if self._gradgate_loss is not None:
                 raise _several("training_step calls compute_loss twice")
-            self._gradgate_mean.check_sum()
+            self._gradgate_mean.check_gradients()
             count = None if self._gradgate_count is None else self._gradgate_count(inputs)
             with _on_its_own(trainer, [inputs], counted=num_items_in_batch is not None) as (items, smoothed):
                 result = super().compute_loss(model, inputs, num_items_in_batch=items, **options)

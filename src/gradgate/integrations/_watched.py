@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,25 +19,21 @@ class Watched:
 
     def __init__(
         self,
-        *,
         select: str | Iterable[str],
         ignore: str | Iterable[str],
         raise_on: RaiseOn,
         output: str | Path | None,
         show: bool,
     ) -> None:
-        self._select = select if isinstance(select, str) else tuple(select)
-        self._ignore = ignore if isinstance(ignore, str) else tuple(ignore)
-        self._raise_on = raise_on
+        select, ignore = (names if isinstance(names, str) else tuple(names) for names in (select, ignore))
+        self._new = partial(watch, select=select, ignore=ignore, raise_on=raise_on)
         self._new()  # raises for an unknown name now, not when the training begins
+        self._raise_on = raise_on
         # Absolute, because the training may change the working directory.
         self._output = None if output is None else checked_path(output, where="WatchGradients").absolute()
         self._show = show
         self._watching: Watching | None = None
         self._report: Report | None = None
-
-    def _new(self) -> Watching:
-        return watch(select=self._select, ignore=self._ignore, raise_on=self._raise_on)
 
     @property
     def report(self) -> Report | None:
@@ -50,9 +47,7 @@ class Watched:
 
     def begin(self) -> None:
         """Start watching. The previous run must have ended."""
-        watching = self._new()
-        watching.start()
-        self._watching = watching
+        self._watching = self._new().start()
 
     def end(self, how: Literal["finished", "failed"], *, first_rank: bool) -> None:
         """Stop watching. The first rank writes and prints the report. Does nothing if no run is being watched.
@@ -85,7 +80,7 @@ class WatchingCallback:
         show: bool = True,
     ) -> None:
         super().__init__()
-        self._watched = Watched(select=select, ignore=ignore, raise_on=raise_on, output=output, show=show)
+        self._watched = Watched(select, ignore, raise_on, output, show)
 
     @property
     def report(self) -> Report | None:

@@ -115,13 +115,12 @@ class WindowMean:
 
         loss.register_hook(weighted)
 
-    def check_sum(self) -> None:
-        """Raise if other code has changed the gradients since the last backward pass of this window."""
-        if self._arrived:
-            self.held.check(self._library)
+    def check_gradients(self) -> None:
+        """Raise if gradients were changed within this window, or not cleared after the last one."""
+        self.held.check(self._library, within=bool(self._arrived))
 
     def finish(
-        self, parameters: Iterable[Tensor], scale: float = 1.0, divisors: Collection[float] = ()
+        self, parameters: Iterable[Tensor], scaler: Any = None, divisors: Collection[float] = ()
     ) -> Tally:
         """Divide the gradients of a window by its count over all ranks, and begin the next one.
 
@@ -129,7 +128,7 @@ class WindowMean:
 
         Args:
             parameters: the parameters whose ``.grad`` holds the window's sum, averaged over ranks.
-            scale: the loss scale, which stays in the gradients.
+            scaler: the trainer's gradient scaler, or None. The loss scale stays in the gradients.
             divisors: the numbers by which the trainer may divide each loss. Empty if the script passes the loss
                 itself.
 
@@ -141,6 +140,7 @@ class WindowMean:
             UpdateError: the trainer scales the losses in a way that this class does not expect.
         """
         self.divided = True
+        scale = 1.0 if scaler is None else scaler.get_scale()
         running, arrived = self._running, [float(gradient) for gradient in self._arrived]
         if len(arrived) != self._expected or len(set(arrived)) > 1:
             raise self._changed(
@@ -184,7 +184,10 @@ class WindowMean:
         (per_item,) = factors
         if math.isfinite(per_item):  # otherwise the loss scale is too large, and its scaler skips the step
             with torch.no_grad():
-                multiply(dense_values(list(parameters)), scale * self.ranks / (per_item * whole.count))
+                multiply(
+                    dense_values(list(dict.fromkeys(parameters))),
+                    scale * self.ranks / (per_item * whole.count),
+                )
         return whole
 
     def guard(self, optimizers: Iterable[Any]) -> None:

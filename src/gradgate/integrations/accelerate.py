@@ -10,10 +10,9 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from gradgate.accumulation import owned_parameters
-from gradgate.errors import GradientError, OptionError, UpdateError
+from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
-from gradgate.integrations._extended import extend
-from gradgate.integrations._trained import parameters_of, sharding_of
+from gradgate.integrations._trainers import extend, sharding_of
 from gradgate.integrations._window_mean import WindowMean
 
 __all__ = ["exact"]
@@ -108,35 +107,15 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
                 )
             accelerator: Any = self
             mean = self._gradgate_mean
-            self._gradgate_check()
+            mean.check_gradients()
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-
-            def parameters() -> Iterator[Any]:
-                yield from owned_parameters(accelerator._optimizers)
-                for model in models:
-                    yield from model.parameters()
-
+            owned = owned_parameters(accelerator._optimizers)
+            parameters = [parameter for model in models for parameter in model.parameters()]
             if accelerator.sync_gradients:
-                scaler = accelerator.scaler
-                mean.finish(parameters_of(parameters()), 1.0 if scaler is None else scaler.get_scale())
-            mean.held.remember(parameters())
-
-        def _gradgate_check(self) -> None:
-            """Raise if gradients were changed within a window, or not cleared after one."""
-            mean = self._gradgate_mean
-            if mean.open and mean.held.changed:
-                raise GradientError(
-                    "exact: gradients were changed between two backward calls of a window: cleared, clipped, "
-                    "or filled by another backward call. Clip only when gradients are complete, `if "
-                    "accelerator.sync_gradients:`, and clear them with the prepared optimizer's zero_grad()."
-                )
-            if mean.held.unchanged and not mean.open:
-                raise GradientError(
-                    "exact: the gradients of the last window were not cleared, so the next window would be "
-                    "added to them. Call optimizer.zero_grad() after optimizer.step(), inside the "
-                    "`accumulate` block."
-                )
+                mean.finish([*owned, *parameters], accelerator.scaler)
+            # Clearing the optimizers does not clear what else the models hold.
+            mean.held.remember(owned or parameters, complete=accelerator.sync_gradients)
 
     return ExactAccelerator

@@ -13,10 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.accumulation import owned_parameters
-from gradgate.errors import OptionError, UpdateError
+from gradgate.errors import OptionError
 from gradgate.events import on_purpose
-from gradgate.integrations._extended import extend, restore
-from gradgate.integrations._trained import parameters_of
+from gradgate.integrations._trainers import extend, restore
 from gradgate.integrations._watched import WatchingCallback
 from gradgate.integrations._window_mean import WindowMean
 
@@ -134,18 +133,17 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
         module = type(trainer).__module__.partition(".")[0]
         advice = "Pass the count: ExactAccumulation(count=lambda batch: len(batch[1]))."
         strategy = extend(trainer.strategy, _exact_strategy)
-        strategy.gradgate_count, strategy.gradgate_cleared = self._count, True
+        strategy.gradgate_count = self._count
         strategy.gradgate_mean = WindowMean(module, advice, trainer.world_size)
         strategy.gradgate_mean.guard(trainer.optimizers)
 
     def on_before_zero_grad(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Begin a window where Lightning clears the gradients."""
         trainer.strategy.gradgate_mean.restart()
-        trainer.strategy.gradgate_cleared = True
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Record the gradients, so that later changes are noticed."""
-        trainer.strategy.gradgate_mean.held.remember(pl_module.parameters())
+        trainer.strategy.gradgate_mean.held.remember(owned_parameters(trainer.optimizers))
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the strategy and the optimizer."""
@@ -168,8 +166,6 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
         gradgate_count: Callable[[Any], Any] | None
         gradgate_mean: WindowMean
         gradgate_skipped = False
-        # False from the division of a window until gradients are cleared.
-        gradgate_cleared = True
 
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             output = super().training_step(*args, **kwargs)
@@ -181,12 +177,7 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
             return output
 
         def backward(self, *args: Any, **kwargs: Any) -> Any:
-            self.gradgate_mean.check_sum()
-            if not self.gradgate_cleared:
-                raise UpdateError(
-                    "ExactAccumulation: a window begins, but the gradients of the last one were not cleared. An "
-                    "optimizer with a closure (LBFGS) needs accumulate_grad_batches=1."
-                )
+            self.gradgate_mean.check_gradients()
             with on_purpose():
                 return super().backward(*args, **kwargs)
 
@@ -194,16 +185,12 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
             def divided() -> Any:
                 result = closure()
                 strategy: Any = self
-                scaler = getattr(strategy.precision_plugin, "scaler", None)
-                parameters = parameters_of(
-                    strategy.lightning_module.parameters(), owned_parameters([optimizer])
-                )
+                owned, module = owned_parameters([optimizer]), strategy.lightning_module
                 if self.gradgate_mean.open or not self.gradgate_skipped:
-                    scale = 1.0 if scaler is None else scaler.get_scale()
-                    self.gradgate_mean.finish(
-                        parameters, scale, {strategy.lightning_module.trainer.accumulate_grad_batches}
-                    )
-                    self.gradgate_cleared = False
+                    scaler = getattr(strategy.precision_plugin, "scaler", None)
+                    divisors = {module.trainer.accumulate_grad_batches}
+                    self.gradgate_mean.finish([*module.parameters(), *owned], scaler, divisors)
+                    self.gradgate_mean.held.remember(owned, complete=True)
                 return result
 
             self.gradgate_mean.divides_in_closure = True

@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Literal
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -79,18 +79,18 @@ class _Training:
         self._first_rank = first_rank
         self._over = False
         self._thread = threading.get_ident()
-        self._call = _call_of_trainer(sys._getframe(1))
+        callers = (frame.f_locals.get("self") for frame in _outwards(sys._getframe(1)))
+        self._trainer = next((weakref.ref(each) for each in callers if isinstance(each, Trainer)), None)
         watched.begin()
         # After a training that raised, the next step of any optimizer shows that it is over.
         self._hook = register_optimizer_step_pre_hook(lambda *_: self.look())
 
     def look(self) -> None:
-        """Stop watching if the call is no longer running."""
-        if self._over or self._call is None:
+        """Stop watching if no method of the trainer is running any more."""
+        if self._over or self._trainer is None:
             return
-        code, trainer = self._call
-        frames = _outwards(sys._current_frames().get(self._thread))
-        if not any(frame.f_code is code and frame.f_locals.get("self") is trainer() for frame in frames):
+        trainer, frames = self._trainer(), _outwards(sys._current_frames().get(self._thread))
+        if trainer is None or not any(frame.f_locals.get("self") is trainer for frame in frames):
             self.end("failed")
 
     def end(self, how: Literal["finished", "failed"]) -> None:
@@ -99,18 +99,6 @@ class _Training:
             self._over = True
             self._hook.remove()
             self._watched.end(how, first_rank=self._first_rank)
-
-
-def _call_of_trainer(frame: FrameType) -> tuple[CodeType, weakref.ref[Any]] | None:
-    """Return the trainer that calls its callbacks, and the code object of the calling method.
-
-    Keeping the frame instead would keep alive everything that its function refers to.
-    """
-    for each in _outwards(frame):
-        trainer = each.f_locals.get("self")
-        if isinstance(trainer, Trainer):
-            return each.f_code, weakref.ref(trainer)
-    return None
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

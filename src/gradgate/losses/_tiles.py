@@ -179,16 +179,15 @@ def _gradients(
     scale: Tensor,
     bias: Tensor | None,
     weights: Callable[[Tensor, slice, slice], Tensor],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor | None, ...]:
     """Return the gradients of left, right, scale and bias; ``weights`` is the gradient at a tile's logits."""
-    twice = torch.is_grad_enabled()  # only under create_graph=True
-    to_left, to_right, to_scale, to_bias = ctx.needs_input_grad[:4]
-    dtype = wide(left.dtype)
+    dtype, inputs = wide(left.dtype), (left, right, scale, bias)
     with torch.no_grad():
-        of_left = torch.zeros_like(left, dtype=dtype) if to_left else None
-        of_right = torch.zeros_like(right, dtype=dtype) if to_right else None
-        of_scale = torch.zeros_like(scale) if to_scale else None
-        of_bias = torch.zeros_like(bias) if bias is not None and to_bias else None
+        found = [
+            torch.zeros_like(each, dtype=dtype) if needed and each is not None else None
+            for each, needed in zip(inputs, ctx.needs_input_grad, strict=False)
+        ]
+        of_left, of_right, of_scale, of_bias = found
         for rows, columns in tiles(left, right, ctx.group):
             products = (left[rows] @ right[columns].T).to(dtype)
             inner = weights(products * scale, rows, columns)
@@ -201,22 +200,16 @@ def _gradients(
                 of_left[rows] += inner @ right[columns]
             if of_right is not None:
                 of_right[columns] += inner.T @ left[rows]
-        for each in (of_left, of_right, of_scale, of_bias) if ctx.group is not None else ():
+        for each in found if ctx.group is not None else ():
             if each is not None:
                 dist.all_reduce(each, group=ctx.group)
-    found = (
-        None if of_left is None else of_left.to(left.dtype),
-        None if of_right is None else of_right.to(right.dtype),
-        of_scale,
-        of_bias,
-    )
-    if not twice:
-        return found
-    of_left, of_right, of_scale, of_bias = (
-        None if each is None else _Once.apply(each, left, right, scale)  # type: ignore[no-untyped-call]
-        for each in found
-    )
-    return of_left, of_right, of_scale, of_bias
+    gradients = [
+        each if each is None or like is None else each.to(like.dtype)
+        for each, like in zip(found, inputs, strict=True)
+    ]
+    if torch.is_grad_enabled():  # only under create_graph=True
+        gradients = [each if each is None else _Once.apply(each, left, right, scale) for each in gradients]  # type: ignore[no-untyped-call]
+    return tuple(gradients)
 
 
 class _Once(torch.autograd.Function):

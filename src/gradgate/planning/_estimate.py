@@ -6,7 +6,6 @@ their length. So is the live memory after each operation. The peak is the maximu
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import defaultdict
@@ -21,7 +20,6 @@ UNCERTAINTY_MARGIN = 0.05  # share of a pass's memory that stays unused if the e
 TOLERANCE = 0.01  # relative error of a peak up to which an estimate counts as exact
 _CHUNK = 256  # lengths that are computed together
 _DEGREE = 3  # highest power of the number of samples, as in a loss over triplets
-_BITS = 52
 _ROUNDING = 1e-9  # relative; far above float64's, far below the effect of one sample
 
 
@@ -39,13 +37,16 @@ class Estimate:
         aligned: whether passes run the same operations, so that each size is fitted. Otherwise only peaks are
             fitted.
         exact: whether each size is a polynomial that more passes confirm than its fit needs.
+        measured: why real passes were traced instead of fake ones; "" if they were not.
+        unchecked: why no real pass confirms the estimate; "" if one does.
     """
+
+    measured = unchecked = ""
 
     def __init__(self, grid: Sequence[PassTrace], probe: PassTrace | None = None) -> None:
         first = grid[0]
         self.grid, self.lengths = list(grid), sorted({trace.length for trace in grid})
         self._traces = [*grid, *([] if probe is None else [probe])]
-        self._most_samples: dict[tuple[float, int], int] = {}
         self.resident, self.start = first.resident, first.operations * first.start_flops
         self.has_batch_norm = any(trace.has_batch_norm for trace in self._traces)
         # A pass of few samples may run other operations than the largest pass. Such a pass is ignored if enough
@@ -111,26 +112,20 @@ class Estimate:
             found += live.amax(1).clamp(min=0).round().long().tolist()
         return found
 
-    @functools.cached_property
-    def _traced_and_estimated(self) -> list[tuple[int, int]]:
-        """The peak of each traced pass, and its estimate."""
-        samples, lengths = zip(*[(trace.samples, trace.length) for trace in self._traces], strict=True)
-        return list(
-            zip([trace.peak_bytes for trace in self._traces], self.peaks(samples, lengths), strict=True)
-        )
-
     def error(self, available: float = 0) -> float:
         """Return the largest error of an estimate, relative to the pass's peak or, if larger, to ``available``."""
-        pairs = self._traced_and_estimated
-        return max(abs(traced - estimated) / max(traced, available, 1) for traced, estimated in pairs)
+        estimated = self.peaks(
+            [trace.samples for trace in self._traces], [trace.length for trace in self._traces]
+        )
+        pairs = [(trace.peak_bytes, peak) for trace, peak in zip(self._traces, estimated, strict=True)]
+        return max(abs(traced - peak) / max(traced, available, 1) for traced, peak in pairs)
 
     def uncertainty(self, available: float) -> str:
         """Return why the estimate is uncertain for a pass with this much memory; "" if it is certain."""
+        error = self.error(available)
         if not self.aligned:
-            error = self.error(available)
             return f"operations differ with the batch, so only peaks were compared: {error:.1%} off"
-        if not self.exact or self.error(available) > TOLERANCE:
-            error = self.error(available)
+        if not self.exact or error > TOLERANCE:
             return f"sizes are not polynomials of samples and length: {error:.1%} off in the traced passes"
         return ""
 
@@ -140,16 +135,14 @@ class Estimate:
             return 0.0
         return min(max(UNCERTAINTY_MARGIN, 2 * self.error(available)), 0.5)
 
-    def most_samples(self, available: float, lengths: Sequence[int]) -> list[int]:
-        """Return how many samples of each length fit into ``available`` bytes; 0 if a single sample does not."""
-        known = self._most_samples
-        missing = [n for n in dict.fromkeys(lengths) if (available, n) not in known]
-        for begin in range(0, len(missing), _CHUNK):
-            chunk = missing[begin : begin + _CHUNK]
-            live = torch.einsum("lj,kjp->klp", self._powers(chunk), self._live)
-            most = most_within(live, available + 0.5, self._samples[0])
-            known.update(((available, n), count) for n, count in zip(chunk, most, strict=True))
-        return [known[available, n] for n in lengths]
+    def most_samples(self, available: float, lengths: Sequence[int], most: int) -> list[int]:
+        """Return how many samples of each length fit into ``available`` bytes, up to ``most``."""
+        low, high = torch.zeros(len(lengths), dtype=torch.long), torch.full((len(lengths),), most)
+        for _ in range(most.bit_length()):
+            middle = (low + high + 1) // 2
+            fits = torch.tensor(self.peaks(middle.tolist(), lengths)) <= available
+            low, high = torch.where(fits, middle, low), torch.where(fits, high, middle - 1)
+        return [int(number) for number in low]
 
     def costs(self, lengths: Sequence[int]) -> dict[int, float]:
         """Return the cost of a sample at each length, in floating-point operations; ascending with the length."""
@@ -235,36 +228,3 @@ def _cover(powers: Tensor, values: Tensor) -> Tensor:
             found[0] = torch.where(nearer, constant, found[0])
             found[power] = torch.where(nearer, slope, found[power])
     return found * values[0].sign()
-
-
-def most_within(terms: Tensor, bound: float, unit: int) -> list[int]:
-    """Return for each row the most samples, up to 2**52, that keep all of the row's polynomials within a bound.
-
-    The search lowers the number until the polynomial with the largest value fits, and repeats until all of them do.
-
-    Args:
-        terms: ``[powers, rows, polynomials]``.
-        bound: the value that no polynomial may exceed.
-        unit: the number of samples that counts as 1 in the polynomials.
-    """
-    rows = torch.arange(terms.shape[1])
-    found = torch.full((terms.shape[1],), float(1 << _BITS), dtype=torch.float64)
-    while True:
-        value, place = _value(terms, found[:, None] / unit).max(1)
-        over = (value > bound) & (found > 0)
-        if not over.any():
-            return [int(number) for number in found.tolist()]
-        worst = terms[:, rows, place]
-        low, high = torch.zeros_like(found), found
-        for _ in range(_BITS):
-            middle = ((low + high) / 2).floor()
-            fits = _value(worst, middle / unit) <= bound
-            low, high = torch.where(fits, middle, low), torch.where(fits, high, middle)
-        found = torch.where(over, low, found)
-
-
-def _value(terms: Tensor, x: Tensor) -> Tensor:
-    value = terms[-1]
-    for term in reversed(terms[:-1].unbind()):
-        value = value * x + term
-    return value

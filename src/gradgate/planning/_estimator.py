@@ -30,17 +30,8 @@ _REFINEMENTS = 3
 class Estimator:
     """Traces passes of a loss function, and restores what they change.
 
-    Args:
-        loss_fn: returns the loss of a micro-batch, or the loss and its count.
-        samples: the batch.
-        budget_bytes: the memory for a pass and all resident memory together. None: most of what is free on the
-            device of the passes, and what they have allocated already.
-        optimizer: its state counts as resident.
-
-    Attributes:
-        reason: why real passes were measured instead of fake ones; "" if they were not.
-        unchecked: why no real pass confirms the estimate; "" if one does.
-        warnings: what the user must know.
+    The budget covers a pass and all resident memory. If it is None, it is most of what is free on the device of the
+    passes, and what they have allocated already. ``warnings`` collects what the user must know.
     """
 
     def __init__(
@@ -54,7 +45,7 @@ class Estimator:
         self._loss_fn, self._samples = loss_fn, samples
         self._given, self._optimizer = budget_bytes, optimizer
         self._free: int | None = None
-        self.reason = self.unchecked = ""
+        self._unchecked = ""
         self.warnings: list[str] = []
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training without the checker does not need it
@@ -65,13 +56,17 @@ class Estimator:
 
     def estimate(self) -> Estimate:
         """Return the estimate, from real passes of small micro-batches if fake passes do not work."""
-        found = None
+        reason = ""
         try:
             found = self._from_fake_passes()
+            found.unchecked = self._unchecked
         except FakePassError as error:
-            self.reason, self.unchecked = str(error), ""
+            reason = str(error)
         self._remove_fakes()
-        return found or self._from_real_passes()
+        if reason:
+            found = self._from_real_passes()
+            found.measured = reason
+        return found
 
     def budget(self, resident: ResidentMemory) -> int:
         """Return the memory for a pass and all resident memory together."""
@@ -140,7 +135,7 @@ class Estimator:
         for _ in range(_REFINEMENTS):
             resident = found.resident.with_optimizer(self._optimizer)
             available = self.budget(resident) - resident.total_bytes
-            fits = min(found.most_samples(available, found.lengths[-1:])[0], self._samples.count)
+            (fits,) = found.most_samples(available, found.lengths[-1:], self._samples.count)
             if not found.uncertainty(available) or fits in (0, *(trace.samples for trace in found.grid)):
                 break
             grid = [*found.grid, *[self._trace(fits, length) for length in found.lengths]]
@@ -153,17 +148,17 @@ class Estimator:
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters
         if memory > max(_PROBE_BYTES, _PROBE_SHARE * self.budget(many.resident)):
-            self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too much memory"
+            self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too much memory"
         elif work > _PROBE_STARTS * many.start_flops:
-            self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too long"
+            self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too long"
         elif distributed.is_available() and distributed.is_initialized():
-            self.unchecked = "several ranks are running, so no real pass was run"
+            self._unchecked = "several ranks are running, so no real pass was run"
         else:
             self._remove_fakes()
             try:
                 return self._trace(_PROBE_SAMPLES, length, fake=False)
             except Exception as error:  # noqa: BLE001 - the loss may need more samples; others will show in training
-                self.unchecked = f"a real pass of {_PROBE_SAMPLES} samples raised {in_one_line(error)}"
+                self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples raised {in_one_line(error)}"
         return None
 
     def _trace(

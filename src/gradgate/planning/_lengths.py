@@ -32,11 +32,6 @@ class Lengths:
     mask: Tensor | None = None
     source: Any = None
 
-    @property
-    def full(self) -> bool:
-        """Whether no sample is shorter than the width."""
-        return min(self.values, default=0) >= self.width
-
     def padding(self, device: torch.device) -> Tensor:
         """Return which columns are beyond the end of a sample, ``[samples, width]``."""
         columns = torch.arange(self.width, device=device)
@@ -47,12 +42,8 @@ class Lengths:
 def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False) -> Lengths:
     """Return the lengths of a batch's samples.
 
-    Args:
-        source: a mask ``[samples, columns]``, lengths ``[samples]``, the key of one of these in the batch, or a
-            function of the batch (of a sample, if samples are collated).
-        batch: the batch.
-        samples: the number of samples in the batch.
-        collates: whether the batch is a list of samples that are yet to be collated.
+    The source is a mask ``[samples, columns]``, lengths ``[samples]``, the key of one of these in the batch, or a
+    function of the batch (of a sample, if samples are yet to be collated).
 
     Raises:
         OptionError: there is no such key, or it holds neither a mask nor lengths of this batch.

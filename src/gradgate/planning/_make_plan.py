@@ -105,9 +105,7 @@ def plan(
         )
     for text in dict.fromkeys(estimator.warnings):
         warnings.warn(text, EstimateWarning, stacklevel=2)
-    found = Plan(
-        estimate, budget, samples, resident, options, reason=estimator.reason, unchecked=estimator.unchecked
-    )
+    found = Plan(estimate, budget, samples, resident, options)
     from gradgate.events import Planned, emit  # lazily: training without the checker does not need it
 
     sizes = tuple(len(part.indices) for part in found.parts)

@@ -119,12 +119,7 @@ def pack(
 ) -> list[Part]:
     """Split samples into micro-batches of equal size or, if lengths are known, of the least total cost.
 
-    Args:
-        samples: the batch.
-        among: the samples to pack.
-        estimate: estimates the peak and the cost of each micro-batch.
-        available: bytes that a forward and backward pass may hold.
-        limit: the most samples in a micro-batch, even if more fit.
+    A pass may hold ``available`` bytes and ``limit`` samples.
 
     Raises:
         BudgetError: one sample does not fit.
@@ -138,7 +133,8 @@ def pack(
         order = sorted(among, key=lambda index: (values[index], index))
         lengths = [values[index] for index in order]
     distinct = list(dict.fromkeys(lengths))
-    fits = dict(zip(distinct, estimate.most_samples(available, distinct), strict=True))
+    found = estimate.most_samples(available, distinct, min(limit, len(among)))
+    fits = dict(zip(distinct, found, strict=True))
     too_large = [(index, length) for index, length in zip(order, lengths, strict=True) if fits[length] < 1]
     if too_large:
         index, length = max(too_large, key=lambda pair: pair[1])
@@ -149,7 +145,7 @@ def pack(
             f"the budget leaves {format_bytes(available)}. A sample cannot be split: recompute activations "
             "(torch.utils.checkpoint), shorten the sample, freeze a part of the model, or raise the budget."
         )
-    most = [min(fits[length], limit) for length in lengths]
+    most = [fits[length] for length in lengths]
     if samples.lengths is None:
         ends = even_split(len(order), most[0])
     else:
@@ -201,15 +197,11 @@ def even_split(count: int, most: int) -> list[int]:
 
 
 def deal(work: Sequence[float], ranks: int) -> list[list[int]]:
-    """Return each rank's samples. Numbers of samples differ by at most one, and the work is nearly equal.
+    """Return each rank's samples, given the work of each. Their numbers differ by at most one.
 
     Each round gives one sample to every rank, the most costly sample to the rank with the least work so far. The
     work of two ranks therefore differs by less than one sample. Each rank gets the same mixture of lengths, so its
     micro-batches need as little padding as those of the whole batch.
-
-    Args:
-        work: the work of each sample, in any unit.
-        ranks: the number of ranks.
     """
     dealt: list[list[int]] = [[] for _ in range(ranks)]
     loads = [0.0] * ranks

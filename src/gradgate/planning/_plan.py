@@ -16,7 +16,7 @@ from gradgate.errors import BudgetError, OptionError
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN, Estimate
 from gradgate.planning._memory import ResidentMemory
 from gradgate.planning._micro_batches import Part, Split, counted, deal, pack
-from gradgate.planning._samples import BatchOptions, Samples, pooled, signature_text
+from gradgate.planning._samples import BatchOptions, Samples, pooled
 from gradgate.planning._summary import SummaryRow, as_html, as_text, summary_rows
 from gradgate.pytree import tensors_in
 
@@ -39,21 +39,18 @@ class Plan:
         samples: Samples,
         resident: ResidentMemory,
         options: BatchOptions,
-        *,
-        reason: str,
-        unchecked: str,
     ) -> None:
         self.estimate = estimate
         self.budget_bytes = budget_bytes
         self.resident = resident
-        self.reason, self.unchecked = reason, unchecked
+        self.reason, self.unchecked = estimate.measured, estimate.unchecked
         self._options = options
         # The limits per micro-batch, lowered if memory runs out despite the estimate.
         self._most_bytes = self._most_samples = sys.maxsize
         # Shows how to read later batches. The data is not kept.
         self._like = copy.copy(samples)
         self._like.batch = self._like.lengths = None
-        self._signature = samples.signature
+        self._kind = samples.kind
         self._only_batch: Callable[[], Any] | None = None
         if isinstance(options.lengths, (Tensor, list)):
             first = _first_tensor(samples.batch)
@@ -152,11 +149,10 @@ class Plan:
         """Return a later batch as samples."""
         options = self._options if lengths is None else replace(self._options, lengths=lengths)
         samples = Samples(batch, options, self._like, even_if_full=even_if_full)
-        if samples.signature != self._signature:
+        if samples.kind != self._kind:
             raise OptionError(
-                f"split: this plan is for batches of {signature_text(self._signature)}, but this batch is of "
-                f"{signature_text(samples.signature)}. Make another plan, or pass batches of the plan's kind. "
-                "plan.pool(window) joins several into one."
+                f"split: this plan is for batches of {self._kind}, but this batch is of {samples.kind}. Make "
+                "another plan, or pass batches of the plan's kind. plan.pool(window) joins several into one."
             )
         if samples.dims and not self._like.dims:
             self._like.dims = samples.dims  # the first batch that shows padding
@@ -178,8 +174,8 @@ class Plan:
         """
         part = split.parts[index]
         self._most_bytes = max(part.peak_bytes // 2, self.peak_bytes(1, part.length))
-        (fits,) = self.estimate.most_samples(self._available(), [part.length])
-        if fits >= len(part.indices):  # most of the estimated memory does not depend on the samples
+        (fits,) = self.estimate.most_samples(self._available(), [part.length], len(part.indices))
+        if fits == len(part.indices):  # most of the estimated memory does not depend on the samples
             self._most_samples = (len(part.indices) + 1) // 2
         rest = [sample for each in split.parts[keep:] for sample in each.indices]
         return Split([*split.parts[:keep], *self._packed(split.samples, rest)], split.samples)
@@ -201,14 +197,7 @@ class Plan:
         return min(available, self._most_bytes)
 
     def _rows(self) -> Iterator[SummaryRow]:
-        return summary_rows(
-            self.parts,
-            self.estimate,
-            self.resident,
-            self.budget_bytes,
-            measured=self.reason,
-            unchecked=self.unchecked,
-        )
+        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes)
 
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)

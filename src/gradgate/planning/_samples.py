@@ -44,13 +44,9 @@ class BatchOptions:
 
 
 class Samples:
-    """A batch, read as samples.
+    """A batch, read as samples. An earlier batch, ``like``, shows how to read lists and padded fields.
 
-    Args:
-        batch: one batch; with ``collate`` a list of samples.
-        options: how it is read.
-        like: an earlier batch, which shows how to read lists and padded fields.
-        even_if_full: find the fields to trim even if no sample is shorter than the others.
+    With ``even_if_full``, the fields to trim are found even if no sample is shorter than the others.
 
     Raises:
         OptionError: the batch has no samples, or does not show where they are.
@@ -107,32 +103,21 @@ class Samples:
         return field[tuple(columns if dim in dims else slice(None) for dim in range(field.ndim))]
 
     @property
-    def signature(self) -> type | dict[Path, FieldDim]:
-        """The kind of the batch: the fields and their dimensions, or the type of the raw samples."""
+    def kind(self) -> str:
+        """The fields and their dimensions, or the type of the raw samples, in words. A plan is for one kind."""
         if self.collates:
-            return type(self.batch[0])
-        fields = self.layout.fields()
-        return {
-            path: dim if dim == "list" else value_at(self.batch, path).ndim for path, dim in fields.items()
+            return f"raw samples of the type {type(self.batch[0]).__name__}"
+        shown = {
+            path: "a list" if dim == "list" else f"{value_at(self.batch, path).ndim}-dimensional"
+            for path, dim in self.layout.fields().items()
         }
-
-
-def signature_text(signature: type | dict[Path, FieldDim]) -> str:
-    """Return a batch signature in words."""
-    if isinstance(signature, type):
-        return f"raw samples of the type {signature.__name__}"
-    return ", ".join(
-        f"{field_name(path)} ({'a list' if ndim == 'list' else f'{ndim}-dimensional'})"
-        for path, ndim in signature.items()
-    )
+        return ", ".join(f"{field_name(path)} ({dims})" for path, dims in shown.items())
 
 
 def pooled(window: Sequence[Samples], pad: Any) -> Any:
     """Return one batch with all samples of several batches of one kind, padded to the longest.
 
-    Args:
-        window: the batches, in order.
-        pad: the padding value, if the batches' own padding does not show it: a number, or one by field.
+    ``pad`` is the padding value, if the batches' own padding does not show it: a number, or one by field.
 
     Raises:
         OptionError: batches have different widths, or their shared values differ.

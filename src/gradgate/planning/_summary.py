@@ -25,13 +25,7 @@ class SummaryRow:
 
 
 def summary_rows(
-    parts: Sequence[Part],
-    estimate: Estimate,
-    resident: ResidentMemory,
-    budget_bytes: int,
-    *,
-    measured: str,
-    unchecked: str,
+    parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int
 ) -> Iterator[SummaryRow]:
     """Yield the memory by kind, the split, and the memory that the next larger micro-batches would need."""
 
@@ -52,8 +46,8 @@ def summary_rows(
     yield from _module_rows(estimate.by_module(len(largest.indices), largest.length))
     yield SummaryRow()
     yield from _split_rows(parts, estimate, resident)
-    if measured:
-        yield SummaryRow("measured", f"on small micro-batches: {measured}")
+    if estimate.measured:
+        yield SummaryRow("measured", f"on small micro-batches: {estimate.measured}")
     available = budget_bytes - resident.total_bytes
     uncertainty = estimate.uncertainty(available)
     if uncertainty:
@@ -61,8 +55,8 @@ def summary_rows(
             "uncertain",
             f"{uncertainty}, so {estimate.margin(available):.0%} of a pass's memory is left unused",
         )
-    if unchecked:
-        yield SummaryRow("unchecked", unchecked)
+    if estimate.unchecked:
+        yield SummaryRow("unchecked", estimate.unchecked)
     if estimate.has_batch_norm:
         yield SummaryRow(
             "not exact", "batch norm mixes the samples of a micro-batch: a split changes its statistics"

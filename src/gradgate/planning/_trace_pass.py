@@ -36,16 +36,11 @@ def trace_pass(
 ) -> PassTrace:
     """Trace a pass on fake tensors, which computes and allocates nothing, or on real ones if ``fakes`` is None.
 
-    Args:
-        loss_fn: returns the loss of a micro-batch, or the loss and its count.
-        make_batch: makes the micro-batch.
-        state: restores the objects that the pass changes.
-        fakes: the fake tensors, shared by all passes over the model.
-        copies: whether the micro-batch is a copy of its samples, so that its memory counts.
-        most_operations: the number of operations after which to give up.
+    ``state`` restores the objects that the pass changes. The memory of the micro-batch counts if it ``copies``
+    samples.
 
     Raises:
-        TooLongError: there were more operations.
+        TooLongError: there were more than ``most_operations``.
         OptionError: the loss function returns no scalar with a graph.
         FakePassError: the loss function cannot run on fake tensors.
     """

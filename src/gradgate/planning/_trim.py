@@ -33,13 +33,8 @@ def dims_to_trim(
 ) -> tuple[Lengths, Dims]:
     """Return the lengths, with their width filled in, and the dimensions to trim.
 
-    Args:
-        batch: a batch.
-        layout: the batch's layout.
-        lengths: the lengths of the samples.
-        trim: the fields that the caller names.
-        known: the dimensions found in an earlier batch. Exactly these are trimmed.
-        even_if_full: find the fields even if no sample is shorter than the width.
+    ``known`` are the dimensions of an earlier batch; exactly these are trimmed. With ``even_if_full``, fields are
+    found even if no sample is shorter than the width.
 
     Raises:
         OptionError: the data does not show which fields are padded.
@@ -53,7 +48,7 @@ def dims_to_trim(
         return _named(fields, lengths, trim)
     width = lengths.width or _width(fields, lengths)
     lengths = replace(lengths, width=width)
-    if not width or (lengths.full and not even_if_full):
+    if not width or (min(lengths.values, default=0) >= width and not even_if_full):
         return lengths, {}
     for path, field in fields.items():
         _refuse_inverted(path, field, lengths)

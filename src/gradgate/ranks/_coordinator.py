@@ -39,14 +39,11 @@ class RankCoordinator(SingleProcess):
     Args:
         ranks: the ranks that train together.
         parameters: the parameters that the accumulator owns.
-        roots: the modules of ``model=``, to find the wrapper in which they run.
-        modules: the roots and all their submodules; wrappers among them are suspended.
+        roots: the modules of ``model=``.
+        modules: the roots and all their submodules.
         neighbours: the modules of other accumulators, whose wrappers may run in this accumulator's windows.
         buckets: the buckets that are all-reduced during the last backward pass, if any.
         may_replay: whether the window can run again if memory runs out.
-
-    Raises:
-        RankError: a wrapper cannot be suspended.
     """
 
     def __init__(
@@ -77,11 +74,7 @@ class RankCoordinator(SingleProcess):
     # -- wrappers ---------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Stop all wrappers from communicating.
-
-        Raises:
-            RankError: an unknown wrapper is in its forward pass, as Lightning's is in ``training_step``.
-        """
+        # An unknown wrapper may be in its forward pass, as Lightning's is in `training_step`.
         self._check_wrapper(self._roots[0] if self._roots else None)
         for wrapper in self._known:
             hold_wrapper(wrapper)
@@ -103,7 +96,6 @@ class RankCoordinator(SingleProcess):
             release_wrapper(self._held.pop())
 
     def _check_wrapper(self, module: nn.Module | None = None, inputs: tuple[Any, ...] = ()) -> None:
-        """Raise RankError if a module runs inside a wrapper that is not suspended."""
         active = running_wrapper()
         if active is not None and not any(active is wrapper for wrapper in self._known):
             raise RankError(
@@ -131,7 +123,6 @@ class RankCoordinator(SingleProcess):
         return self._may_replay and self._exchange is not None and self._exchange.replays
 
     def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        """Report an error once in a window, and only where the other ranks exchange statuses."""
         if self._exchange is not None or self.ranks.broken or not isinstance(error, Exception):
             return  # an interrupt must not wait for the others
         with suppress(RankError):
@@ -153,13 +144,8 @@ class RankCoordinator(SingleProcess):
     ) -> Iterator[None]:
         """All-reduce gradients while the block runs the last backward pass, if all ranks are about to run it.
 
-        Args:
-            name: the name of the window's only loss, whose sum is in ``.grad``.
-            unit: the unit of its sum; None if the sum is empty.
-            all_reduced: called with the name and the unit once ``.grad`` holds the loss's sum over all ranks.
-
-        Raises:
-            RankError: another rank has stopped in this window, or stops in this pass, so no rank steps.
+        ``unit`` is that of the window's only loss, whose sum is in ``.grad``, or None if the sum is empty. Calls
+        ``all_reduced`` with the name and the unit of the sum over all ranks.
         """
         units = {} if unit is None else {name: unit}
         exchange = self._exchange_statuses(RankStatus(phase="last", counts={name: 0}, units=units))
@@ -194,7 +180,6 @@ class RankCoordinator(SingleProcess):
         return factor
 
     def _add_ranks(self, exchange: StatusExchange) -> None:
-        """Add the gradients of all ranks in ``.grad``, and broadcast buffers as DDP does."""
         if not self.all_reduced:
             self._all_reduce(self._parameters, exchange.filled)
         for wrapper in self._wrappers:
@@ -223,11 +208,6 @@ class RankCoordinator(SingleProcess):
         return self.ranks.gather_objects(mine)
 
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
-        """Gather tensors from all ranks, such as the representations that a loss compares.
-
-        Raises:
-            RankError: ranks have different tensors, or another rank has stopped in this window.
-        """
         mine = [(len(each), str(each.dtype), tuple(each.shape[1:])) for each in tensors] if tensors else None
         statuses = self._exchange_statuses(RankStatus(phase="coupled", rows=mine)).statuses
         kinds = {

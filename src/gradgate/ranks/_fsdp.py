@@ -25,20 +25,9 @@ class ShardedCoordinator(RankCoordinator):
     """The coordinator for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
 
     It makes ``fully_shard`` add gradients instead of averaging them, and chooses the micro-batches at which ranks
-    communicate. Every forward and backward pass involves all ranks, so all ranks run equally many micro-batches: a
-    rank with fewer repeats its last one, with count 0.
-
-    Args:
-        ranks: the ranks that hold a shard.
-        parameters: the parameters that the accumulator owns.
-        modules: the modules under ``fully_shard`` of this and other accumulators.
-        every: synchronize at each micro-batch, not only at the last. Needs less memory and more communication.
-        may_replay: whether the window can run again if memory runs out.
-
-    Attributes:
-        unsharded: the owned parameters that are replicated, such as ``ignored_params``; no pass reduces their
-            gradients.
-        reached: the ids of the owned parameters that this rank has reached in the window.
+    communicate: with ``every`` at each, otherwise at the last. Every forward and backward pass involves all ranks,
+    so all run equally many micro-batches: a rank with fewer repeats its last one, with count 0. ``modules`` are
+    those under ``fully_shard`` of this and other accumulators.
     """
 
     sharded = True
@@ -60,12 +49,13 @@ class ShardedCoordinator(RankCoordinator):
         self._shards = [shard for shard in shards if id(shard.sharded_param) in owned]
         self._others = [shard for shard in shards if id(shard.sharded_param) not in owned]
         sharded = {id(shard.sharded_param) for shard in self._shards}
-        self.unsharded = [parameter for parameter in parameters if id(parameter) not in sharded]
+        # Replicated, such as `ignored_params`; no pass reduces their gradients.
+        self._unsharded = [parameter for parameter in parameters if id(parameter) not in sharded]
         self._every = every
         self._last = self._passed_last = False
         # One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ.
         self._reached_by_pass = ""
-        self.reached: set[int] = set()
+        self.reached: set[int] = set()  # ids of owned parameters
         self._without: list[Tensor] = []  # owned parameters without a gradient when the window began
 
     @property
@@ -74,7 +64,6 @@ class ShardedCoordinator(RankCoordinator):
         return self.ranks.unit
 
     def hold(self) -> None:
-        """Make the modules add gradients instead of averaging them."""
         self._reshard()
         if self._unreduced():
             raise GradientError(
@@ -89,7 +78,6 @@ class ShardedCoordinator(RankCoordinator):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
 
     def release(self) -> None:
-        """Make the modules average gradients again, which is their default."""
         for module in self._mine:
             module.set_gradient_divide_factor(float(self.count))
             module.set_force_sum_reduction_for_comms(False)
@@ -119,11 +107,7 @@ class ShardedCoordinator(RankCoordinator):
         return super().combine(checked, combine)
 
     def _add_ranks(self, exchange: StatusExchange) -> None:
-        """Remove the zeros of parameters that no rank has reached, and add the ranks of unsharded parameters.
-
-        Raises:
-            RankError: only some ranks have reached a parameter, and this torch cannot send zeros from the others.
-        """
+        """Remove the zeros of parameters that no rank has reached, and add the ranks of unsharded parameters."""
         filled = [status.filled for status in exchange.statuses]
         differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in exchange.statuses}) > 1
         if differ and not self.can_reduce_unused():
@@ -141,7 +125,7 @@ class ShardedCoordinator(RankCoordinator):
             if id(parameter) in unreached:
                 parameter.grad = None
         kinds = dict(zip(map(id, self._parameters), exchange.filled, strict=True))
-        self._all_reduce(self.unsharded, [kinds[id(parameter)] for parameter in self.unsharded])
+        self._all_reduce(self._unsharded, [kinds[id(parameter)] for parameter in self._unsharded])
         (total,) = (tally.count for tally in exchange.tallies.values())
         # Close to a rank's count in a window, so that sums are about as large as means.
         self.ranks.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
@@ -157,11 +141,7 @@ class ShardedCoordinator(RankCoordinator):
             module.reshard()
 
     def _check_reduced(self) -> None:
-        """Make the shards ready for a step.
-
-        Raises:
-            UpdateError: the window's last micro-batch, which synchronizes, had no backward pass.
-        """
+        """Make the shards ready for a step, if the window's last micro-batch had a backward pass."""
         if self._unreduced():
             raise UpdateError(
                 "update: the window ended before its last backward pass, in which fully_shard adds gradients over "
@@ -188,13 +168,9 @@ class ShardedCoordinator(RankCoordinator):
 
     @contextmanager
     def only_owned(self, leaves: Sequence[Tensor]) -> Iterator[None]:
-        """Preserve the gradients of parameters that the accumulator does not own.
+        """Preserve the gradients of parameters that the accumulator does not own, among the leaves of a graph.
 
-        A backward pass through ``fully_shard`` cannot be restricted by ``inputs=``, because its hooks would not
-        run.
-
-        Args:
-            leaves: the leaves of the graph.
+        A backward pass through ``fully_shard`` cannot be restricted by ``inputs=``: its hooks would not run.
         """
         ours = self._owned.union(id(gathered_parameter(shard)) for shard in self._shards)
         others = [leaf for leaf in leaves if id(leaf) not in ours]
@@ -236,11 +212,7 @@ class ShardedCoordinator(RankCoordinator):
             )
 
     def even(self, window: Iterable[T]) -> Sequence[T]:
-        """Repeat the last micro-batch until this rank has as many as the rank with the most.
-
-        Raises:
-            RankError: a rank has no micro-batch to repeat.
-        """
+        """Repeat the last micro-batch until this rank has as many as the rank with the most."""
         own = window if isinstance(window, Sequence) else list(window)
         self.own_micro_batches = len(own)
         received = self.ranks.exchange({"micro_batches": len(own)})
@@ -255,8 +227,7 @@ class ShardedCoordinator(RankCoordinator):
         return _Repeated(own, max(lengths))
 
     def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        """Report an error after the last pass; before, the other ranks may be in the middle of a pass."""
-        if self._passed_last:
+        if self._passed_last:  # before, the other ranks may be in the middle of a pass
             super().report(error, out_of_memory=out_of_memory)
 
     def explained(self, error: BaseException) -> BaseException:

@@ -27,28 +27,23 @@ if TYPE_CHECKING:
 RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
 """Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
 
+_AVAILABLE = dist.is_available()  # a property of torch's build
 _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
 
 
 class RankSetup:
-    """Makes the coordinator of an accumulator's windows.
-
-    Args:
-        ranks: the accumulator's option.
-        sync: when gradients are all-reduced.
-        batch_norm: the accumulator's option, which must be the same on all ranks.
-    """
+    """Makes the coordinator of an accumulator's windows."""
 
     def __init__(self, ranks: RanksOption, sync: Sync, batch_norm: str) -> None:
         check_choice("Accumulator", "sync", sync, ("last", "every", "overlap"))
-        if not (ranks is None or ranks is False or dist.is_available()):
+        if not (ranks is None or ranks is False or _AVAILABLE):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed. "
                 "Leave ranks out, or install a torch that has torch.distributed."
             )
         self._option, self._sync, self._batch_norm = ranks, sync, batch_norm
         # Whether this process trains alone, even if it is part of a process group.
-        self._alone = ranks is False or not dist.is_available()
+        self._alone = ranks is False or not _AVAILABLE
         self._ranks: RankGroup | None = None
         self._agreed: Sequence[Tensor] = ()  # the parameters that all ranks have agreed on
         self._buckets: Buckets | None = None  # of these parameters
@@ -60,10 +55,7 @@ class RankSetup:
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
 
     def _check_alone(self, settings: Any) -> None:
-        """Raise RankError if this process trains alone, but a wrapper averages gradients over ranks.
-
-        Checks once, and again after the models were replaced.
-        """
+        """Raise RankError if a wrapper averages gradients over ranks. Checks again if the models were replaced."""
         models = settings.models
         if self._roots is models.roots:
             return
@@ -96,18 +88,10 @@ class RankSetup:
     ) -> SingleProcess:
         """Return the coordinator of the next window.
 
-        The first call, and each call after parameters have changed, checks that all ranks agree.
-
-        Args:
-            parameters: the owned parameters.
-            settings: the accumulator's modules, optimizers and options.
-            may_replay: whether the window can run again if memory runs out.
-
-        Raises:
-            RankError: ranks differ in parameters or settings, a parameter is in no module of ``model=``, or a
-                wrapper cannot be suspended.
+        The first call, and each call after parameters have changed, checks that all ranks agree and that every
+        parameter is in a module of ``model=``.
         """
-        if not dist.is_available() or not dist.is_initialized():
+        if not _AVAILABLE or not dist.is_initialized():
             return ALONE
         ranks = self._process_group()
         if ranks is None or (ranks.count == 1 and not any(map(is_dtensor, parameters))):

@@ -23,26 +23,17 @@ Combine: TypeAlias = "Callable[[dict[str, float] | None, dict[str, float] | None
 
 
 class SingleProcess:
-    """The coordinator of one process that trains alone. No method communicates.
-
-    Attributes:
-        rank: this process's rank.
-        count: the number of ranks.
-        sharded: whether ranks reduce-scatter gradients within backward passes, so that all run equally many passes.
-        overlaps: whether to all-reduce gradients during the last backward pass.
-        all_reduced: whether the last backward pass has all-reduced the gradients.
-        tallies: each loss's sum and count over all ranks, after a status exchange; None in a single process.
-        own_micro_batches: the number of this rank's own micro-batches. Later micro-batches repeat the last one,
-            because another rank has more.
-    """
+    """The coordinator of one process that trains alone. No method communicates."""
 
     rank: int = 0
     count: int = 1
-    sharded: bool = False
-    overlaps: bool = False
-    all_reduced: bool = False
-    tallies: dict[str, Tally] | None = None
-    own_micro_batches: float = math.inf
+    sharded: bool = (
+        False  # whether backward passes reduce-scatter gradients, so that all ranks run equally many
+    )
+    overlaps: bool = False  # whether to all-reduce gradients during the last backward pass
+    all_reduced: bool = False  # whether that pass has done so
+    tallies: dict[str, Tally] | None = None  # each loss's sum and count over all ranks, if there are several
+    own_micro_batches: float = math.inf  # later ones repeat the last one, because another rank has more
 
     def hold(self) -> None:
         """Begin a window: keep the modules' wrappers from synchronizing on their own."""
@@ -64,24 +55,13 @@ class SingleProcess:
     def combine(self, status: Callable[[], RankStatus], combine: Combine) -> float | None:
         """Add up the sums of all losses and ranks in ``.grad``; return the factor still to be applied.
 
-        Args:
-            status: returns the status that this rank reports.
-            combine: combines the sums of this rank.
-
-        Returns:
-            the factor, or None if every count is zero on all ranks.
-
-        Raises:
-            RankError: another rank has stopped in this window; no rank steps.
+        The factor is None if every count is zero on all ranks. ``status`` returns what this rank reports, and
+        ``combine`` combines its own sums. Raises RankError if another rank has stopped; then no rank steps.
         """
         return combine(None, None)
 
     def firsts(self, first: Callable[[], tuple[float, float] | None]) -> list[tuple[float, float]]:
-        """Return the squared norm and the items of each rank's first micro-batch. Call this after ``combine``.
-
-        Args:
-            first: returns those of this rank, or None if not measured.
-        """
+        """Return the squared norm and the items of each rank's first micro-batch. Call this after ``combine``."""
         own = first()
         return [] if own is None else [own]
 

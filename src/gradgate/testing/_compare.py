@@ -37,11 +37,8 @@ class Comparison:
 def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) -> list[float]:
     """Return the scale of each parameter's error: the largest entry of its expected gradient.
 
-    If that entry is 0, or only rounding error, the scale is the largest entry of all gradients.
-
-    Args:
-        expected: the whole batch's gradient.
-        nearby: the same gradient at parameters that differ by one rounding.
+    If that entry is 0, or only rounding error, the scale is the largest entry of all gradients. ``nearby`` are the
+    gradients at parameters that differ by one rounding.
     """
     sizes = [_largest(gradient) for gradient in expected]
     largest = max(sizes) or 1.0

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._forward_state import ForwardState, Snapshot
 from gradgate.accumulation._settings import Model, Models, owned_parameters
 from gradgate.errors import GraphError, ShapeError
+from gradgate.forward_state import ForwardState, Snapshot
 from gradgate.testing._causes import likely_cause
 from gradgate.testing._compare import compare, real_vector, scales
 from gradgate.testing._record import autocast_types, recording

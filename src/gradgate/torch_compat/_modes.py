@@ -43,21 +43,6 @@ as_torch_itself: Private[[], AbstractContextManager[None]] = Private(
 )
 
 
-def _fake_tensors_on() -> Callable[[], bool]:
-    mode, key = torch()._C._get_dispatch_mode, torch()._C._TorchDispatchModeKey.FAKE
-    return lambda: mode(key) is not None
-
-
-fake_tensors_on: Private[[], bool] = Private(
-    "torch._C._get_dispatch_mode",
-    "tell a run on fake tensors from training",
-    find=_fake_tensors_on,
-    instead=lambda: False,
-    works=lambda on: isinstance(on(), bool),
-    rules=("every rule",),
-)
-
-
 def _dispatch_modes() -> Callable[[], Sequence[Any]]:
     count, at = torch()._C._len_torch_dispatch_stack, torch()._C._get_dispatch_stack_at
     return lambda: [at(place) for place in range(size)] if (size := count()) else ()
@@ -65,9 +50,9 @@ def _dispatch_modes() -> Callable[[], Sequence[Any]]:
 
 dispatch_modes: Private[[], Sequence[Any]] = Private(
     "torch._C._get_dispatch_stack_at",
-    "tell the trial passes of gradgate.plan from training",
+    "tell runs on fake tensors, and the trial passes of gradgate.plan, from training",
     find=_dispatch_modes,
-    instead=lambda: (None,),  # some unknown mode
+    instead=lambda: (),
     works=lambda modes: len(modes()) >= 0,
     rules=("every rule",),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -62,22 +61,17 @@ set_signal_handler: Private[[int, Any], Any] = Private(
 )
 
 
-def _of_process(name: str, cannot: str, missing: Any) -> Private[[Any], Any]:
-    """Return a function that reads an attribute of a multiprocessing process."""
-    return Private(
-        f"multiprocessing.process.BaseProcess.{name}",
-        cannot,
-        find=lambda: lambda process: getattr(process, name, missing),
-        instead=lambda process: missing,
-        works=lambda _: (
-            name in import_module("multiprocessing.process").BaseProcess.__init__.__code__.co_names
-        ),
-        rules=("every rule",),
-    )
-
-
-process_target = _of_process("_target", "tell what a multiprocessing process runs", None)
-process_arguments = _of_process("_args", "keep what a pool's workers have recorded", ())
+process_work: Private[[Any], tuple[Any, tuple[Any, ...]]] = Private(
+    "multiprocessing.process.BaseProcess._target or _args",
+    "tell what a multiprocessing process runs, and keep what a pool's workers have recorded",
+    find=lambda: lambda process: (getattr(process, "_target", None), getattr(process, "_args", ())),
+    instead=lambda process: (None, ()),
+    works=lambda _: (
+        {"_target", "_args"}
+        <= {*import_module("multiprocessing.process").BaseProcess.__init__.__code__.co_names}
+    ),
+    rules=("every rule",),
+)
 
 
 # multiprocessing calls this in each new child. In a spawned child, the original does nothing, so gradgate can
@@ -94,14 +88,6 @@ before_spawned: Private[[Callable[[], None]], None] = Private(
     find=_before_spawned,
     instead=lambda act: None,
     rules=("every rule",),
-)
-
-running_children: Private[[], Any] = Private(
-    "multiprocessing.process._children",
-    "tell whether a script that seems to hang is waiting for its children",
-    find=lambda: lambda: getattr(sys.modules.get("multiprocessing.process"), "_children", ()),
-    instead=lambda: ("unknown",),  # assume some, and keep waiting
-    works=lambda _: import_module("multiprocessing.process")._children is not None,
 )
 
 

@@ -90,7 +90,7 @@ def mismatches(value: Any, shape: Any, where: str = "log") -> list[str]:
 @pytest.fixture
 def sarif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.chdir(tmp_path)
-    read: dict[str, Any] = json.loads(to_sarif(report(tmp_path), version="1.2.3"))
+    read: dict[str, Any] = json.loads(to_sarif(report(tmp_path)))
     return read
 
 

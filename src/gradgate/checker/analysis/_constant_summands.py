@@ -29,11 +29,7 @@ from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered,
 
 _COUNTS = ("one_hot", "bincount", "histc", "argsort")
 _JOINS = ("sum", "stack", "cat", "mean")
-_TAKES_LOSS = (
-    "backward",
-    "manual_backward",
-    "scale",
-)  # as a method of the loss, or with the loss as an argument
+_TAKES_LOSS = ("backward", "manual_backward", "scale")  # a method of the loss, or the loss is an argument
 
 
 def constant_summands(
@@ -50,14 +46,12 @@ def constant_summands(
             added = isinstance(statement, ast.AugAssign)
             for part in summands(scope, getattr(statement, "value", None), added):
                 value = Slice([(scope, part)], files, lines.cut)
-                on_cut = {
-                    id(node.func)
-                    for file, node in value.nodes
-                    if isinstance(node, ast.Call) and lines.runs_on_cut(file, node)
+                calls = [(file, node) for file, node in value.nodes if isinstance(node, ast.Call)]
+                known = value.resolved | {
+                    id(node.func) for file, node in calls if lines.runs_on_cut(file, node)
                 }
-                known = on_cut | value.resolved
-                named = [(file, node) for file, node in value.nodes if id(node) not in known]
-                if value.ended and not any(lines.is_live(file, node) for file, node in named):
+                named = [each for each in value.nodes if id(each[1]) not in known]
+                if value.ended and not any(lines.is_live(*each) for each in named):
                     yield part, site, list(dict.fromkeys(value.ended))
 
 
@@ -174,9 +168,8 @@ class _TrainedLines:
         first = call.args[0] if call.args else None
         if not isinstance(first, ast.Call) or not all(isinstance(each, ast.Constant) for each in others):
             return None
-        if any((file, line) in self._live for line in _lines(call)) or not may_be_module(
-            first, file, self._files
-        ):
+        used = any((file, line) in self._live for line in _lines(call))
+        if used or not may_be_module(first, file, self._files):
             return None
         ends = [self.cut(file, given) for given in first.args]
         return ends[0] if ends and None not in ends and not first.keywords else None
@@ -190,9 +183,7 @@ class _TrainedLines:
         """Return whether an expression names or calls a trained module, or names a trained parameter."""
         if isinstance(node, ast.Name) and (scope := scope_at(Frame(file, node.lineno, ""))) is not None:
             made = definitions(scope).get(node.id, ())
-            if any(
-                self.cut(file, each.value) for each in made
-            ):  # the name of a layer for its detached output
+            if any(self.cut(file, each.value) for each in made):  # a layer's name for its detached output
                 return False
         return last_name(node) in self._names or self._is_trained(file, node)
 

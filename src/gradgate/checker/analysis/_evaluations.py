@@ -22,12 +22,9 @@ def evaluates(run: Run, frame: Frame) -> bool:
         return False
     calls = own_calls(function)
     here = [call for call in calls if spans(call, frame.line)]
-    models = {ast.unparse(given) for call in here for given in call.args}
-    models |= {
-        ast.unparse(call.func.value)
-        for call in calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_MODELS
-    }
+    functions = (call.func for call in calls if called(call) in _OF_MODELS)
+    read = [each.value for each in functions if isinstance(each, ast.Attribute)]
+    models = {ast.unparse(given) for given in (*read, *(given for call in here for given in call.args))}
     off = any(without_gradients(node) is not None for node in (function, *own_nodes(function)))
     return off and any(_runs(call, models) for call in calls if call not in here)
 

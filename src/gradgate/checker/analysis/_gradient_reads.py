@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gradgate.checker.analysis._scopes import called, functions, own_calls, own_nodes
-from gradgate.checker.analysis._source import function_at, loops_around, nodes_of, spans
+from gradgate.checker.analysis._source import function_at, inside, loops_around, spans, tree_of
 from gradgate.events import Frame, Site
 
 _DEPTH = 3  # calls that are followed
@@ -39,17 +39,15 @@ def reads_gradients(backward: Site, cleared: Site) -> bool:
 
 def _with_imported(files: set[str]) -> set[str]:
     """Return files, and the modules beside them that they import: helpers that read gradients."""
-    imports = [
-        (
-            file,
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names],
-        )
+    imports = [(file, node.module or "") for file in files for node in inside(ast.ImportFrom, tree_of(file))]
+    imports += [
+        (file, each.name)
         for file in files
-        for node in nodes_of([file])
-        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for node in inside(ast.Import, tree_of(file))
+        for each in node.names
     ]
-    beside = {Path(file).parent.joinpath(*name.split(".")) for file, names in imports for name in names}
-    return files | {f"{path}.py" for path in beside if Path(f"{path}.py").exists()}
+    beside = {f"{Path(file).parent.joinpath(*name.split('.'))}.py" for file, name in imports}
+    return files | {path for path in beside if Path(path).exists()}
 
 
 def _between(backward: Site, cleared: Site) -> Iterator[_Part]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._scopes import called, own_calls
-from gradgate.checker.analysis._source import block_of, function_at, path_to
+from gradgate.checker.analysis._source import block_of, function_at, inside, path_to
 from gradgate.events import Frame
 
 _LEAVES = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
@@ -135,8 +135,5 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
 
 def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
     """Yield the names that a node reads, or sets. ``total += loss`` reads and sets ``total``."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name) and isinstance(each.ctx, context):
-            yield each.id
-        elif isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name) and context is ast.Load:
-            yield each.target.id
+    read = [each.target for each in inside(ast.AugAssign, node)] if context is ast.Load else []
+    yield from (each.id for each in inside(ast.Name, node) if isinstance(each.ctx, context) or each in read)

@@ -142,16 +142,14 @@ def same_statement(frame: Frame, other: Frame) -> bool:
 
 def next_use(frame: Frame, before: int) -> Frame | None:
     """Return the next line of the same function that reads a name assigned by the statement of a line."""
-    statement, function = statement_at(frame), function_at(frame)
-    if not isinstance(statement, ast.Assign) or function is None:
+    statement = statement_at(frame)
+    if not isinstance(statement, ast.Assign):
         return None
-    inside = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-    names = {
-        node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)
-    }
-    uses = sorted(node.lineno for node in inside if node.id in names and isinstance(node.ctx, ast.Load))
-    last = statement.end_lineno or frame.line
-    return next((frame._replace(line=line) for line in uses if last < line <= before), None)
+    names = {node.id for node in inside(ast.Name, *statement.targets)}
+    read = [node for node in inside(ast.Name, function_at(frame)) if isinstance(node.ctx, ast.Load)]
+    after = range((statement.end_lineno or frame.line) + 1, before + 1)
+    line = min((node.lineno for node in read if node.id in names and node.lineno in after), default=None)
+    return None if line is None else frame._replace(line=line)
 
 
 def in_condition(frame: Frame) -> bool:

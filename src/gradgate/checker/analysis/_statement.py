@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._scopes import called, last_name, own_nodes
-from gradgate.checker.analysis._source import FUNCTIONS, block_of, loops_in, path_to, statement_at
+from gradgate.checker.analysis._source import FUNCTIONS, block_of, inside, loops_in, path_to, statement_at
 from gradgate.events import Frame
 
 CLOSED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
@@ -78,18 +78,13 @@ class Statement:
     def divisions(self) -> list[ast.BinOp]:
         """Return the divisions in the statement's value, except in arguments of calls."""
         found: list[ast.BinOp] = []
-        todo: list[ast.AST] = [self.value or self.node]
+        todo: list[ast.AST | None] = [self.value or self.node]
         while todo:
             node = todo.pop()
-            if isinstance(node, ast.BinOp):
-                found += [node] if isinstance(node.op, ast.Div) else []
-                todo += [node.left, node.right]
-            elif isinstance(node, ast.Call):
-                todo.append(node.func)
-            elif isinstance(node, (ast.Attribute, ast.Subscript)):
-                todo.append(node.value)
-            elif isinstance(node, ast.UnaryOp):
-                todo.append(node.operand)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                found.append(node)
+            if isinstance(node, (ast.BinOp, ast.Call, ast.Attribute, ast.Subscript, ast.UnaryOp)):
+                todo += [getattr(node, name, None) for name in ("left", "right", "func", "value", "operand")]
         return found
 
     def around(self, node: ast.AST) -> list[ast.AST]:
@@ -105,7 +100,7 @@ class Statement:
 
     def beside(self, name: str, *, of: str | None = None) -> list[ast.stmt]:
         """Return the statements of its block that only call a method with this name: ``optimizer.step()``."""
-        return [node for node in self.block if method(node) == name and (of is None or owner(node) == of)]
+        return [node for node in self.block if method(node) == name and of in (None, owner(node))]
 
     def earlier(self, name: str) -> list[ast.stmt]:
         """Return the statements of :meth:`beside` above this one."""
@@ -118,9 +113,8 @@ class Statement:
     def steps(self, *, within: ast.AST | None = None) -> list[ast.stmt]:
         """Return the optimizer steps (not scheduler steps) in the function or in a node, in order."""
         found = [node for node in own_nodes(within or self.function) if isinstance(node, ast.Expr)]
-        steps = [
-            node for node in found if method(node) == "step" and not re.search("sched|warm", owner(node))
-        ]
+        steps = (node for node in found if method(node) == "step")
+        steps = (node for node in steps if not re.search("sched|warm", owner(node)))
         return sorted(steps, key=lambda node: node.lineno)
 
     # Names
@@ -135,7 +129,7 @@ class Statement:
 
     def assigned_to(self, name: str) -> list[ast.expr]:
         """Return the values assigned to a name or an attribute anywhere in the file."""
-        assignments = [node for node in ast.walk(self.module) if isinstance(node, ast.Assign)]
+        assignments = inside(ast.Assign, self.module)
         return [node.value for node in assignments if name in map(ast.unparse, node.targets)]
 
 

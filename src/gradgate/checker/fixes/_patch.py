@@ -25,13 +25,10 @@ class Rewritten(NamedTuple):
 
 
 def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewritten]:
-    """Return the edited files.
+    """Return the edited files, given the file and edits of each finding.
 
     If several findings change the same line, only the edits of the first finding are made. The next check computes
     the other edits from the new file. Unreadable files and notebooks with an unusual layout are left out.
-
-    Args:
-        edits: for each finding, its file and edits.
     """
     chosen: dict[str, dict[int, Edit]] = {}
     for file, several in edits:

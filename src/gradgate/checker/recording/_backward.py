@@ -25,7 +25,7 @@ from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
-from gradgate.checker.recording._user_objects import is_a, items_of
+from gradgate.checker.recording._user_objects import is_a, items_of, tensors_in
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
@@ -128,7 +128,7 @@ class Backwards:
             return self._repeat(site, known, facts), None
         graph = Graph(_listed(tensors))
         self._copies.copy(graph.leaves.values())
-        chosen = None if inputs is None else {id(tensor) for tensor in _tensors(inputs)}
+        chosen = None if inputs is None else {id(tensor) for tensor in tensors_in(inputs)}
         found = self._reach.of(graph, chosen)
         self._last[site, threading.get_ident()] = found.ids
         event = self._examine(site, graph, found, value_of(tensors), facts)
@@ -271,7 +271,7 @@ class Backwards:
                     site,
                     bool(create_graph),
                     known(graph.leaves.values()),
-                    known(_tensors(inputs)),
+                    known(tensors_in(inputs)),
                     len(graph.nodes),
                     old_nodes,
                     old_site,
@@ -288,7 +288,3 @@ class Backwards:
 def _listed(given: Any) -> list[Any]:
     """Return the tensors in an argument of torch.autograd: one tensor, or a list, tuple or dict of several."""
     return [given] if is_a(given, Tensor) else items_of(given)
-
-
-def _tensors(given: Any) -> list[Tensor]:
-    return [each for each in _listed(given) if is_a(each, Tensor)]

@@ -136,14 +136,16 @@ class Cuts:
         data: Tensor = TENSOR_DATA.__get__(tensor)
         return data
 
-    def no_grad(self, context: Any) -> None:
-        """Record that the user's code enters a ``no_grad`` or ``inference_mode`` block."""
+    def no_grad(self, context: Any) -> Site:
+        """Record that the user's code enters a ``no_grad`` or ``inference_mode`` block. Return the line."""
         frame = caller()
         if frame.f_code.co_filename == _DECORATOR_FILE and frame.f_back is not None:
             frame = frame.f_back
         if kind_of(frame.f_code.co_filename) == "user":
             site = self._recorder.site()
             self._recorder.add(NoGradEntered(site, self._held_at(frame, site)))
+            return site
+        return ()
 
     def _held_at(self, frame: FrameType, site: Site) -> tuple[tuple[str, Ids], ...]:
         """Return the local tensors whose graph leads to parameters without a gradient."""

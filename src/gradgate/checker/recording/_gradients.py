@@ -13,7 +13,7 @@ from gradgate.checker.recording._creation import parameters_of
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
-from gradgate.checker.recording._user_objects import is_a, items_of, number_of, parameters_in
+from gradgate.checker.recording._user_objects import is_a, number_of, parameters_in, tensors_in
 from gradgate.events import Cleared, Clipped, Ids, Opposed
 from gradgate.torch_compat import tensor_version
 
@@ -66,11 +66,7 @@ class Gradients:
         """Record a call of ``clip_grad_norm_`` or ``clip_grad_value_``."""
         recorder = self._recorder
         self.compare()
-        tensors = [
-            each
-            for each in ([parameters] if is_a(parameters, Tensor) else items_of(parameters))
-            if is_a(each, Tensor)
-        ]
+        tensors = tensors_in(parameters)
         full = [tensor for tensor in tensors if tensor.grad is not None]
         if recorder.looking:
             full = [tensor for tensor in full if is_sharded(tensor) or _any(tensor.grad)]

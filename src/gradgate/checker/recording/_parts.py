@@ -89,7 +89,7 @@ def close_table(parts: Parts) -> Iterator[Patch]:
 
 def table(parts: Parts) -> Iterator[Patch]:
     """Yield the other patches, in the order of a training step."""
-    made, grads, cuts = parts.creation, parts.gradients, parts.cuts
+    made, grads, unreached = parts.creation, parts.gradients, parts.unreached
     yield Patch(nn.Parameter, "__new__", made.parameter)
     yield Patch(Optimizer, "__init__", made.optimizer, writes=True)
     yield Patch(Optimizer, "add_param_group", made.group)
@@ -99,18 +99,19 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
     yield Patch(nn.Module, "__setstate__", parts.modes.copied)
     for context in (torch.no_grad, torch.inference_mode):
-        yield Patch(context, "__enter__", cuts.no_grad, by_user=True)
+        yield Patch(context, "__enter__", unreached.no_grad_entered, by_user=True)
+        yield Patch(context, "__exit__", unreached.no_grad_left, by_user=True)
 
     backwards = parts.backwards
     autograd = torch.autograd
     yield Patch(autograd, "backward", backwards.backward, span="backward", ends_run=True, iterables=True)
     yield Patch(autograd, "grad", backwards.grad, when=backwards.is_outermost, ends_run=True, iterables=True)
     scalers = parts.scalers
-    yield Patch(GradScaler, "__init__", scalers.made)
+    yield Patch(GradScaler, "__init__", functools.partial(scalers.used, "made"))
     yield Patch(GradScaler, "scale", scalers.scale)
     yield Patch(GradScaler, "unscale_", scalers.unscale, writes=True)
     yield Patch(GradScaler, "step", scalers.step, writes=True)
-    yield Patch(GradScaler, "update", scalers.update)
+    yield Patch(GradScaler, "update", functools.partial(scalers.used, "update"))
     for owner in (clip_grad, nn.utils):
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             yield Patch(owner, name, grads.clip, by_user=True, writes=True, span="clip", iterables=True)
@@ -191,24 +192,17 @@ def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> 
     return wrapper
 
 
-def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return the arguments twice, for the watcher to read and for torch: an iterator can be read only once."""
-    pairs = [_read_twice(each) if _is_iterable(each) else (each, each) for each in (*args, *kwargs.values())]
-
-    def half(place: int) -> tuple[Any, Any]:
-        each = [pair[place] for pair in pairs]
-        return each[: len(args)], dict(zip(kwargs, each[len(args) :], strict=True))
-
-    return half(0), half(1)
-
-
-def _read_twice(given: Any) -> tuple[list[Any], Any]:
-    """Return an iterable's items as a list, and again in the type that torch may ask for.
-
-    clip_grad_norm_ warns about an empty generator, but not about an empty list.
-    """
-    items = list(given)
-    return items, (item for item in items) if type(given) is GeneratorType else items
+    given = (*args, *kwargs.values())
+    ours = [list(each) if _is_iterable(each) else each for each in given]
+    # clip_grad_norm_ warns about an empty generator, but not about an empty list.
+    again = [
+        (item for item in read) if type(each) is GeneratorType else read
+        for each, read in zip(given, ours, strict=True)
+    ]
+    names, count = list(kwargs), len(args)
+    return tuple((each[:count], dict(zip(names, each[count:], strict=True))) for each in (ours, again))
 
 
 def _is_iterable(given: Any) -> bool:

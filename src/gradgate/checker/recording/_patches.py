@@ -18,7 +18,7 @@ import torch
 from gradgate.call_sites import kind_of
 from gradgate.checker.recording._user_objects import fields_of, is_a
 from gradgate.events import Doing
-from gradgate.torch_compat import dispatch_modes, fake_tensors_on
+from gradgate.torch_compat import dispatch_modes
 
 Around: TypeAlias = Generator[None, Any, None]
 """A generator that runs up to its ``yield`` before a call, and receives the call's result from the ``yield``."""
@@ -122,11 +122,11 @@ def tracing() -> bool:
     """Return whether the code runs only to be compiled, with fake tensors, or in a trial run of gradgate.plan."""
     if torch.compiler.is_compiling():
         return True
-    modes = dispatch_modes.use()
-    if not modes:
-        return False
-    trial = any(inspect.getattr_static(mode, "is_trial", False) is True for mode in modes)
-    return trial or fake_tensors_on.use()
+    return any(
+        inspect.getattr_static(mode, "is_trial", False) is True
+        or any(kind.__name__ == "FakeTensorMode" for kind in type(mode).__mro__)
+        for mode in dispatch_modes.use()
+    )
 
 
 def caller() -> types.FrameType:

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._user_objects import is_a, items_of, parameters_in
+from gradgate.checker.recording._user_objects import is_a, parameters_in, tensors_in
 from gradgate.events import Ids, Reduced, Sharded, Wrapped
 from gradgate.torch_compat import anything_compiled
 
@@ -101,8 +100,7 @@ class RankRecorder:
         if not site:
             return
         self.position()
-        values = [items_of(each) if is_a(each, list, tuple) else [each] for each in (*args, *kwargs.values())]
-        tensors = [each for several in values for each in several if is_a(each, Tensor)]
+        tensors = tensors_in(*args, *kwargs.values())
         ids = recorder.parameters.same(map(self._gradients.number_of, tensors))
         op = str(next((each for each in (*args, *kwargs.values()) if is_a(each, *_OPS)), "sum"))
         size = max((each.numel() for each in tensors), default=0)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.autograd_graph import LEAF, walk
+from gradgate.autograd_graph import LEAF, inputs, walk
 from gradgate.call_sites import user_frames
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
@@ -143,7 +143,7 @@ def _summands(root: Any) -> list[Any]:
     while todo and len(found) < _MOST:
         node = todo.pop()
         if node.name() == "AddBackward0" and line_of(node) == line:
-            todo += [child for child, _ in node.next_functions if child is not None]
+            todo += inputs(node)
         else:
             found.append(node)
     return found

@@ -6,9 +6,8 @@ import contextlib
 import functools
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
-from torch import Tensor
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
@@ -18,14 +17,15 @@ from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._steps import Steps
-from gradgate.checker.recording._user_objects import fields_of, is_a, items_of, number_of, pairs_of
-from gradgate.events import (
-    EpochEnded,
-    EpochStarted,
-    ScalerUsed,
-    Scheduled,
-    SchedulerMade,
+from gradgate.checker.recording._user_objects import (
+    fields_of,
+    is_a,
+    items_of,
+    number_of,
+    pairs_of,
+    tensors_in,
 )
+from gradgate.events import EpochEnded, EpochStarted, ScalerUsed, Scheduled, SchedulerMade
 from gradgate.torch_compat import inner_milestones, inner_schedulers, node_number
 
 _PERIODIC = ("CyclicLR", "CosineAnnealingWarmRestarts")
@@ -58,20 +58,11 @@ class Schedulers:
 
     def _meet(self, scheduler: Any) -> int:
         recorder = self._recorder
-        number = recorder.schedulers.number(scheduler)
+        number, kind = recorder.schedulers.number(scheduler), type(scheduler).__name__
         optimizer = fields_of(scheduler).get("optimizer")
-        kind = type(scheduler).__name__
-        recorder.add(
-            SchedulerMade(
-                recorder.site(),
-                number,
-                kind,
-                recorder.optimizers.number(optimizer) if optimizer is not None else -1,
-                _horizon(scheduler),
-                kind in _PERIODIC,
-                _rates(optimizer),
-            )
-        )
+        steps = recorder.optimizers.number(optimizer) if optimizer is not None else -1
+        facts = _horizon(scheduler), kind in _PERIODIC, _rates(optimizer)
+        recorder.add(SchedulerMade(recorder.site(), number, kind, steps, *facts))
         return number
 
     def step(self, scheduler: Any, *_: Any, **__: Any) -> Around:
@@ -154,10 +145,10 @@ class Scalers:
         self._gradients = gradients
         self._steps = steps
 
-    def made(self, scaler: Any, *_: Any, **__: Any) -> Around:
-        """Record that a scaler was constructed."""
+    def used(self, op: Literal["made", "update"], /, scaler: Any, *_: Any, **__: Any) -> Around:
+        """Record that a scaler was constructed, or a call of ``update``, which may change its scale."""
         yield
-        self._recorder.add(ScalerUsed(self._recorder.site(), "made", self._recorder.scalers.number(scaler)))
+        self._recorder.add(ScalerUsed(self._recorder.site(), op, self._recorder.scalers.number(scaler)))
 
     def scale(self, scaler: Any, outputs: Any) -> Around:
         """Record that a scaler scaled a loss, and remember the node of the product."""
@@ -166,7 +157,7 @@ class Scalers:
         number = recorder.scalers.number(scaler)
         if len(recorder.scaled) > _MOST_SCALED:
             recorder.scaled.clear()
-        for node in roots_of(scaled if is_a(scaled, Tensor) else items_of(scaled)):
+        for node in roots_of(tensors_in(scaled)):
             # A disabled scaler returns the loss unchanged, so the node isn't a product with the scale.
             recorder.scaled[node_number.use(node)] = ~number if scaled is outputs else number
         recorder.add(ScalerUsed(recorder.site(), "scale", number))
@@ -194,11 +185,6 @@ class Scalers:
         skipped = recorder.steps == steps
         recorder.add(ScalerUsed(recorder.site(), "step", number, known, skipped))
         self._gradients.note()
-
-    def update(self, scaler: Any, *_: Any, **__: Any) -> Around:
-        """Record a call of a scaler's ``update``, which may change its scale."""
-        yield
-        self._recorder.add(ScalerUsed(self._recorder.site(), "update", self._recorder.scalers.number(scaler)))
 
 
 class Loaders:

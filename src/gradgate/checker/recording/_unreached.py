@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
+from collections import Counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gradgate.checker.recording._forward import Cuts
-from gradgate.checker.recording._measures import sample, statistics_drift
+from gradgate.checker.recording._measures import same, sample, statistics_drift
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
 from gradgate.checker.recording._user_objects import (
     children_of,
     is_a,
-    items_of,
     own_buffers,
     own_parameters,
+    tensors_in,
 )
-from gradgate.events import Ran, StatisticsMoved
+from gradgate.events import NormsMoved, Ran, Site, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
 _RUNS = 4  # forward passes recorded per suspect
 _MOST_UNOWNED = 512  # parameters outside optimizers whose values are compared
+_ENTRIES = 8  # blocks without gradients examined per line
 _NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms
 
 
@@ -52,6 +55,9 @@ class UnreachedParameters:
         # norm -> running mean and variance when the watcher found the norm
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
+        # no_grad context -> the line that entered it, and each norm's version at that time
+        self._blocks: dict[int, tuple[Site, dict[int, int]]] = {}
+        self._entries: Counter[Site] = Counter()
 
     def look(self) -> None:
         """After a step, find the parameters that have had no gradient, and the batch norms that changed."""
@@ -70,10 +76,9 @@ class UnreachedParameters:
         self._looked_at = len(records)
         if anything_compiled():
             return
-        known = recorder.parameters.numbers.known
         for module in recorder.modules.alive():
             own = own_parameters(module)
-            numbers = [number for number in map(known, own) if number is not None]
+            numbers = recorder.parameters.known(own)
             suspect = not missing.isdisjoint(numbers)
             if suspect and self._suspects.known(module) is None:
                 self._runs[self._suspects.number(module)] = 0
@@ -95,28 +100,21 @@ class UnreachedParameters:
             self._classes.clear()
 
     def _before_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        if tracing() or not self._recorder.active:
-            return
-        with self._recorder.working():
-            self._ran(module)
-        if not torch.is_grad_enabled():
-            for given in (*args, *kwargs.values()):
-                for value in items_of(given) if is_a(given, list, tuple) else (given,):
-                    if is_a(value, Tensor):
-                        self._cuts.cut(value, "no_grad")
-
-    def _ran(self, module: nn.Module) -> None:
         recorder = self._recorder
-        number = self._suspects.known(module)
-        if number is not None and self._runs[number] < _RUNS:
-            self._runs[number] += 1
-            ids = recorder.parameters.ids(own_parameters(module))
-            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled()))
+        if tracing() or not recorder.active:
+            return
+        with recorder.working():
+            number = self._suspects.known(module)
+            if number is not None and self._runs[number] < _RUNS:
+                self._runs[number] += 1
+                ids = recorder.parameters.ids(own_parameters(module))
+                recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled()))
+        for value in () if torch.is_grad_enabled() else tensors_in(*args, *kwargs.values()):
+            self._cuts.cut(value, "no_grad")
 
     def _norm_statistics(self) -> None:
         """Record the batch norms whose statistics changed although their parameters are not being trained."""
-        recorder = self._recorder
-        parameters, known = recorder.parameters, recorder.parameters.numbers.known
+        recorder, parameters = self._recorder, self._recorder.parameters
         if self._versions is None or recorder.steps in _NORM_STEPS:
             self._versions = self._versions or {}
             for module in recorder.modules.alive():
@@ -131,12 +129,35 @@ class UnreachedParameters:
             own = own_parameters(module)
             if now == before or not own:
                 continue
-            numbers = {each for parameter in own if (each := known(parameter)) is not None}
+            numbers = parameters.known(own)
             trained = not (numbers.isdisjoint(parameters.owners) and numbers.isdisjoint(parameters.reached))
             frozen = not any(parameter.requires_grad for parameter in own)
             if not trained or frozen:
                 drift = statistics_drift(self._first.get(number), _statistics(module))
                 recorder.add(StatisticsMoved(recorder.site(), parameters.ids(own), drift))
+
+    def no_grad_entered(self, context: Any) -> None:
+        """Record that the user's code turns gradients off, and note how often each batch norm has run."""
+        site = self._cuts.no_grad(context)
+        if site and self._versions and self._entries[site] < _ENTRIES:
+            self._entries[site] += 1
+            self._blocks[id(context)] = site, {number: _version(norm) for number, norm in self._norms.alive()}
+
+    def no_grad_left(self, context: Any, *_: Any) -> None:
+        """Record the trained batch norms that ran in training mode while gradients were off."""
+        site, before = self._blocks.pop(id(context), ((), {}))
+        if not before:
+            return
+        parameters, passes = self._recorder.parameters, 0
+        moved: set[int | None] = set()
+        for number, norm in self._norms.alive():
+            times = _version(norm) - before.get(number, sys.maxsize)
+            numbers = set(map(parameters.numbers.known, own_parameters(norm))) if times > 0 else set()
+            if not numbers.isdisjoint(parameters.owners):
+                moved |= numbers
+                passes = max(passes, times)
+        if passes:
+            self._recorder.add(NormsMoved(site, parameters.same(moved), passes))
 
     def who_moves(self) -> None:
         """Note which parameters change although no optimizer trains them: averages, copies, updates by hand."""
@@ -151,8 +172,7 @@ class UnreachedParameters:
                 self._values.pop(number, None)
                 continue
             now = sample(tensor)
-            before = self._values.setdefault(number, now)
-            parameters.records[number].still = before.shape == now.shape and torch.equal(before, now)
+            parameters.records[number].still = same(self._values.setdefault(number, now), now)
 
 
 def _wrapped(original: types.FunctionType, before: Any) -> Any:

@@ -69,6 +69,12 @@ def items_of(thing: object, most: int = 1 << 20) -> list[Any]:
     return [item for _, item in pairs_of(thing, most)]
 
 
+def tensors_in(*given: Any) -> list[Tensor]:
+    """Return the tensors among several objects, and in the lists, tuples and dicts among them."""
+    values = (each for thing in given for each in ([thing] if is_a(thing, Tensor) else items_of(thing)))
+    return [each for each in values if is_a(each, Tensor)]
+
+
 def key_text(key: object) -> str:
     """Return the repr of a string or number; "..." for other keys, whose ``__repr__`` may be the user's."""
     return repr(key) if type(key) in (str, int, float, bool) else "..."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -24,12 +23,8 @@ WRITES = (
 )
 
 
-@dataclass(frozen=True)
-class _Write:
-    """A parameter just before the user's code writes to it."""
-
-    before: Tensor  # a sample of its values
-    whole: bool  # whether the write covers the whole parameter
+_Before = tuple[Tensor, bool]
+"""A sample of a parameter's values before a write, and whether the write covers the whole parameter."""
 
 
 class Writes:
@@ -87,7 +82,7 @@ class Writes:
         """Set ``tensor.data``, and record the write."""
         recorder = self._recorder
         number: int | None = None
-        write: _Write | None = None
+        write: _Before | None = None
         if recorder.active and self.by_hand() and not tracing():
             with recorder.working():
                 number = None if is_lazy(tensor) else recorder.parameters.numbers.known(tensor)
@@ -99,26 +94,24 @@ class Writes:
             with recorder.working():
                 self._record_value(number, "data", write)
 
-    def _begin(self, number: int, size: int) -> _Write | None:
+    def _begin(self, number: int, size: int) -> _Before | None:
         tensor = self._recorder.parameters.numbers.get(number)
-        if tensor is None:
-            return None
-        return _Write(sample(tensor), size >= tensor.numel())
+        return None if tensor is None else (sample(tensor), size >= tensor.numel())
 
-    def _record_value(self, number: int, name: str, write: _Write | None) -> None:
+    def _record_value(self, number: int, name: str, write: _Before | None) -> None:
         recorder = self._recorder
         site, tensor = recorder.site(), recorder.parameters.numbers.get(number)
         if not site or write is None or tensor is None:
             return
-        now = sample(tensor)
+        (before, whole), now = write, sample(tensor)
         recorder.wrote(
             "value",
             number,
             site=site,
             op=name,
-            whole=write.whole,
-            restored=write.whole and self._steps.was_left(number, now),
-            pulled=self._pulled((number, name, site), write.before, now) if write.whole else None,
+            whole=whole,
+            restored=whole and self._steps.was_left(number, now),
+            pulled=self._pulled((number, name, site), before, now) if whole else None,
         )
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from importlib import import_module
 from pathlib import Path
 
 from gradgate.checker.fixes import patch, rewritten_files
@@ -26,7 +25,7 @@ def written(report: Content, form: str) -> str:
 
         return to_html(report)
     if form == "sarif":
-        return to_sarif(report, version=import_module("gradgate").__version__)
+        return to_sarif(report)
     return to_json(report) if form == "json" else to_text(report)
 
 

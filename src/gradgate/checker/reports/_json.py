@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -54,12 +55,13 @@ def _plain(value: Any) -> Any:
     return json.loads(text, parse_constant=lambda constant: str(float(constant)))
 
 
-def to_sarif(report: Content, *, version: str = "") -> str:
+def to_sarif(report: Content) -> str:
     """Return a report as SARIF. Paths below the working directory are relative to it."""
     code = {} if report.summary.exit_code is None else {"exitCode": report.summary.exit_code}
-    driver = {"name": "gradgate", "rules": [_rule(rule) for rule in rules()]}
+    version = import_module("gradgate").__version__
+    driver = {"name": "gradgate", "version": version, "rules": [_rule(rule) for rule in rules()]}
     run = {
-        "tool": {"driver": driver | ({"version": version} if version else {})},
+        "tool": {"driver": driver},
         "originalUriBaseIds": {_ROOT: {"uri": Path.cwd().as_uri().rstrip("/") + "/"}},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": not report.summary.ending, **code}],

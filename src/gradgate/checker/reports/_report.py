@@ -66,14 +66,8 @@ def report_on(
 ) -> Report:
     """Check the logs of a run's processes, and return one report.
 
-    Args:
-        logs: one log per process.
-        script: the script's name on the command line; "" for a loop in this process.
-        outcome: how the run ended.
-        exit_code: the script's exit code; None for a loop in this process.
-        selection: the rules to report.
-        baseline: fingerprints of known findings, which are left out.
-        notes: sentences for the summary.
+    ``baseline`` holds fingerprints of known findings, which are left out. ``notes`` are sentences for the
+    summary. The exit code is None for a loop in this process.
     """
     selection = selection or Selection()
     findings = merged([(log, check(log)) for log in logs], check_ranks(logs))

@@ -61,12 +61,8 @@ class Ignore:
 
     def misnamed(self) -> Iterator[str]:
         """Yield a note for each unknown name."""
-        for name in self.names or ():
-            if not _is_known(name):
-                yield (
-                    f"{self}: `# gradgate: ignore[{name}]` has no effect: no rule has that code or category."
-                    f"{_hint(name)}"
-                )
+        for name, hint in _unknown(self.names or ()):
+            yield f"{self}: `# gradgate: ignore[{name}]` has no effect: no rule has that code or category.{hint}"
 
     def __str__(self) -> str:
         return place_of(self.file, self.line)
@@ -111,23 +107,17 @@ def _split(names: str | Iterable[str]) -> tuple[str, ...]:
 
 def _checked(names: str | Iterable[str], where: str) -> tuple[str, ...]:
     names = _split(names)
-    for name in names:
-        if not _is_known(name):
-            raise OptionError(
-                f"{where}: no rule has the code or category {name!r}.{_hint(name)} "
-                "`gradgate rules` lists all rules."
-            )
+    for name, hint in _unknown(names):
+        raise OptionError(
+            f"{where}: no rule has the code or category {name!r}.{hint} `gradgate rules` lists all rules."
+        )
     return names
 
 
-def _known() -> list[tuple[str, str]]:
-    return [("GG000", ""), *((rule.code, rule.name) for rule in rules())]
-
-
-def _is_known(name: str) -> bool:
-    return any(_matches(name, code, category) for code, category in _known())
-
-
-def _hint(name: str) -> str:
-    close = get_close_matches(name, [each for names in _known() for each in names], n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+def _unknown(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names that no rule has, each with a suggestion."""
+    known = [("GG000", ""), *((rule.code, rule.name) for rule in rules())]
+    for name in names:
+        if not any(_matches(name, code, category) for code, category in known):
+            close = get_close_matches(name, [each for pair in known for each in pair], n=1)
+            yield name, f" Did you mean {close[0]!r}?" if close else ""

@@ -21,14 +21,18 @@ def unmoved(log: Log) -> Iterator[str]:
     """
     steps: dict[int, list[Stepped]] = defaultdict(list)
     held: dict[int, list[Ids]] = {}
+    reached: set[int] = set()
+    moved: set[int] = set()
     for event in log.events:
         if isinstance(event, OptimizerMade):
             held[event.optimizer] = [group.parameters for group in event.groups]
         elif isinstance(event, Stepped) and event.seen and any(event.lr):
             steps[event.optimizer].append(event)
-    lost = _frozen_after_use(log) - {
-        number for several in steps.values() for e in several for number in e.moved
-    }
+            moved |= event.moved
+        elif isinstance(event, Backward) and event.seen:
+            reached |= event.reached
+    # Never moved, and frozen after a loss had reached them.
+    lost = {number for number in reached - moved if not log.parameters[number].trainable}
     reported: set[int] = set()
     for optimizer, several in steps.items():
         if len(several) < _LEAST:
@@ -36,70 +40,49 @@ def unmoved(log: Log) -> Iterator[str]:
         name = log.optimizers.get(optimizer) or "optimizer"
         parts = list(_parts(log, held.get(optimizer, ())))
         late = several[len(several) - len(several) // _LATE :]
-        for number, (whole, called) in enumerate(parts):
-            sentence = (
-                None
-                if whole & reported
-                else _still(log, name, whole, called, several, late, lost, not number)
-            )
+        for number, (ids, called) in enumerate(parts):
+            if ids & reported:
+                continue
+            if any(event.moved & ids for event in several):
+                sentence = _stopped(log, name, ids, called, late)
+            else:
+                sentence = _still(log, name, ids, called, several, lost, everything=not number)
             if sentence:
-                reported |= whole
+                reported |= ids
                 yield sentence
         yield from _overwritten(log, name, parts, late)
 
 
-def _frozen_after_use(log: Log) -> set[int]:
-    """Return the parameters that a loss reached before they were frozen."""
-    reached = {
-        number
-        for event in log.events
-        if isinstance(event, Backward) and event.seen
-        for number in event.reached
-    }
-    return {number for number in reached if not log.parameters[number].trainable}
+def _stopped(log: Log, name: str, ids: Ids, called: str, late: Sequence[Stepped]) -> str | None:
+    """Return a sentence about parameters that no late step moves."""
+    if len(late) < _LEAST or any((event.moved | event.changed) & ids for event in late):
+        return None
+    return (
+        f"{called or _names(log, ids)} moved at first, but not in the last {len(late)} steps of {name}. Check "
+        "whether this is intended."
+    )
 
 
 def _still(
     log: Log,
     name: str,
-    whole: Ids,
+    ids: Ids,
     called: str,
     several: Sequence[Stepped],
-    late: Sequence[Stepped],
     lost: set[int],
+    *,
     everything: bool,
 ) -> str | None:
-    """Return a sentence about a part of an optimizer's parameters, if no step or no late step moves the part.
-
-    Args:
-        log: the log.
-        name: the name of the optimizer.
-        whole: the parameters of the part.
-        called: the name of the part, if it is a module.
-        several: the optimizer's sampled steps.
-        late: the last third of ``several``.
-        lost: the parameters that never moved and were frozen after a loss had reached them.
-        everything: whether the part holds all parameters of the optimizer.
-    """
-    shown = called or _names(log, whole)
-    if any(event.moved & whole for event in several):
-        if len(late) < _LEAST or any((event.moved | event.changed) & whole for event in late):
-            return None
-        return (
-            f"{shown} moved at first, but not in the last {len(late)} steps of {name}. Check whether this "
-            "is intended."
-        )
+    """Return a sentence about parameters that no step moves. ``everything``: the optimizer holds no others."""
     none = f"None of {counted(len(several), 'step')} of {name} moved"
-    ids = frozenset(number for number in whole if log.parameters[number].trainable)
-    if ids and all(log.parameters[number].still for number in ids):
-        return f"{none} {called or _names(log, ids)}. Check whether a loss uses it."
-    if whole <= lost:
-        return (
-            f"{none} {shown}, which was frozen after a loss had reached it. Check whether the right network is "
-            "frozen."
-        )
-    if everything and ids == whole and all(event.used and event.used <= event.zero for event in several):
-        return f"{none} {shown}: every gradient was zero. Check how the loss depends on it."
+    trainable = frozenset(number for number in ids if log.parameters[number].trainable)
+    if trainable and all(log.parameters[number].still for number in trainable):
+        return f"{none} {called or _names(log, trainable)}. Check whether a loss uses it."
+    none = f"{none} {called or _names(log, ids)}"
+    if ids <= lost:
+        return f"{none}, which was frozen after a loss had reached it. Check whether the right network is frozen."
+    if everything and ids == trainable and all(event.used and event.used <= event.zero for event in several):
+        return f"{none}: every gradient was zero. Check how the loss depends on it."
     return None
 
 

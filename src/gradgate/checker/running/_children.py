@@ -6,6 +6,7 @@ are not watched.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any
@@ -14,19 +15,11 @@ from gradgate.checker.running import _process
 from gradgate.checker.running._exits import guard_exits
 from gradgate.checker.running._imports import after_import
 from gradgate.checker.running._logs import Settings
-from gradgate.torch_compat import before_spawned, process_arguments, process_target
+from gradgate.torch_compat import before_spawned, process_work
 
 # Functions of these modules run in helper processes, which train nothing.
 _HELPERS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
 _POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
-
-
-class _Anchor:
-    """Keeps an after-fork function registered: multiprocessing holds only a weak reference to its key."""
-
-
-_anchor = _Anchor()
-_hooked: list[str] = []
 
 
 def prepare_child(*, of_multiprocessing: bool) -> None:
@@ -43,11 +36,9 @@ def prepare_child(*, of_multiprocessing: bool) -> None:
     hook_into_forks()
 
 
+@functools.cache
 def hook_into_forks() -> None:
     """Watch the children that this process forks."""
-    if "forks" in _hooked:
-        return
-    _hooked.append("forks")
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forked)
     after_import("multiprocessing.util", _hook_into_children)
@@ -64,7 +55,7 @@ def _forked() -> None:
 def _hook_into_children() -> None:
     from multiprocessing import util
 
-    util.register_after_fork(_anchor, _began)
+    util.register_after_fork(_began, _began)  # the first is a key, held weakly, and passed to the second
 
 
 def _began(_: Any = None) -> None:
@@ -73,25 +64,23 @@ def _began(_: Any = None) -> None:
 
     if _process.state.settings is None:
         return
-    current = process.current_process()
-    module = getattr(process_target(current), "__module__", None) or ""
+    target, arguments = process_work(process.current_process())
+    module = getattr(target, "__module__", None) or ""
     if module.startswith(_HELPERS):
         _process.forget_run()
         return
     if module in _POOLS:
         _process.state.in_pool = True
-        _leave_logs_with_results(current)
+        _leave_logs_with_results(*arguments[1:2])
     # These children run multiprocessing's finalizers, but not atexit. The lowest priority runs last.
     util.Finalize(None, _process.leave_log, exitpriority=-100)
     after_import("torch", _process.start)
 
 
-def _leave_logs_with_results(worker: Any) -> None:
+def _leave_logs_with_results(results: Any = None) -> None:
     """Write the log before returning each result, because ``with Pool() as pool:`` kills its workers at the end."""
-    arguments = process_arguments(worker)
-    if len(arguments) < 2:
+    if results is None:
         return
-    results = arguments[1]
     hand_over = results.put
 
     def put(result: Any) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,17 +44,11 @@ class Settings:
         return cls(**json.loads(text)) if text else None
 
 
-def write_logs(path: Path, logs: Iterable[Log]) -> None:
-    """Write logs to a file atomically."""
+def write_log(path: Path, log: Log) -> None:
+    """Write a log to a file atomically."""
     part = path.with_suffix(".part")
-    part.write_text(json.dumps([to_json(log) for log in logs]), encoding="utf-8")
+    part.write_text(json.dumps(to_json(log)), encoding="utf-8")
     part.replace(path)
-
-
-def read_logs(paths: Iterable[Path]) -> list[Log]:
-    """Return the logs in the files, sorted by rank."""
-    saved = [log for path in paths for log in json.loads(path.read_text("utf-8"))]
-    return sorted(map(from_json, saved), key=lambda log: log.rank)
 
 
 class ChildLogs:
@@ -66,12 +60,13 @@ class ChildLogs:
         os.environ.update(self.settings.added_to(os.environ))
 
     def take(self) -> list[Log]:
-        """Return the logs, remove the folder, and restore the environment."""
+        """Return the logs by rank, remove the folder, and restore the environment."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        logs = read_logs(sorted(Path(self.settings.folder).glob("*.json")))
+        files = sorted(Path(self.settings.folder).glob("*.json"))
+        logs = [from_json(json.loads(file.read_text("utf-8"))) for file in files]
         shutil.rmtree(self.settings.folder, ignore_errors=True)
-        return logs
+        return sorted(logs, key=lambda log: log.rank)

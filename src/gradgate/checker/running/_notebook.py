@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,18 +67,15 @@ def _read(path: Path, where: str = "gradgate check") -> Any:
 
 
 def run_notebook(path: Path, main: ModuleType, notes: list[str]) -> None:
-    """Run a notebook in its own folder, as Jupyter does. Exceptions in the cells propagate.
+    """Run a notebook's cells in a module and in the notebook's folder, as Jupyter does. Exceptions propagate.
 
-    Args:
-        path: an absolute path.
-        main: the module in which the cells run.
-        notes: gets a sentence for each skipped magic command.
+    ``notes`` gets a sentence for each skipped magic command.
     """
     cells = [cell for cell in _read(path).cells if cell.cell_type == "code" and cell.source.strip()]
     os.chdir(path.parent)
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as Jupyter sets it
     left_out = _LeftOut(path.name, notes)
-    with _shell(main) as shell, contextlib.closing(asyncio.new_event_loop()) as loop:
+    with _shell(main, left_out) as shell, contextlib.closing(asyncio.new_event_loop()) as loop:
         for number, cell in enumerate(cells, start=1):
             left_out.number = number
             tags = cell.metadata.get("tags", ())
@@ -101,7 +98,7 @@ def _show(error: Exception) -> None:
 
 
 @contextlib.contextmanager
-def _shell(main: ModuleType) -> Iterator[Any]:
+def _shell(main: ModuleType, left_out: _LeftOut) -> Iterator[Any]:
     """Make an IPython shell that saves neither a history nor settings."""
     from IPython.core.displayhook import DisplayHook
     from IPython.core.interactiveshell import InteractiveShell
@@ -115,7 +112,7 @@ def _shell(main: ModuleType) -> Iterator[Any]:
             sys.stdout.write(f"Out[{self.shell.execution_count}]: ")
 
     class Shell(InteractiveShell):  # type: ignore[misc]
-        """A shell that opens no windows."""
+        """A shell that opens no windows, and leaves out some magic commands."""
 
         displayhook_class = Shown
 
@@ -126,6 +123,18 @@ def _shell(main: ModuleType) -> Iterator[Any]:
             """Run a shell command in this terminal."""
             sys.stdout.flush()
             self.system_raw(cmd)
+
+        def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
+            """Run a ``%magic``, unless it is left out."""
+            if left_out.leaves_out("%", magic_name, line, self.find_line_magic(magic_name)):
+                return None
+            return super().run_line_magic(magic_name, line, _stack_depth + 1)
+
+        def run_cell_magic(self, magic_name: str, line: str, cell: str) -> Any:
+            """Run a ``%%magic``, unless it is left out."""
+            if left_out.leaves_out("%%", magic_name, line, self.find_cell_magic(magic_name)):
+                return None
+            return super().run_cell_magic(magic_name, line, cell)
 
     config = Config()
     config.HistoryManager.enabled = False
@@ -148,7 +157,6 @@ def _run_cell(shell: Any, cell: Cell, source: str, left_out: _LeftOut, loop: Any
         tree = shell.compile.ast_parse(text, cell.file)
     except SyntaxError as error:
         raise error.with_traceback(None) from None  # hide the frames of IPython
-    _replace_magics(shell, tree, left_out)
     shell.events.trigger("pre_execute")
     began = time.perf_counter()
     body, last = tree.body, []
@@ -189,27 +197,6 @@ def _as_lines_of_the_cell(source: str, left_out: _LeftOut) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _replace_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
-    """Replace the magics in a cell that need a notebook server or user input."""
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
-            continue
-        kind = {"run_line_magic": "line", "run_cell_magic": "cell"}.get(node.func.attr)
-        name = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
-        if kind is None or not isinstance(name, str):
-            continue
-        magic = shell.find_magic(name, kind)
-        if magic is None:
-            replacement = left_out.instead_of(kind, name, "IPython doesn't have it outside a notebook server")
-        elif _INTERACTIVE.fullmatch(name):
-            replacement = left_out.instead_of(kind, name, "it is interactive")
-        elif name == "matplotlib" and not hasattr(magic, "is_replacement"):
-            replacement = left_out.unless_inline(magic)
-        else:
-            continue
-        shell.magics_manager.magics[kind][name] = replacement
-
-
 class _LeftOut:
     """The skipped magic commands, and their cells."""
 
@@ -222,20 +209,18 @@ class _LeftOut:
         self._cells[what, why][self.number] = None
         self._notes[:] = self._sentences()  # immediately, because a cell may end the process
 
-    def instead_of(self, kind: str, name: str, why: str) -> Callable[..., None]:
-        def replacement(*_: Any) -> None:
-            self.add(f"{'%' if kind == 'line' else '%%'}{name}", why)
-
-        return replacement
-
-    def unless_inline(self, magic: Any) -> Callable[[str], Any]:
-        def replacement(line: str) -> Any:
-            if line.strip() in ("inline", "agg", "--list", "-l"):
-                return magic(line)
-            return self.add(f"%matplotlib {line}".strip(), "figures are not shown")
-
-        replacement.is_replacement = True  # type: ignore[attr-defined]
-        return replacement
+    def leaves_out(self, mark: str, name: str, line: str, magic: Any) -> bool:
+        """Leave out a magic that needs a notebook server or user input. Return whether it is left out."""
+        if magic is None:
+            why = "IPython doesn't have it outside a notebook server"
+        elif _INTERACTIVE.fullmatch(name):
+            why = "it is interactive"
+        elif name == "matplotlib" and line.strip() not in ("inline", "agg", "--list", "-l"):
+            name, why = f"{name} {line}".strip(), "figures are not shown"
+        else:
+            return False
+        self.add(mark + name, why)
+        return True
 
     def _sentences(self) -> Iterator[str]:
         for (what, why), cells in self._cells.items():

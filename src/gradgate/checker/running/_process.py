@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from gradgate.checker.running._imports import after_import
-from gradgate.checker.running._logs import Settings, write_logs
-from gradgate.torch_compat import flush_open_files, running_children
+from gradgate.checker.running._logs import Settings, write_log
+from gradgate.torch_compat import flush_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ def _write_log(settings: Settings, watcher: Watcher) -> None:
     if state.log is None:
         state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
     with suppress(OSError):  # the folder is gone if the run was abandoned
-        write_logs(state.log, [watcher.log()])
+        write_log(state.log, watcher.log())
 
 
 def _end_child(how: How, code: int) -> int:
@@ -162,6 +162,9 @@ def _end_if_stalled(watcher: Watcher | None) -> None:
         now, busy = time.monotonic(), time.process_time()
         if busy - used > _IDLE * max(now - since, 1.0):
             since, used = now, busy
-        patience = _STALLED_SECONDS_WITH_CHILDREN if running_children() else _STALLED_SECONDS
-        if now - since > patience and state.watcher is watcher:
+        if now - since <= _STALLED_SECONDS or state.watcher is not watcher:
+            continue
+        forking = sys.modules.get("multiprocessing.process")
+        has_children = forking is not None and bool(forking.active_children())
+        if not has_children or now - since > _STALLED_SECONDS_WITH_CHILDREN:
             end_at_once(report_end("stopped", 0))

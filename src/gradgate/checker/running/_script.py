@@ -39,28 +39,15 @@ class Program:
         """Whether the target is a notebook, whose code cells are run."""
         return not self.is_module and self.target.endswith(".ipynb")
 
-    @property
-    def file(self) -> str:
-        """The source file; "" for a module, whose file is unknown before its import."""
-        if not self.is_module:
-            return os.path.join(os.getcwd(), self.target)  # noqa: PTH109, PTH118  (like Python, keep "./", which Path drops)
-        return ""
-
 
 def run(program: Program, notes: list[str]) -> tuple[How, int]:
     """Run a program to its end, print its uncaught exception, and return its outcome and exit code.
 
-    ``notes`` gets a sentence for each skipped part of a notebook.
-
-    ``__main__`` is not restored, because the program's ``atexit`` functions may need it.
+    ``notes`` gets a sentence for each skipped part of a notebook. ``__main__`` is not restored, because the
+    program's ``atexit`` functions may need it.
     """
     try:
-        if program.is_module:
-            _run_module(program)
-        elif program.is_notebook:
-            _run_notebook(program, notes)
-        else:
-            _run_path(program)
+        _run(program, notes)
     except BaseException as error:  # noqa: BLE001  (no exception of the script may end gradgate)
         return _ended_by(error)
     return "finished", 0
@@ -84,41 +71,28 @@ def _ended_by(error: BaseException) -> tuple[How, int]:
     return "failed", 1
 
 
-def _new_main() -> types.ModuleType:
+def _run(program: Program, notes: list[str]) -> None:
+    sys.argv[:] = ["-m" if program.is_module else program.target, *program.arguments]
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
-    return main
-
-
-def _run_path(program: Program) -> None:
-    sys.argv[:] = [program.target, *program.arguments]
-    main = _new_main()
-    if _is_package(program.target):
-        _set_first_path(program.file)
-        run_module_as_main.use("__main__", alter_argv=False)
-        return
-    _set_first_path(str(Path(program.target).resolve().parent))
-    with io.open_code(program.file) as file:
-        source = file.read()
-    main.__dict__.update(
-        __file__=program.file, __cached__=None, __loader__=SourceFileLoader("__main__", program.file)
-    )
-    exec(compile(source, program.file, "exec", dont_inherit=True), main.__dict__)
-
-
-def _run_notebook(program: Program, notes: list[str]) -> None:
     path = Path(program.target).resolve()
-    sys.argv[:] = [program.target, *program.arguments]
-    _set_first_path(str(path.parent))
-    run_notebook(path, _new_main(), notes)
-
-
-def _run_module(program: Program) -> None:
-    sys.argv[:] = ["-m", *program.arguments]
-    _new_main()
-    _set_first_path(os.getcwd())  # noqa: PTH109
-    run_module_as_main.use(program.target)
+    file = os.path.join(os.getcwd(), program.target)  # noqa: PTH109, PTH118  (like Python, keep "./", which Path drops)
+    if program.is_module:
+        _set_first_path(os.getcwd())  # noqa: PTH109
+        run_module_as_main.use(program.target)
+    elif program.is_notebook:
+        _set_first_path(str(path.parent))
+        run_notebook(path, main, notes)
+    elif _is_package(program.target):
+        _set_first_path(file)
+        run_module_as_main.use("__main__", alter_argv=False)
+    else:
+        _set_first_path(str(path.parent))
+        with io.open_code(file) as opened:
+            source = opened.read()
+        main.__dict__.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
+        exec(compile(source, file, "exec", dont_inherit=True), main.__dict__)
 
 
 def _is_package(path: str) -> bool:

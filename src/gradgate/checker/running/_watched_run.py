@@ -22,13 +22,10 @@ from gradgate.torch_compat import end_threads, run_exit_functions
 
 
 class WatchedRun:
-    """Runs a program and watches it.
+    """Runs a program and watches it. Each process stops after ``max_steps`` optimizer steps.
 
-    Args:
-        program: the program to run.
-        max_steps: stop each process after this many optimizer steps.
-        on_end: called once, with the program's outcome, exit code, and logs of all processes. Returns the exit
-            code for this process, which is used even if the program ends the process itself.
+    ``on_end`` is called once, with the program's outcome, exit code, and logs of all processes. It returns the exit
+    code for this process, which is used even if the program ends the process itself.
     """
 
     def __init__(

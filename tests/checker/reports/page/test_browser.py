@@ -69,7 +69,7 @@ def test_every_figure_is_drawn_and_nothing_is_complained_of(
     assert min(sizes) >= 9
     # The other ground: text changes with it.
     before = page.evaluate("getComputedStyle(document.querySelector('.plot text')).fill")
-    page.click("#theme")
+    page.emulate_media(color_scheme={"light": "dark", "dark": "light"}[scheme])
     page.wait_for_function(
         "before => getComputedStyle(document.querySelector('.plot text')).fill !== before", arg=before
     )

@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from gradgate.checker.analysis import Contribution
@@ -23,7 +22,7 @@ from gradgate.checker.reports.page._run_view import (
     rows,
 )
 from gradgate.events import OptimizerMade
-from gradgate.notebook_tables import LATE, NOTHING, USED, WASTED, faint
+from gradgate.notebook_tables import LATE, NOTHING, USED, WASTED, Stream, faint, sankey
 
 CLEARED, LEFT, UNOWNED = "cleared before a step", "left in .grad", "in no optimizer"
 NO_LINE = "no gradient"
@@ -90,44 +89,22 @@ def draw(view: RunView) -> Figure | None:
     found = flows(view)
     if not found:
         return None
-    nodes: dict[tuple[int, str], dict[Usage, float]] = {}  # (column, name) -> width by usage
-    links: dict[str, list[Any]] = {"source": [], "target": [], "value": [], "color": [], "customdata": []}
-
     calls: dict[str, set[int]] = defaultdict(set)
     for flow in found:
         calls[flow.line] |= flow.calls
+    streams = []
     for flow in sorted(found, key=lambda flow: (flow.line == NO_LINE, view.order.index(flow.module))):
         elements = view.elements(flow.parameters)
         share = len(flow.calls) / len(calls[flow.line]) if flow.calls else 1.0
-        note = f"{escaped(flow.line)}<br>{escaped(flow.module)} → {escaped(flow.end)}<br>"
+        note = f"{flow.line}\n{flow.module} → {flow.end}\n"
         note += f"{counted(len(flow.parameters), 'tensor')}, {counted(elements, 'parameter')}"
         note += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
-        width, color = math.sqrt(max(elements, 1)) * share, USAGES[flow.usage][1]
-        path = list(enumerate((flow.line, flow.module, flow.end)))
-        for column_and_name in path:
-            widths = nodes.setdefault(column_and_name, defaultdict(float))
-            widths[flow.usage] += width
-        numbers = list(nodes)
-        for source, target in pairwise(map(numbers.index, path)):
-            link = (source, target, width, color if flow.usage == "none" else faint(color), note)
-            for key, value in zip(links, link, strict=True):
-                links[key].append(value)
-    tallest = max(sum(column == each for column, _ in nodes) for each in range(3))
-    sankey = {
-        "type": "sankey",
-        "arrangement": "snap",
-        "node": {
-            "label": [escaped(name) for _, name in nodes],
-            # The widest flow decides the colour of a node.
-            "color": [USAGES[max(widths, key=lambda usage: widths[usage])][1] for widths in nodes.values()],
-            "pad": 16,
-            "thickness": 14,
-            "line": {"width": 0},
-            "hovertemplate": "%{label}<extra></extra>",
-        },
-        "link": {**links, "hovertemplate": "%{customdata}<extra></extra>"},
-    }
-    return figure([sankey], height=max(260, 34 * tallest + 40))
+        color = USAGES[flow.usage][1]
+        pale = color if flow.usage == "none" else faint(color)
+        width = math.sqrt(max(elements, 1)) * share
+        streams.append(Stream((flow.line, flow.module, flow.end), width, color, pale, note))
+    tallest = max(len({stream.names[column] for stream in streams}) for column in range(3))
+    return figure([sankey(streams)], height=max(260, 34 * tallest + 40))
 
 
 def draw_map(view: RunView) -> Figure | None:

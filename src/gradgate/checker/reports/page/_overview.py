@@ -105,10 +105,7 @@ def norms(view: RunView) -> Lines:
 def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> list[int]:
     """Return, for each finding, the first step after which its rule reports the finding; 0 if there is none.
 
-    Args:
-        log: the log of the run.
-        steps: positions of the steps among the log's events, in order.
-        findings: the findings.
+    ``steps`` are the positions of the steps among the log's events.
     """
     judges = {rule.code: rule.judge for rule in rules()}
     runs: dict[int, Run] = {}
@@ -134,16 +131,11 @@ def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> 
 
 def _first(holds: Callable[[int], bool], last: int) -> int:
     """Return the smallest number from 1 to ``last`` for which ``holds``, or 0. ``holds`` must be monotonic."""
-    low, high = 0, 1
-    while high < last and not holds(high):
-        low, high = high, 2 * high
-    high = min(high, last)
-    if high < 1 or not holds(high):
-        return 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    high = 1
+    while high < last and not holds(high):  # short logs are judged faster
+        high = min(2 * high, last)
+    found = bisect_left(range(1, high + 1), True, key=holds) + 1
+    return found if found <= min(high, last) else 0
 
 
 def _pins(view: RunView, findings: Sequence[Finding]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

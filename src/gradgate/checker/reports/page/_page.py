@@ -85,17 +85,16 @@ def _packed_plotly() -> str:
 
 def _sections(log: Log, findings: Sequence[Finding]) -> dict[str, Figure | str]:
     """Return the nonempty sections by name: plotly figures or HTML."""
-    view = RunView(log)
-    drawn = {name: _drawn(lambda: draw(view, findings)) for name, draw in _SECTIONS.items()}  # noqa: B023
-    return {name: section for name, section in drawn.items() if section is not None}
-
-
-def _drawn(draw: Callable[[], Figure | str | None]) -> Figure | str | None:
-    try:
-        return draw()
-    except Exception as error:  # noqa: BLE001  (a bug in a figure must not cost the findings)
-        why = html.escape(f"{type(error).__name__}: {error}")
-        return f"<p>This figure could not be drawn because of a bug in gradgate: {why}</p>"
+    view, found = RunView(log), {}
+    for name, draw in _SECTIONS.items():
+        try:
+            section = draw(view, findings)
+        except Exception as error:  # noqa: BLE001  (a bug in a figure must not cost the findings)
+            why = html.escape(f"{type(error).__name__}: {error}")
+            section = f"<p>This figure could not be drawn because of a bug in gradgate: {why}</p>"
+        if section is not None:
+            found[name] = section
+    return found
 
 
 def _for_script(value: Any) -> str:

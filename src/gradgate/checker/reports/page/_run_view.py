@@ -113,7 +113,7 @@ class RunView:
     @functools.cached_property
     def steps(self) -> list[tuple[int, Stepped]]:
         """The steps of all optimizers, each with its index in the events."""
-        return [(number, event) for number, event in enumerate(self.run.events) if isinstance(event, Stepped)]
+        return list(self.run.numbered(Stepped))  # type: ignore[arg-type]
 
     @functools.cached_property
     def step_numbers(self) -> list[int]:

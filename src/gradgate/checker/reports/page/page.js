@@ -48,10 +48,6 @@
     return Plotly.react(plot, data, shown, { displayModeBar: false, responsive: true });
   }));
 
-  document.getElementById("theme").addEventListener("click", () => {
-    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-    draw();
-  });
   system.addEventListener("change", () => { root.dataset.theme = system.matches ? "dark" : "light"; draw(); });
   for (const opened of document.querySelectorAll("details.opened")) opened.addEventListener("toggle", draw);
   for (const button of document.querySelectorAll(".copy")) {

@@ -1,15 +1,16 @@
-"""Training continues in evaluation mode, or dropout ignores the mode of the module.
+"""Training continues in evaluation mode, an evaluation runs in training mode, or dropout ignores the mode.
 
 ## What it does
 Follows ``train()`` and ``eval()`` on modules that contain dropout or batch norm. Reports an ``eval()`` for an
 evaluation if later steps train the same parameters, or a ``copy.deepcopy`` made in this mode, without a
-``train()`` in between. Also reports ``F.dropout`` in a module's method without ``training=self.training``, if
-the program calls ``eval()``.
+``train()`` in between. Reports an evaluation (a ``no_grad`` block that computes a loss or metric over several
+batches) if it runs trained batch norms in training mode and training continues. Also reports ``F.dropout`` in a
+module's method without ``training=self.training``, if the program calls ``eval()``.
 
 ## Why is this bad?
 After the first validation, dropout is off, and batch norm uses its running statistics instead of updating them.
-Training then continues with a different model. ``F.dropout`` has the opposite problem: it drops units in
-evaluations.
+Training then continues with a different model. Without ``eval()``, the running statistics follow the evaluation's
+data, and each result depends on the other samples of its batch. ``F.dropout`` also drops units in evaluations.
 
 ## Example
     model.train()
@@ -30,7 +31,9 @@ evaluations.
 
 ## Known limits
 An ``eval()`` without an evaluation after it is not reported. Nor is ``eval()`` on a single layer, such as a batch
-norm that should keep its statistics.
+norm that should keep its statistics. An evaluation in training mode is not reported if the model has dropout but no
+batch norm, if no step follows the evaluation, or if its block neither compares values nor calls a function named
+after a loss, score, accuracy, metric or error.
 
 ## Sources
 ``torch.nn.Module.train`` and ``eval`` in the documentation; "Locally disabling gradient computation" in
@@ -50,6 +53,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.lifetime._evaluated_in_training import evaluated_in_training
 from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site, Stepped
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -59,6 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _left_in_eval(run)
     if any(not event.training for event in run.of(ModeSet)) and run.windows:
         yield from _functional(run)
+    yield from evaluated_in_training(run, RULE)
 
 
 def _left_in_eval(run: Run) -> Iterator[Finding]:

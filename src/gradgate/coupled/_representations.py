@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from gradgate.accumulation._forward_state import ForwardState, random_states
-from gradgate.accumulation._settings import Models
 from gradgate.errors import ShapeError, UpdateError
+from gradgate.forward_state import ForwardState, random_states
 from gradgate.pytree import children, mapped_tensors, tensors_in
 from gradgate.torch_compat import storage_key, tensor_version
 
@@ -22,24 +21,14 @@ Encode = Callable[[Any], Any]
 
 @dataclass(eq=False)
 class Encoded:
-    """One micro-batch and its representations.
-
-    Attributes:
-        data: the micro-batch.
-        tree: the pytree that ``encode`` returned, with each tensor reduced to zero rows.
-        leaves: the tensors of that pytree, attached to their graph if it is kept.
-        entries: the same tensors, detached, as the loss sees them. Floating-point entries collect the loss's
-            gradient.
-        random: functions that restore the random generators to their state before encoding.
-        kept_bytes: the memory of the kept graph; None if the graph is not kept.
-    """
+    """One micro-batch and its representations."""
 
     data: Any
-    tree: Any
-    leaves: list[Tensor]
-    entries: list[Tensor]
-    random: list[Callable[[], object]]
-    kept_bytes: int | None
+    tree: Any  # the pytree that ``encode`` returned, with each tensor reduced to zero rows
+    leaves: list[Tensor]  # the tensors of that pytree, attached to their graph if it is kept
+    entries: list[Tensor]  # the same tensors, detached, as the loss sees them, which collect its gradient
+    random: list[Callable[[], object]]  # functions that restore the random generators as they were before
+    kept_bytes: int | None  # the memory of the kept graph, if it is kept
 
     def drop_graph(self) -> None:
         """Free the graph; the micro-batch is then encoded again."""
@@ -53,26 +42,27 @@ class Encoder:
     micro-batches of the window keep their graphs. The others run again in the same order, so the state of modules
     evolves as before and needs no copy per micro-batch.
 
-    Args:
-        encode: takes a micro-batch and returns its representations.
-        models: the modules whose state is restored. Without them, modules are recorded as they run.
-        sharded: whether parameters are sharded. Then only buffers of modules are restored.
-        budget_bytes: the memory for kept graphs. None: the last graph is kept.
-        thorough: also compare representations on devices with those of the first run. This synchronizes.
+    Without ``modules``, modules are recorded as they run; if ``sharded``, only their buffers are restored. Without
+    ``budget_bytes``, the last graph is kept. ``thorough`` compares also representations on devices.
     """
 
     def __init__(
-        self, encode: Encode, models: Models, *, sharded: bool, budget_bytes: int | None, thorough: bool
+        self,
+        encode: Encode,
+        modules: Iterable[nn.Module],
+        *,
+        sharded: bool,
+        budget_bytes: int | None,
+        thorough: bool,
     ) -> None:
         self._encode = encode
-        self._models, self._sharded, self._budget = models, sharded, budget_bytes
-        self._thorough = thorough
-        self._modules: dict[int, nn.Module] = {}
+        self._sharded, self._budget, self._thorough = sharded, budget_bytes, thorough
+        self._modules = {id(module): module for module in modules}
         self._before: list[ForwardState] = []
         self._after: list[ForwardState] = []
         self._bytes_per_input: float | None = None
 
-    def first(self, micro_batches: Sequence[Any], begin: Callable[[int], None]) -> list[Encoded]:
+    def first(self, micro_batches: Sequence[Any], begin: Callable[[int], object]) -> list[Encoded]:
         """Encode all micro-batches; ``begin`` is called with the number of each."""
         parts: list[Encoded] = []
         sizes = [sum(tensor.nbytes for tensor in tensors_in(data)) or 1 for data in micro_batches]
@@ -110,18 +100,12 @@ class Encoder:
             total -= part.kept_bytes or 0
             part.drop_graph()
 
-    def begin_second(self) -> None:
-        """Record the state after the first run, and restore the state before it."""
-        self._after = [self._state_of(list(self._modules.values()))]
-        for state in reversed(self._before):
-            state.restore()
-
     def again(self, part: Encoded) -> list[Tensor]:
-        """Encode a micro-batch again, with its graph.
-
-        Raises:
-            UpdateError: its representations differ from those of the first pass.
-        """
+        """Encode a micro-batch again, with its graph. Before the first, restore the state of modules."""
+        if not self._after:
+            self._after = [self._state_of(self._modules.values())]
+            for state in reversed(self._before):
+                state.restore()
         for restore in part.random:
             restore()
         leaves, _ = self._run(part.data, grad=True)
@@ -149,9 +133,8 @@ class Encoder:
     @contextmanager
     def _recording(self) -> Iterator[None]:
         """Record the state of modules before they run."""
-        if self._models:
-            self._modules = {id(module): module for module in self._models}
-            self._before = [self._state_of(self._models)]
+        if self._modules:
+            self._before = [self._state_of(self._modules.values())]
             yield
             return
         handle = register_module_forward_pre_hook(self._record)

@@ -147,12 +147,8 @@ class ForwardState(Snapshot):
     """A copy of the state of modules and random generators, to be restored.
 
     The copy covers parameters and buffers, and the tensors, numbers and containers in attributes of modules,
-    dataclasses and namespaces. Other objects are not searched.
-
-    Args:
-        modules: the modules whose state is copied, or containers of tensors.
-        owned: parameters that are not copied, because a window does not change them.
-        at_rest: tensors that no earlier window changed, which are not copied either.
+    dataclasses and namespaces. Other objects are not searched. Parameters in ``owned`` are not copied, because a
+    window does not change them, nor are tensors ``at_rest``.
     """
 
     def __init__(
@@ -165,11 +161,7 @@ class ForwardState(Snapshot):
         self._undo += random_states()
 
     def restore(self) -> None:
-        """Restore everything.
-
-        Raises:
-            BudgetError: a tensor that was not copied has changed.
-        """
+        """Restore everything, unless a tensor that was not copied has changed."""
         changed = [name for name, tensor in self._resting if self._at_rest.changed(tensor)]
         if changed:
             for _, tensor in self._resting:

@@ -1,13 +1,12 @@
 """Estimates the useful batch size, and scales the learning rate with the batch size."""
 
-from gradgate.accumulation.batch_size._learning_rate import scale_lr, warmup
-from gradgate.accumulation.batch_size._noise_scale import (
+from gradgate.batch_size._learning_rate import scale_lr, warmup
+from gradgate.batch_size._noise_scale import (
     NoiseScale,
     SmallBatch,
     add_window,
     bind_noise_scale,
     claim_noise_scale,
-    measure_first,
     pooled,
     refuse_sharded,
 )
@@ -18,7 +17,6 @@ __all__ = [
     "add_window",
     "bind_noise_scale",
     "claim_noise_scale",
-    "measure_first",
     "pooled",
     "refuse_sharded",
     "scale_lr",

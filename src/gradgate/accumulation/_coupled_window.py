@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from gradgate.accumulation._arguments import Into, check_window
+from gradgate.accumulation._calls import Into, check_window, receivers, refuse_unreached
+from gradgate.accumulation._loss_checks import check_scalar, refuse_hidden_parameters
 from gradgate.accumulation._open_window import OpenWindow
-from gradgate.accumulation.coupled._representations import Encode
-from gradgate.accumulation.coupled._two_passes import TwoPasses
+from gradgate.autograd_graph import Graph
 from gradgate.byte_sizes import as_bytes
-from gradgate.errors import OptionError, UpdateError
+from gradgate.coupled import Encode, two_passes
+from gradgate.errors import GraphError, OptionError, UpdateError
 
 
 class CoupledWindow(OpenWindow):
@@ -103,17 +106,80 @@ class CoupledWindow(OpenWindow):
                 "all-reduced the gradients. Call it before the loop over micro-batches, or use sync='last'."
             )
         budget = _bytes(budget_bytes, sharded=self._coordinator.sharded)
-        TwoPasses(self, name, into, budget, self._at).run(encode, micro_batches, loss_fn)
+        self._add_parts(encode, list(micro_batches), loss_fn, budget, name, into)
+
+    def _add_parts(
+        self,
+        encode: Encode,
+        micro_batches: list[Any],
+        loss_fn: Callable[[Any], Tensor],
+        budget_bytes: int | None,
+        name: str,
+        into: Into | None,
+    ) -> None:
+        """Run the two passes, and add each part of the gradient to the window's sums."""
+        coordinator, sums, models = self._coordinator, self._sums, self._settings.models
+        batch_norms = self._shared.batch_norms
+        receiving = None
+        if into is not None:
+            receiving = receivers(into, sums.parameters, models, sharded=coordinator.sharded)
+        unreached = self._first and receiving
+
+        def begin(number: int, second: bool) -> None:
+            self._encoding = number
+            own = min(number + 1, coordinator.own_micro_batches)  # some ranks repeat their last one
+            self._coupled_micro_batches = max(self._coupled_micro_batches, int(own))
+            batch_norms.next_micro_batch(repeated=second or number >= coordinator.own_micro_batches)
+
+        def checked_loss(representations: Any) -> Tensor:
+            # Every rank computes the loss over all representations, so one rank's statistics suffice.
+            batch_norms.pause(coordinator.rank != 0)
+            loss = loss_fn(representations)
+            check_scalar(loss)
+            if not loss.requires_grad:
+                raise GraphError(
+                    "backward_coupled: the loss depends on no representation: loss_fn detached them, or computed "
+                    "it under no_grad or from .item(). Compute it from the representations that loss_fn receives."
+                )
+            refuse_hidden_parameters(loss)
+            if self._scale is not None:
+                self._scale.look_at(loss)
+            return loss
+
+        passes = two_passes(
+            encode,
+            micro_batches,
+            checked_loss,
+            modules=list(models),
+            coordinator=coordinator,
+            budget_bytes=budget_bytes,
+            thorough=self._first,
+            device=sums.parameters[0].device,
+            begin=begin,
+        )
+        try:
+            with closing(passes):
+                for place, part in enumerate(passes):
+                    if place and self._first:
+                        refuse_hidden_parameters(part.loss)
+                    if place and (len(micro_batches) > 1 or coordinator.count > 1):
+                        batch_norms.warn_once(name, part.loss)
+                    if place and unreached and any(map(Graph(part.loss).__contains__, unreached)):
+                        unreached = None
+                    with torch.autocast(part.loss.device.type, enabled=False):
+                        sums.add(
+                            name, part.loss, part.rows, "mean", False, receiving, part.items, part.entries
+                        )
+                    del part  # it keeps representations alive
+        finally:
+            batch_norms.pause(False)
+        if unreached:
+            refuse_unreached(unreached, models)
 
     @property
     def _running(self) -> int:
         """The index of the micro-batch that is running."""
         return self._encoding if self._coupled else self._counter.micro_batches - 1
-
-    def _at(self, number: int) -> None:
-        self._encoding = number
-        own = min(number + 1, self._coordinator.own_micro_batches)  # some ranks repeat their last one
-        self._coupled_micro_batches = max(self._coupled_micro_batches, int(own))
 
 
 def _bytes(budget: float | str | None, *, sharded: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""Adds methods to an object of a trainer's library, and removes them again."""
+"""What the exact trainers share: they extend an object of their library, on one device or under DDP."""
 
 from __future__ import annotations
 
@@ -21,3 +21,13 @@ def extend(instance: Any, subclass_of: Callable[[type[Any]], type[Any]]) -> Any:
 def restore(instance: Any) -> None:
     """Undo :func:`extend`. Does nothing to an object that was not extended."""
     instance.__class__ = getattr(type(instance), "gradgate_extends", type(instance))
+
+
+def sharding_of(accelerator: Any) -> str:
+    """Return how an ``Accelerator`` divides a model or samples among processes; empty for one device and DDP."""
+    how: str = accelerator.distributed_type.name
+    if how != "NO" and not how.startswith("MULTI_"):
+        return how
+    parallel = getattr(accelerator, "parallelism_config", None)
+    sizes = (f"{kind}_size={getattr(parallel, f'{kind}_size', 1)}" for kind in ("dp_shard", "tp", "cp", "sp"))
+    return ", ".join(size for size in sizes if not size.endswith("=1"))

@@ -7,12 +7,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from gradgate.accumulation._counts import Count, as_number
-from gradgate.accumulation._gradients import dense_values, total_norm
-from gradgate.accumulation._precision import LossScale
 from gradgate.errors import OptionError
 from gradgate.torch_compat import is_dtensor
 
@@ -22,36 +18,6 @@ class SmallBatch(NamedTuple):
 
     square: float
     items: float
-
-
-class FirstGradient:
-    """The norm of the gradient of a window's first micro-batch. Only ``read`` synchronizes.
-
-    Args:
-        parameters: the owned parameters, whose ``.grad`` holds the first sum of the window.
-        count: the number of items in that micro-batch.
-        unit: the unit of the sum: the mean gradient is ``unit / count`` times the sum.
-        scale: the loss scale of the window, if there is one.
-    """
-
-    def __init__(
-        self, parameters: Sequence[Tensor], count: Count, unit: Count, scale: LossScale | None
-    ) -> None:
-        by_device: dict[torch.device, list[Tensor]] = {}
-        for value in dense_values(parameters):
-            by_device.setdefault(value.device, []).append(value)
-        # One norm per device: joining them would synchronize.
-        self._norms = [total_norm(values) for values in by_device.values()]
-        self._count, self._unit, self._scale = count, unit, scale
-
-    def read(self) -> SmallBatch | None:
-        """Return the squared norm and the count; None for a count of zero. Synchronizes with the device."""
-        count = as_number(self._count)
-        if not count:
-            return None
-        scale = None if self._scale is None else self._scale.value()
-        norm = math.hypot(*map(float, self._norms)) * as_number(self._unit) / count / (scale or 1.0)
-        return SmallBatch(norm * norm, count)
 
 
 def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
@@ -235,13 +201,6 @@ def add_window(
     noise_scale._weight = noise_scale.decay * noise_scale._weight + weight
     noise_scale._trace = noise_scale.decay * noise_scale._trace + weight * trace
     noise_scale._square = noise_scale.decay * noise_scale._square + weight * signal
-
-
-def measure_first(sums: Any, name: str, count: Count, scale: LossScale | None) -> None:
-    """Measure the gradient of a window's first contribution. A contribution with a count of zero has none."""
-    unit = sums.by_name[name].unit
-    if len(sums.by_name) == 1 and unit is not None:
-        sums.first = FirstGradient(sums.parameters, count, unit, scale).read
 
 
 def claim_noise_scale(noise_scale: Any, owner: object) -> None:

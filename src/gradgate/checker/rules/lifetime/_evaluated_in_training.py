@@ -1,0 +1,115 @@
+"""Finds evaluations that run a model in training mode, so that its batch norms follow the evaluation's data."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import (
+    called,
+    functions,
+    key_of,
+    may_be_module,
+    own_calls,
+    own_nodes,
+    without_gradients,
+)
+from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._source import FUNCTIONS, path_to, statement_at
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Insert
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Frame, NormsMoved, Site, Stepped
+
+_MEASURES = re.compile(r"loss|crit|accura|score|metric|error", re.IGNORECASE)
+_ON_PURPOSE = ("momentum", "reset_running_stats", "update_bn")  # the statistics are computed anew
+
+
+def evaluated_in_training(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Yield the blocks that measure a loss or a metric on several batches with batch norms in training mode."""
+    last = max((number for number, _ in run.numbered(Stepped)), default=-1)
+    blocks: dict[tuple[Frame, ast.AST], list[NormsMoved]] = defaultdict(list)
+    in_a_row: Counter[ast.AST] = Counter()  # passes since the last backward call
+    most: Counter[ast.AST] = Counter()
+    for number, event in run.numbered(NormsMoved, Backward):
+        if isinstance(event, Backward):
+            in_a_row.clear()
+        elif isinstance(event, NormsMoved) and number < last and (block := _block_at(event.site)):
+            blocks[block].append(event)
+            in_a_row[block[1]] += event.passes
+            most |= in_a_row
+    for (line, node), events in blocks.items():
+        if most[node] < 2 or not _measures(node):
+            continue
+        ids = sorted(frozenset().union(*(event.parameters for event in events)))
+        norms = list(dict.fromkeys(run.name(number).rpartition(".")[0] for number in ids))
+        many = len(norms) > 1
+        yield rule.finding(
+            line,
+            f"An evaluation runs {len(norms)} batch norm{'s' if many else ''} ({', '.join(norms[:2])}"
+            f"{f' and {len(norms) - 2} more' if len(norms) > 2 else ''}) in training mode, and training continues: "
+            f"{'their' if many else 'its'} running statistics changed in up to {most[node]} passes in a row.",
+            why="no_grad stops gradients, but not the updates of running statistics. They follow data that no step "
+            "trains on, and the result for a sample depends on its batch.",
+            advice="Call model.eval() before the evaluation, and model.train() after it.",
+            fix=_in_evaluation_mode,
+            count=len(events),
+            evidence={"layers": len(norms), "passes": most[node]},
+        )
+
+
+def _block_at(site: Site) -> tuple[Frame, ast.AST] | None:
+    """Return the ``with`` statement, or the decorated function, that turns gradients off, and its line."""
+    frame = site[0]
+    called_here = own_calls(statement_at(frame) or ast.Pass())
+    decorated = (scope.node for call in called_here for scope in functions(called(call), files_of({site})))
+    for node in (*reversed(path_to(frame.file, frame.line)), *decorated):
+        line = without_gradients(node)
+        if line is not None:
+            return Frame(frame.file, line, frame.function), node
+    return None
+
+
+def _measures(block: ast.AST) -> bool:
+    """Return whether a block compares outputs with targets, and does not compute the statistics on purpose."""
+    nodes = own_nodes(block)
+    names = {str(getattr(node, "attr", getattr(node, "id", ""))) for node in nodes}
+    compared = any(isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq) for node in nodes)
+    calls = (called(node) for node in nodes if isinstance(node, ast.Call))
+    return not names.intersection(_ON_PURPOSE) and (compared or any(map(_MEASURES.search, calls)))
+
+
+def _in_evaluation_mode(at: Statement) -> Fix:
+    """Put the one model that the block runs on batches into evaluation mode, and back at the end."""
+    block = at.node
+    if not isinstance(block, (ast.With, *FUNCTIONS)):
+        return ()
+    nodes, last = own_nodes(block), block.body[-1]
+    loops = [node for node in nodes if isinstance(node, (ast.For, ast.comprehension))]
+    batch = {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    models = {
+        ast.unparse(call.func)
+        for call in own_calls(block)
+        if call.args and key_of(_moved(call.args[0])) in batch and may_be_module(call, at.file, (at.file,))
+    }
+    returns = [node for node in nodes if isinstance(node, ast.Return)]
+    if len(models) != 1 or returns not in ([], [last]):
+        return ()
+    (model,) = models
+    on, off = f"{model}.train()", f"{model}.eval()"
+    if isinstance(block, ast.With):
+        return () if returns else (Insert(off, before=at.line), Insert(on, after=at.line))
+    if returns and model in ast.unparse(last):
+        return ()
+    end = Insert(on, before=last.lineno) if returns else Insert(on, after=last.lineno)
+    return Insert(off, before=block.body[0].lineno), end
+
+
+def _moved(given: ast.expr) -> ast.expr:
+    """Return the tensor of ``x.to(device)``, or the expression itself."""
+    moved = isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute)
+    return given.func.value if moved and called(given) in ("to", "cuda", "float") else given  # type: ignore[attr-defined,arg-type]
