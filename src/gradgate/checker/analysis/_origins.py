@@ -36,12 +36,8 @@ def rate_set_by_hand(step: Site) -> Frame | None:
     """Return the line that computes, or rounds, the learning rate that a script writes into groups."""
     for file in files_of([step]):
         assigned = inside(ast.Assign, tree_of(file))
-        indices = [getattr(node.targets[0], "slice", None) for node in assigned]
-        written = [
-            node
-            for node, index in zip(assigned, indices, strict=True)
-            if getattr(index, "value", None) == "lr"
-        ]
+        keys = (getattr(getattr(node.targets[0], "slice", None), "value", None) for node in assigned)
+        written = [node for node, key in zip(assigned, keys, strict=True) if key == "lr"]
         if written:
             found = _rounding(file, [node.value for node in written])
             return Frame(file, found or written[-1].lineno, "")
