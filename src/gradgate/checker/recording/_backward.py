@@ -161,9 +161,8 @@ class Backwards:
     ) -> Backward:
         """Record a call with facts from its graph. Some facts are read only in a line's first calls."""
         recorder = self._recorder
-        number_of = recorder.parameters.numbers.known
         first = self._calls[site] <= _FIRST_CALLS
-        head = Terms(recorder.scaled, number_of)
+        head = Terms(recorder.scaled, recorder.parameters)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
         old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
         flops, serving = found.flops(self._counted) if first else (0.0, ())
@@ -195,7 +194,7 @@ class Backwards:
         if first:
             self._cuts.find_samples(graph)
         if first and readable:
-            for each in combined(graph, site, number_of):
+            for each in combined(graph, site, recorder.parameters):
                 recorder.add(each)
         self.kept.follow(graph.nodes, site)
         self._evaluations.used(graph.nodes)
