@@ -3,9 +3,11 @@
 from gradgate.accumulation._accumulator import Accumulator
 from gradgate.accumulation._counts import (
     Count,
+    Counted,
     as_number,
     checked_count,
     count_in_graph,
+    counted_terms,
     divided_by,
     divisor_in_graph,
     is_sum,
@@ -21,7 +23,6 @@ from gradgate.accumulation._loss_checks import (
 from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._settings import Decay, decay, owned_parameters
-from gradgate.accumulation._terms import Counted, counted_terms
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Window, Windows, windows
 

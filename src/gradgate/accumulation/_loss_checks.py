@@ -12,12 +12,14 @@ from torch import Tensor
 from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._counts import (
     Count,
+    Counted,
     Reduction,
     check_reduction,
     count_in_graph,
+    counted_terms,
     divided_by,
+    warn_if_spread,
 )
-from gradgate.accumulation._terms import Counted, counted_terms, warn_if_spread
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
     WEIGHT_ROUNDING,
