@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
-from itertools import chain
-from typing import TypeVar
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
-from gradgate.events import Backward, Frame, Ids, Site, Stepped
-
-Node = TypeVar("Node", bound=ast.AST)
-
-
-def find(kind: type[Node], *trees: ast.AST | None) -> list[Node]:
-    """Return the nodes of one kind in syntax trees, each tree in the order of ``ast.walk``."""
-    return [node for tree in trees if tree is not None for node in ast.walk(tree) if isinstance(node, kind)]
+from gradgate.events import Backward, Frame, Ids, Site
 
 
 def with_line_of(site: Site, other: Site) -> Iterator[tuple[Frame, int | None]]:
@@ -28,17 +18,6 @@ def with_line_of(site: Site, other: Site) -> Iterator[tuple[Frame, int | None]]:
 def windows_of(run: Run, optimizer: int) -> list[StepWindow]:
     """Return the windows of an optimizer's steps."""
     return [window for window in run.windows if window.optimizer == optimizer]
-
-
-def steps_of(run: Run, optimizer: int) -> list[int]:
-    """Return the numbers of an optimizer's steps."""
-    return [number for number, _ in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
-
-
-def held_by(run: Run, optimizer: int) -> Ids:
-    """Return the parameters that an optimizer holds, in all of its groups."""
-    groups = (group.parameters for made in run.made[optimizer] for group in made.groups)
-    return frozenset(chain.from_iterable(groups))
 
 
 def repeats(run: Run, window: StepWindow) -> Ids:

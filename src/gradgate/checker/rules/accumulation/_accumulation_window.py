@@ -147,28 +147,23 @@ def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
 def _follows_its_windows(columns: list[list[Share]]) -> bool:
     by_size: dict[int, set[float]] = defaultdict(set)
     for column in columns:
-        weights: set[float] = set()
-        if all(share.factor is not None for share in column):
-            if abs(sum(share.factor or 0.0 for share in column) - 1) > 1e-3:
-                return False
-        else:
-            weights = {share.per_item for share in column}
-            if len(weights) > 1 or not column[0].divisors:
-                return False  # sums divided by their window's items weight all items equally
+        means = all(share.factor is not None for share in column)
+        if means and abs(sum(share.factor or 0.0 for share in column) - 1) > 1e-3:
+            return False
+        weights = set() if means else {share.per_item for share in column}
+        if len(weights) > 1 or not (means or column[0].divisors):
+            return False  # sums divided by their window's items weight all items equally
         by_size[len(column)] |= weights
     # Each window size has its own weight, so the divisor isn't a fixed window size.
-    return len(by_size) > 1 and all(
-        not (first & second) for first, second in combinations(by_size.values(), 2)
-    )
+    return len(by_size) > 1 and not any(first & other for first, other in combinations(by_size.values(), 2))
 
 
 def _left_over(run: Run, optimizer: int, site: Site) -> list[int]:
     """Return the length of each row of consecutive backward calls at this line that no step used."""
+    held = run.held(optimizer)
 
     def is_unused(number: int) -> bool:
-        mine = [
-            part for part in run.by_backward[number] if any(optimizer in run.owners[p] for p in part.atom)
-        ]
+        mine = [part for part in run.by_backward[number] if part.atom & held]
         return bool(mine) and not any(part.consumed for part in mine)
 
     calls = [n for n in sorted(run.by_backward) if n >= 0 and run.events[n].site == site]

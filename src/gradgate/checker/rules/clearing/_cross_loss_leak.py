@@ -45,9 +45,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._queries import find, windows_of, with_line_of
+from gradgate.checker.analysis._queries import windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import next_use
+from gradgate.checker.analysis._source import inside, next_use
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
@@ -190,11 +190,8 @@ def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
     if method(at.node) == "zero_grad":
         low, high = sorted((own, at.line))
         lines = {node.lineno for node in at.beside("backward")}
-        return (
-            (Move(at.line, before=own),)
-            if own in lines and not lines & {*range(low + 1, high)} - {other}
-            else ()
-        )
+        between = any(low < line < high and line != other for line in lines)
+        return (Move(at.line, before=own),) if own in lines and not between else ()
     module = left.partition(".")[0]
     made = {
         ast.unparse(node.targets[0])
@@ -210,7 +207,7 @@ def _uses_with_graph(at: Statement, target: ast.AST) -> int:
     """Count the later statements of the block that use a value with its graph, until the name is assigned again."""
     times = 0
     for statement in (node for node in at.block if node.lineno > at.line):
-        uses = [type(node.ctx) for node in find(ast.Name, statement) if node.id == ast.unparse(target)]
+        uses = [type(node.ctx) for node in inside(ast.Name, statement) if node.id == ast.unparse(target)]
         without = re.search(r"\.item\(\)|\.detach\(\)|print\(", ast.unparse(statement))
         times += ast.Load in uses and without is None
         if ast.Store in uses:

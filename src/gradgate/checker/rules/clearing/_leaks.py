@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
-from gradgate.checker.analysis._queries import held_by, lines_of_own_losses, repeats
+from gradgate.checker.analysis._queries import lines_of_own_losses, repeats
 from gradgate.checker.analysis._run import Run
 from gradgate.events import Backward, Opposed, Site
 
@@ -85,7 +85,7 @@ def _is_passed_on(run: Run, window: StepWindow, part: Contribution) -> bool:
     users = (each for each in run.windows if each.micro and each.step in steps)
     if not any(run.events[each.micro[-1]].site == site for each in users):
         return False
-    held = held_by(run, window.optimizer)
+    held = run.held(window.optimizer)
     through = [event for event in run.of(Backward) if event.site == site and event.beyond & held]
     driven = any(event.driven & event.beyond & held for event in through)
     return bool(through) and (driven or opposed(run, window, part) < _FAR_APART)

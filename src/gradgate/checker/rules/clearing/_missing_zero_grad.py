@@ -43,10 +43,10 @@ from functools import partial
 from itertools import chain, product
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._queries import find, lines_of_own_losses, repeats, windows_of, with_line_of
+from gradgate.checker.analysis._queries import lines_of_own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, functions_of
-from gradgate.checker.analysis._source import loops_around, tree_of
+from gradgate.checker.analysis._source import inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -148,10 +148,10 @@ def _stepped_by_hand(run: Run) -> Iterator[Finding]:
 def _update_in_loop(backward: Frame) -> Frame | None:
     """Return the line that subtracts a gradient in place, in a backward call's loop or a function called there."""
     loop = next(iter(loops_around(backward)), None)
-    names = {called(call) for call in find(ast.Call, loop)}
+    names = {called(call) for call in inside(ast.Call, loop)}
     functions = [each for name in names for each in functions_of(backward.file).get(name, ())]
-    updates: list[ast.AugAssign | ast.Expr] = [*find(ast.AugAssign, loop, *functions)]
-    for node in updates + find(ast.Expr, loop, *functions):
+    updates: list[ast.AugAssign | ast.Expr] = [*inside(ast.AugAssign, loop, *functions)]
+    for node in updates + inside(ast.Expr, loop, *functions):
         subtracts = isinstance(getattr(node, "op", None), ast.Sub) or method(node) in ("add_", "sub_")
         text = ast.unparse(node.value) if subtracts else ""
         if ".grad" in text and ".sign" not in text:  # .sign: an adversarial attack on the input
@@ -167,9 +167,9 @@ def _closures(run: Run) -> Iterator[Finding]:
     for window in filter(run.repeats_closure, run.windows):
         step = steps[window.optimizer] = run.events[window.step].site
         for site, calls in run.by_line(window.micro).items():
-            inside = [frame for frame, line in with_line_of(site, step) if line is None]
-            once = inside and not any(map(loops_around, inside))  # else the calls are micro-batches
-            sure = once and len(calls) >= _LEAST
+            closure = [frame for frame, line in with_line_of(site, step) if line is None]
+            single = closure and not any(map(loops_around, closure))  # else the calls are micro-batches
+            sure = single and len(calls) >= _LEAST
             if all(run.backward(number).closure for number in calls) and (sure or repeats(run, window)):
                 found[window.optimizer, site].append(len(calls))
                 surely |= {(window.optimizer, site)} if sure else set()
@@ -193,7 +193,7 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids) -> tuple[Frame, st
     """Return the line to change: a call that lacks its parentheses or clears other parameters, or else the step."""
     step = run.events[windows[0].step].site
     for frame in step:
-        for node in find(ast.Expr, tree_of(frame.file)):
+        for node in inside(ast.Expr, tree_of(frame.file)):
             if isinstance(node.value, ast.Attribute) and node.value.attr == "zero_grad":
                 line = frame._replace(line=node.lineno)
                 return line, "; zero_grad lacks its parentheses here and is not called"
@@ -232,7 +232,7 @@ def _cleared_before(at: Statement, *, name: str) -> Fix:
         return ()
     since = steps[-2].lineno if len(steps) > 1 else 0
     between = [node for node in at.block if since < node.lineno < at.line]
-    calls = [node for node in between if any(called(call) == "backward" for call in find(ast.Call, node))]
+    calls = [node for node in between if any(called(call) == "backward" for call in inside(ast.Call, node))]
     if len(calls) != 1 or method(calls[0]) != "backward":
         return ()
     return (Insert(f"{_named(steps[-1], name)}.zero_grad()", before=calls[0].lineno),)

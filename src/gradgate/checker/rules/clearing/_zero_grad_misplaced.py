@@ -67,8 +67,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         return None
     ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
     optimizers = {optimizer for parameter in ids for optimizer in run.owners.get(parameter, ())}
-    steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer in optimizers]
-    later = sum(number > min(lost) for number in steps)
+    later = sum(step > min(lost) for optimizer in optimizers for step in run.steps(optimizer))
     if not later or later * 12 < len(lost):
         return None  # no optimizer steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]

@@ -49,8 +49,16 @@ from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._freezing import networks, turned_off, whole_module
-from gradgate.checker.rules.flow._in_no_optimizer import WHY, bytes_of, of_module, size, uses
+from gradgate.checker.rules.flow._in_no_optimizer import (
+    WHY,
+    bytes_of,
+    networks,
+    of_module,
+    size,
+    turned_off,
+    uses,
+    whole_module,
+)
 from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
 _LEAST_SHARE = 0.05  # share of a step's FLOPs: a smaller share is not worth a note

@@ -94,9 +94,8 @@ def _useless(
     advice = "Clip between backward() and optimizer.step()."
     if empty:
         what = f"clip_grad gets no parameters in {len(empty)} of {len(calls)} calls"
-        advice = (
-            "Pass model.parameters() again, or store list(model.parameters()): an iterator works only once."
-        )
+        advice = "Pass model.parameters() again, or store list(model.parameters()): "
+        advice += "an iterator can be used only once."
         fix = _as_list
     elif late[useless[-1]]:
         what = "Gradients are clipped after the step that used them"

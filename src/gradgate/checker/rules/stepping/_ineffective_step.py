@@ -41,10 +41,9 @@ from itertools import takewhile
 
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced
-from gradgate.checker.analysis._queries import find, held_by, steps_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
@@ -131,13 +130,13 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         severity="info" if any(event.moved for event in run.of(Stepped)) else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
-        about=held_by(run, optimizer),
+        about=run.held(optimizer),
     )
 
 
 def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report an optimizer that holds none of the parameters that the losses reach."""
-    meant, held, name = misdirected(run, optimizer), held_by(run, optimizer), run.optimizer(optimizer)
+    meant, held, name = misdirected(run, optimizer), run.held(optimizer), run.optimizer(optimizer)
     if not meant or any(swap.optimizer == optimizer for swap in replaced(run)):
         return None
     frozen = not any(run.parameters[number].trainable for number in held if number in run.parameters)
@@ -157,9 +156,9 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report steps before their backward call. Another rule reports a clearing between the two."""
-    held = held_by(run, optimizer)
+    held = run.held(optimizer)
     reaching = [number for number, _ in run.numbered(Backward) if run.backward(number).reached & held]
-    if len(reaching) < 2 or steps_of(run, optimizer)[0] > reaching[0]:
+    if len(reaching) < 2 or run.steps(optimizer)[0] > reaching[0]:
         return None
     return RULE.finding(
         steps[0].site,
@@ -175,7 +174,7 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     """Report an optimizer that never steps: its ``step`` lacks parentheses, or doesn't occur at all."""
-    held = held_by(run, optimizer)
+    held = run.held(optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
     if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
         return None
@@ -186,7 +185,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     named = [
         Frame(file, node.lineno, "")
         for file in files
-        for node in find(ast.Expr, tree_of(file))
+        for node in inside(ast.Expr, tree_of(file))
         if isinstance(node.value, ast.Attribute) and node.value.attr == "step"
     ]
     lost = sum(part.is_lost for part in run.contributions if part.atom & held)
@@ -212,7 +211,7 @@ def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
     """Return whether a line that stepped no other optimizer calls ``step`` on this optimizer or its wrapper."""
     steps = [
         ast.unparse(node.value)
-        for node in find(ast.Attribute, tree_of(file))
+        for node in inside(ast.Attribute, tree_of(file))
         if node.attr == "step" and (file, node.lineno) not in ran
     ]
     return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)
