@@ -141,7 +141,7 @@ ADVICE_ONLY = {
         "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
-        "domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
+        "critic_slopes domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
         "target_within_a_learner zero_lr_group zero_rate_group"
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",

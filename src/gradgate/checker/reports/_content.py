@@ -139,6 +139,8 @@ class Content:
         summary, name, found = self.summary, self.script or "the loop", self.tally()
         if how := summary.ending:
             when = f"after {counted(summary.steps, 'step')}" if summary.began else "before training began"
+            if summary.edited:
+                return f"With these edits, {name} {how} {when}. The edits are undone.", "error"
             until = f" Found until then: {found}." if found else " No mistakes found until then."
             return f"{name} {how} {when}.{until if summary.began or found else ''}", "error"
         if found:

@@ -41,6 +41,7 @@ class Summary:
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
     # The script's exit code, or 128 + the number of the signal that ended it. None for a loop in this process.
     exit_code: int | None = None
+    edited: bool = False  # whether the script failed only because of the edits of --fix
 
     @property
     def began(self) -> bool:
