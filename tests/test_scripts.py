@@ -82,7 +82,8 @@ ADVICE_ONLY = {
         "q_learning quality_head td_error teacher_in_the_optimizer value_computed_again"
     ),
     "broken-graph": (
-        "balance_returned codes_straight_through compressed_memory features_of_the_detached teacher_with_itself "
+        "balance_returned codes_straight_through compressed_memory features_of_the_detached "
+        "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"

@@ -98,7 +98,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
-    yield from summands
+    yield from (each for each in summands if (each.file, each.line) not in {frame[:2] for frame in without})
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in summands} | ends
     for each in derivatives_without_graph(run, RULE):
         if (each.file, each.line) not in lines:
