@@ -3,9 +3,9 @@
 ## What it does
 Follows which backward calls each optimizer step uses. Reports:
 
-- a step after each micro-batch, beside the step that ends a window;
+- a step after each micro-batch, in addition to the step that ends a window;
 - a step after the first micro-batch (``i % N == 0`` with ``i`` from 0);
-- windows that have one micro-batch more or less than their divisor;
+- windows that have one micro-batch more or fewer than their divisor;
 - micro-batches at the end of an epoch that are cleared before a step, never used, or added to the next epoch's
   first window.
 

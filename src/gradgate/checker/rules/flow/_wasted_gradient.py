@@ -24,10 +24,10 @@ a note, or a warning if the gradients are never cleared. The rule can't always t
 forgotten or is fixed on purpose. If the network isn't a copy, isn't written to and isn't in evaluation mode, the
 finding is at the optimizer, and the advice first offers to add the network.
 
-For another optimizer's network, such as the other network of a GAN, the note says which share of a step's
-floating-point operations (FLOPs) these gradients take. Below 5 % there is no note. The share counts forward and
-backward passes, from the shapes in the graphs of the first steps. It leaves out forward passes without a graph and
-the optimizer's own arithmetic, and time is not exactly proportional to FLOPs.
+For another optimizer's network, such as the other network of a GAN, the note gives the share of a step's
+floating-point operations (FLOPs) that these gradients take. If the share is below 5%, there is no note. It counts
+forward and backward passes, from the shapes in the graphs of the first steps. It leaves out forward passes without
+a graph and the optimizer's own arithmetic, and time is not exactly proportional to FLOPs.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
