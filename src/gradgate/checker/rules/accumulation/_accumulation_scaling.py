@@ -26,8 +26,8 @@ items in the window.
 
 ## Known limits
 A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, and so are
-means that a loop over a written tuple, list or dict, such as one of tasks, adds without a division. A term that is
-added with full weight beside divided terms isn't found: its weight may include the division.
+means that a loop over a literal tuple, list or dict, such as a list of tasks, adds without a division. A term that
+is added undivided to divided terms isn't found, because its weight may include the division.
 
 ## Sources
 docs/exactness.md

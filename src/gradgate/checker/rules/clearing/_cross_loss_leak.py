@@ -7,9 +7,9 @@ opposite directions. A discriminator or critic must also step before the loss th
 back-propagated. Also reports a probe whose loss trains the representation that the probe reads.
 
 ## Why is this bad?
-In a GAN, the generator's loss rewards a discriminator that is wrong. If the discriminator's step uses this
-gradient, the discriminator learns to be wrong. A probe whose input is not detached changes the representation that
-the probe should measure.
+A GAN's generator loss is small if the discriminator is wrong. If the discriminator's step uses the gradient of this
+loss, the discriminator learns to be wrong. A probe whose input is not detached changes the representation that the
+probe should measure.
 
 ## Example
     opt_d.step(); opt_d.zero_grad()
@@ -26,8 +26,8 @@ or use two ``gradgate.Accumulator`` objects: ``update.backward(loss)`` of each f
 parameters.
 
 ## Known limits
-A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps
-are reported only if their gradients point in opposite directions, or if the other loss compares with no data:
+A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps are
+reported only if their gradients point in opposite directions, or if the other loss is not compared with data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
 value detached from the other loss's network.

@@ -2,8 +2,8 @@
 
 ## What it does
 Follows each gradient contribution, parameter by parameter. Reports steps whose new gradients were added to
-gradients that the same optimizer has already used. Either nothing was cleared, or only some of the parameters, or
-the wrong parameters. Also reports:
+gradients that the same optimizer has already used. The script cleared no gradients, or only those of some
+parameters, or those of the wrong parameters. Also reports:
 
 - a model that provides the gradients for another model's parameters and is never cleared;
 - a loop without an optimizer that updates parameters by hand (``p -= lr * p.grad``) and never clears gradients.

@@ -32,7 +32,7 @@ whose gradients are used by hand, without an optimizer, or are then given to ano
 
 ## Sources
 ``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP
-examples, which show the place of the call.
+examples, which show where to call it.
 """
 
 from __future__ import annotations

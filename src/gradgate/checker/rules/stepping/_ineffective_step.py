@@ -4,7 +4,8 @@
 Compares parameters before and after steps. Reports:
 
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
-- an optimizer that always steps before there is a gradient, or that holds other parameters than the losses reach;
+- an optimizer that always steps before there is a gradient, or that holds other parameters than those that the
+  losses reach;
 - updates that 16-bit parameters round away;
 - updates by hand that rebind a name, drop their result, or replace a leaf by a constant.
 
@@ -22,7 +23,7 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
                 p -= lr * p.grad         # in place
 
 ## Known limits
-A learning rate of zero at the start of a warm-up is right. A learning rate that is always zero while other
+A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
 not found, because the loop may use only the dict. Where source lines might step the optimizer, it is reported as

@@ -3,8 +3,9 @@
 ## What it does
 Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and its length
 (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function). Reports a scheduler that is
-never advanced, drives a replaced optimizer, is advanced before the first step, or runs several times too fast (a
-length in epochs advanced at each batch) or too slowly (a length in steps advanced once an epoch).
+never advanced, changes an optimizer that was replaced, or is advanced before the first step. Also reports a
+scheduler that runs several times too fast (its length counts epochs, but it is advanced at each batch) or too
+slowly (its length counts steps, but it is advanced once an epoch).
 
 ## Why is this bad?
 The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
