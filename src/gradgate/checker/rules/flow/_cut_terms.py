@@ -119,7 +119,7 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
     reached = defaultdict[Site, Ids](
         frozenset, {term.site: event.reached for event in run.of(Backward) for term in event.terms}
     )
-    times = {site: len(several) for several in calls.values() for site in _always_constant(several)}
+    times = {site: count for several in calls.values() for site, count in _always_constant(several)}
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
     reported: set[Frame] = set()
     for part, site, cuts in constant_summands(run, times, run.files):
@@ -153,19 +153,17 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
         yield finding, cuts
 
 
-def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> list[Site]:
-    """Return the lines that add a constant in each call in which they add something.
+def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[tuple[Site, int]]:
+    """Yield the lines that add a constant in each call in which they add something, and the number of these calls.
 
     A call gives the lines that add constants and the lines of the other terms. If a call without the constant has a
     term more, the constant has a graph there, such as after a warm-up: then it is constant on purpose.
     """
-    found = []
     for site in sorted(set[Site]().union(*(constants for constants, _ in calls))):
         having = [others for constants, others in calls if site in constants]
         without = [others for constants, others in calls if site not in constants]
         if all(any(each <= other for other in having) for each in without):
-            found.append(site)
-    return found
+            yield site, len(having)
 
 
 def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Frame]:
