@@ -74,9 +74,7 @@ OTHER_LINE = {
 
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
-    "accumulation-scaling": (
-        "balance_term name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
-    ),
+    "accumulation-scaling": ("name_ngram spectra_autoencoder trl_6024 vit_trainer"),
     "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
@@ -84,13 +82,14 @@ ADVICE_ONLY = {
         "q_learning quality_head td_error teacher_in_the_optimizer value_computed_again"
     ),
     "broken-graph": (
-        "balance_returned codes_straight_through compressed_memory features_of_the_detached teacher_with_itself "
+        "balance_returned codes_straight_through compressed_memory features_of_the_detached "
+        "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
-    "cross-loss-leak": "critic_cleared_too_early losses_before_steps ssl_online_probe",
+    "cross-loss-leak": "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
@@ -100,9 +99,9 @@ ADVICE_ONLY = {
     "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
-        "bfloat16_sgd forum_84911 frozen_encoder rebound_data_sub "
+        "bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
-        "reptile_no_copy target_is_online teachers_parameters"
+        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters"
     ),
     "loss-input": (
         "policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation softmax_over_words wine_layer"

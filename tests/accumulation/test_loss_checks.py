@@ -294,3 +294,16 @@ def test_a_loss_that_turns_from_a_mean_into_a_sum_in_mid_run_is_refused() -> Non
             update.backward(cross_entropy(model(torch.ones(4, 3)), y), count=4)
     with raises(CountError, "a sum called a mean"), accumulator.update() as update:
         update.backward(cross_entropy(model(torch.ones(4, 3)), y, reduction="sum"), count=4)
+
+
+@pytest.mark.parametrize(("times", "shared"), [(3000, False), (60, True)], ids=["deep", "shared"])
+def test_a_sum_of_many_terms_is_read_in_bounded_time(times: int, shared: bool) -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=0.1))
+    with accumulator.update() as update:
+        for _ in update.micro_batches(range(2)):
+            loss = weight.mean()
+            for _ in range(times):  # shared: 2**60 paths lead to the first term
+                loss = loss + (loss if shared else weight.mean())
+            update.backward(loss, count=4)
+    assert update.stepped

@@ -158,6 +158,12 @@ class NeverClears(Loop):
         super().run(epochs)
 
 
+class NeverClearsWhatItClips(NeverClears):
+    def between(self) -> None:
+        if self.accelerator.sync_gradients:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), 0.01)
+
+
 class NeverClearsItsOwn(Loop):
     """Its optimizer is not prepared, so the accelerator knows only the model."""
 
@@ -194,6 +200,7 @@ class StepsPastTheWrapper(Loop):
         (ClipsTheRunningSum, GradientError, "if accelerator.sync_gradients:"),
         (ClearsTheRunningSum, GradientError, "changed between two micro-batches"),
         (NeverClears, GradientError, "were not cleared"),
+        (NeverClearsWhatItClips, GradientError, "were not cleared"),
         (NeverClearsItsOwn, GradientError, "were not cleared"),
         (TwoModelsInTurn, UpdateError, "name different models"),
         (StepsPastTheWrapper, UpdateError, "steps in the middle of a window, after 1 micro-batch"),
@@ -203,6 +210,13 @@ def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exce
     loop = kind()
     with pytest.raises(raised, match=says):
         loop.run()
+
+
+def test_what_no_optimizer_steps_need_not_be_cleared() -> None:
+    loop = Loop()
+    del loop.inner.param_groups[0]["params"][0]
+    for ours, part in zip(gradients(loop.inner, lambda: loop.run(2)), (*WINDOWS, *WINDOWS), strict=True):
+        assert error(ours, loop.truth(part)[1:]) < 1e-12
 
 
 def test_a_prepared_optimizer_that_would_skip_the_step_of_an_accumulator_is_an_error() -> None:

@@ -175,6 +175,14 @@ def test_a_count_that_the_graph_contradicts_is_warned_of() -> None:
         received(Module(), ExactAccumulation(lambda batch: len(batch[0])))
 
 
+def test_a_count_that_is_right_for_one_term_only_is_warned_of() -> None:
+    def two_terms(model: Any, x: Tensor, y: Tensor) -> Tensor:
+        return tokens(model, x, y) + 0.1 * model(x).square().mean()
+
+    with pytest.warns(CountWarning, match=r"For terms with counts of their own, use a gg\.Accumulator"):
+        received(Module(two_terms), ExactAccumulation(lambda batch: len(batch[0])))
+
+
 def test_means_divided_by_hand_are_warned_of_where_counts_are_passed() -> None:
     divided = Module(lambda *batch: tokens(*batch) / 4)
     with pytest.warns(DividedTwiceWarning, match="a mean divided by 4, the number of micro-batches"):

@@ -1,12 +1,15 @@
 """A plan over ranks: samples dealt so that ranks finish together, and the update of one process."""
 
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 import gradgate as gg
+from gradgate.errors import EstimateWarning
 from tests.ranks.processes import together
 from tests.reference import assert_same
 
@@ -63,8 +66,7 @@ def train(rank: int, dealt: Any) -> Any:
     return [one.detach() for one in net.parameters()], update.count, sum(tokens) // 2
 
 
-@pytest.mark.parametrize("dealt", ["whole", "parts"])
-def test_a_batch_that_is_dealt_gives_the_update_of_one_process_and_balanced_ranks(dealt: str) -> None:
+def trained_on_one_process() -> nn.Module:
     net, whole = model(), batch()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(2):
@@ -72,14 +74,39 @@ def test_a_batch_that_is_dealt_gives_the_update_of_one_process_and_balanced_rank
         loss, count = loss_of(net, whole)
         (loss / count).backward()
         optimizer.step()
+    return net
+
+
+@pytest.mark.parametrize("dealt", ["whole", "parts"])
+def test_a_batch_that_is_dealt_gives_the_update_of_one_process_and_balanced_ranks(dealt: str) -> None:
+    net, total = trained_on_one_process(), int(batch()["mask"].sum())
     found = together(train, RANKS, dealt)
-    total = int(whole["mask"].sum())
     for values, counted, _ in found:
         assert_same(values, [one.detach() for one in net.parameters()])
         assert counted == total
     tokens = [own for _, _, own in found]
     assert sum(tokens) == total
     assert max(tokens) - min(tokens) <= LONGEST
+
+
+def sharded(rank: int) -> list[Tensor]:
+    """Plan before the first pass, in which ``fully_shard`` gathers parameters for the first time."""
+    net, whole = model(), batch()
+    for part in (net[0], net[2], net):
+        fully_shard(part)
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EstimateWarning)
+        plan = gg.plan(lambda part: loss_of(net, part)[0], whole, budget_bytes="40KiB")
+    for _ in range(2):
+        accumulator.step(lambda part: loss_of(net, part), whole, plan=plan, deal="whole", reduction="sum")
+    return [one.detach().full_tensor() for one in net.parameters()]  # type: ignore[attr-defined]
+
+
+def test_a_plan_leaves_sharded_modules_fit_for_training() -> None:
+    net = trained_on_one_process()
+    for values in together(sharded, 2):
+        assert_same(values, [one.detach() for one in net.parameters()])
 
 
 def without_room(rank: int) -> Any:

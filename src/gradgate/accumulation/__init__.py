@@ -3,9 +3,11 @@
 from gradgate.accumulation._accumulator import Accumulator
 from gradgate.accumulation._counts import (
     Count,
+    Counted,
     as_number,
     checked_count,
     count_in_graph,
+    counted_terms,
     divided_by,
     divisor_in_graph,
     is_sum,
@@ -15,7 +17,6 @@ from gradgate.accumulation._gradients import dense_values, multiply, total_norm
 from gradgate.accumulation._loss_checks import (
     are_proportional,
     check_scalar,
-    count_and_items,
     warn_divided_twice,
     warn_not_proportional,
 )
@@ -28,6 +29,7 @@ from gradgate.accumulation._windows import Window, Windows, windows
 __all__ = [
     "Accumulator",
     "Count",
+    "Counted",
     "Decay",
     "RunningSum",
     "Update",
@@ -37,8 +39,8 @@ __all__ = [
     "as_number",
     "check_scalar",
     "checked_count",
-    "count_and_items",
     "count_in_graph",
+    "counted_terms",
     "decay",
     "dense_values",
     "divided_by",

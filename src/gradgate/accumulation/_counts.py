@@ -1,9 +1,11 @@
-"""Finds how many items a loss averages over: from the caller's count, or from the loss's own graph."""
+"""Finds how many items a loss, or each of its terms, averages over: from the caller's count, or from the graph."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -13,14 +15,19 @@ from torch import Tensor
 from gradgate.autograd_graph import (
     DDP_SINK,
     LOSSES,
+    RESHAPES,
     NotUnderstoodError,
     check_items,
     divisor_of,
     inputs_of,
+    only_input,
+    reduced_shape,
     reduction_of,
     shape_of,
+    through,
+    without_smoothing,
 )
-from gradgate.errors import CountError
+from gradgate.errors import CountError, DividedTwiceWarning
 
 Count: TypeAlias = "int | float | Tensor"
 """The number of items in a loss. A tensor on a device is not read until the window ends, to avoid synchronizing."""
@@ -81,10 +88,9 @@ def count_in_graph(loss: Tensor) -> Count:
 
 
 def divisor_in_graph(loss: Tensor) -> Count | None:
-    """Return the divisor of a mean loss, even if it is not a count of items.
+    """Return the divisor of one of torch's mean losses, or of a ``.mean()`` whose count can be read.
 
-    For example, a mean over in-batch similarities is divided by the number of similarities, not of samples. The
-    divisor is known for torch's own losses, and for a ``.mean()`` whose count can be read.
+    It may not be a count of samples: a mean over in-batch similarities is divided by the number of similarities.
     """
     return _divisor(_reduced(loss))
 
@@ -134,24 +140,21 @@ def _within_ddp(loss: Tensor) -> Any:
     node = loss.grad_fn
     if node is None or node.name() != DDP_SINK:
         return node
-    outputs = [edge for edge in node.next_functions if edge[0] is not None]
-    scalars = [edge for edge in outputs if shape_of(*edge) == loss.shape]
+    scalars = [edge for edge in node.next_functions if edge[0] and shape_of(*edge) == loss.shape]
     return scalars[0][0] if len(scalars) == 1 else node
 
 
 def _divisor(node: Any) -> Count | None:
-    try:
+    with suppress(NotUnderstoodError):
         return divisor_of(node) if reduction_of(node) == "mean" else _read(node)
-    except NotUnderstoodError:
-        return None
+    return None
 
 
 def counted_mean(node: Any) -> Count | None:
     """Return the number of items in the mean of a node, if the graph proves it."""
-    try:
+    with suppress(NotUnderstoodError):
         return _read(node)
-    except NotUnderstoodError:
-        return None
+    return None
 
 
 def _read(node: Any) -> Count:
@@ -222,3 +225,75 @@ def _proved(count: int | float) -> int | float:
             "count=(labels != -100).sum()."
         )
     return count
+
+
+Counted: TypeAlias = "dict[tuple[Any, ...], tuple[float, float]]"
+"""For each term of a loss, by its position and factor: the count, and the number of items in its mean."""
+
+
+def counted_terms(loss: Tensor, count: Count) -> Counted:
+    """Return the count of a loss, and the number of items in each term's mean, as far as the graph shows them.
+
+    Empty if comparing them would synchronize. Only terms with equal factors are comparable, because a factor may
+    depend on the micro-batch. Of several terms, only those that the graph proves to be means over samples are
+    returned: a mean over parameters is the same in every micro-batch.
+    """
+    if isinstance(count, Tensor) or not loss.is_cpu or not count:
+        return {}
+    divisor = divisor_in_graph(loss)
+    found: list[tuple[tuple[Any, ...], Count | None]] = [((), divisor)]
+    if divisor is None:
+        numbered = enumerate(_terms(loss.grad_fn))
+        found = [((number, factor), counted_mean(node)) for number, (node, factor) in numbered]
+    return {key: (float(count), float(items)) for key, items in found if items is not None and float(items)}
+
+
+def _terms(node: Any) -> list[tuple[Any, float]]:
+    """Return the terms of a sum with their factors; none if there are many, as in a long loop over small losses."""
+    found: list[tuple[Any, float]] = []
+    left = [(node, 1.0)]
+    for _ in range(256):
+        if not left:
+            return found
+        node, factor = left.pop()
+        inputs = None if node is None else inputs_of(node)
+        if inputs is None and node is not None:
+            found.append((node, factor))
+        for each in reversed(inputs or ()):
+            try:
+                number = 1.0 if each.factor is None else float(each.factor)
+            except RuntimeError:  # a dispatch mode is active
+                return []
+            if each.node is not None and number:
+                left.append((each.node, factor * number if each.op == "mul" else factor / number))
+    return []
+
+
+def warn_if_spread(loss: Tensor, micro_batches: int) -> None:
+    """Warn about a sum that was divided by more than its items, as by transformers' ``num_items_in_batch``."""
+    found = _spread(loss) if micro_batches > 1 else None
+    if found is not None:
+        items, divisor = found
+        warnings.warn(
+            f"backward: loss is a sum over {items} items divided by {divisor:.10g}, so it is no mean over them. "
+            "The update divides once, by the sum of all counts, so the gradient will be too small. Pass the sum "
+            "without the division: update.backward(loss, count=n, reduction='sum').",
+            DividedTwiceWarning,
+            stacklevel=4,
+        )
+
+
+def _spread(loss: Tensor) -> tuple[int, float] | None:
+    """Return the size and the divisor of a sum of torch's losses that was divided by more than its own items."""
+    node = through(loss.grad_fn, RESHAPES)
+    inputs = None if node is None else inputs_of(node)
+    if not loss.is_cpu or inputs is None or inputs[0].op != "div" or inputs[0].factor is None:
+        return None
+    summed = without_smoothing(inputs[0].node)
+    if reduction_of(summed) != "sum":
+        return None
+    each = only_input(summed) if summed.name() == "SumBackward0" else summed
+    if getattr(each, "_saved_weight", None) is not None:
+        return None  # the weights of the items may add up to more than their number
+    items, divisor = math.prod(reduced_shape(summed)), float(inputs[0].factor)
+    return (items, divisor) if divisor > items else None

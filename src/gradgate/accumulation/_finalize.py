@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._decaying import gradients_kept
 from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._gradients import (
     Slots,
@@ -31,7 +30,7 @@ from gradgate.accumulation._precision import (
     takes_wide_gradients,
     widen_state,
 )
-from gradgate.accumulation._settings import Clear, Decay, UpdateSettings
+from gradgate.accumulation._settings import Clear, Decay, UpdateSettings, owned_parameters
 from gradgate.errors import CountError, GraphError, NonfiniteError, OptionError, TornStepError
 from gradgate.forward_state import Snapshot
 from gradgate.ranks import SingleProcess
@@ -42,6 +41,8 @@ from gradgate.torch_compat import (
     is_dtensor,
     tensor_version,
 )
+
+_NOTHING = nullcontext()
 
 
 class Finalized(NamedTuple):
@@ -139,7 +140,8 @@ def step(
     for optimizer in settings.optimizers if wide else ():
         widen_state(optimizer, wide)
     try:
-        with WideState() if wide else nullcontext(), gradients_kept(settings):
+        decays = isinstance(settings.clear, Decay)
+        with WideState() if wide else _NOTHING, _gradients_kept(settings) if decays else _NOTHING:
             for optimizer in settings.optimizers:
                 if scale is None:
                     optimizer.step()
@@ -151,6 +153,30 @@ def step(
         elif _may_have_changed(parameters, before, settings):
             raise TornStepError(_torn(parameters, before, settings, error)) from error
         raise
+
+
+@contextmanager
+def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
+    """Restore the gradients that the optimizers received, which decay. Takes memory for a copy.
+
+    SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``, for example. The
+    copy is made after all hooks, which may still change the gradients that the optimizer receives.
+    """
+    received: list[tuple[Tensor, Tensor]] = []
+
+    def keep(optimizer: Optimizer, *_: object) -> None:
+        parameters = owned_parameters([optimizer])
+        received.extend((each, each.grad.clone()) for each in parameters if each.grad is not None)
+
+    with ExitStack() as hooks:
+        for optimizer in settings.optimizers:
+            if hasattr(optimizer, "register_step_pre_hook"):
+                hooks.callback(optimizer.register_step_pre_hook(keep).remove)
+            else:  # a wrapper around an optimizer
+                keep(optimizer)
+        yield
+    for parameter, gradient in received:
+        parameter.grad = gradient
 
 
 def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:

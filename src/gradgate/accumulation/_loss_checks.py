@@ -12,13 +12,14 @@ from torch import Tensor
 from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._counts import (
     Count,
+    Counted,
     Reduction,
     check_reduction,
     count_in_graph,
+    counted_terms,
     divided_by,
-    divisor_in_graph,
+    warn_if_spread,
 )
-from gradgate.accumulation._terms import Counted, counted_terms, warn_if_spread
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
     WEIGHT_ROUNDING,
@@ -117,17 +118,6 @@ class LossChecks:
                 _emit(lambda events: events.Miscounted((), *found, *first, _is_proved(loss)))  # noqa: B023
             warn_not_proportional("backward", found, first, advice, stacklevel=5)
             return
-
-
-def count_and_items(loss: Tensor, count: Count) -> tuple[float, float] | None:
-    """Return a loss's count, and the number of items that its graph shows.
-
-    The result is None if one of them is zero or unknown, or if comparing them would synchronize with a device.
-    """
-    if isinstance(count, Tensor) or not loss.is_cpu:
-        return None
-    known = divisor_in_graph(loss)
-    return (float(count), float(known)) if known is not None and count and float(known) else None
 
 
 def are_proportional(found: tuple[float, float], first: tuple[float, float]) -> bool:

@@ -28,6 +28,7 @@ from gradgate.autograd_graph._nodes import (
     RESHAPES,
     SUMS,
     inputs,
+    named,
     only_input,
     through,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "hidden_parameter",
     "inputs",
     "inputs_of",
+    "named",
     "node_shape",
     "normalized_twice",
     "not_log_probabilities",

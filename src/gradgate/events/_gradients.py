@@ -78,6 +78,14 @@ class Backward(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StaleUsed(Event):
+    """A backward call used values that were computed from parameters before their last two steps."""
+
+    parameters: Annotated[Ids, "these parameters"]
+    made: Annotated[Site, "where the values were computed"]
+
+
+@dataclass(frozen=True, slots=True)
 class Opposed(Event):
     """The gradient that a backward call added points against the gradient that was there before."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,8 +98,12 @@ def to_text(model: str, parameters: Sequence[Reach]) -> str:
     lines = []
     for label, module in rows:
         outcome = module.outcome if module.uniform else "tensors" if module.path == "" else ""
-        lines += _wrapped(f"{label.ljust(width)}  {module.count.ljust(9)}", outcome)
-    return "\n".join(lines)
+        start = f"{label.ljust(width)}  {module.count.ljust(9)}"
+        wrapper = textwrap.TextWrapper(
+            _WIDTH, start, " " * len(start), break_long_words=False, break_on_hyphens=False
+        )
+        lines += wrapper.wrap(outcome) or [start]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def to_html(model: str, parameters: Sequence[Reach]) -> str:
@@ -146,15 +151,3 @@ def to_figure(model: str, parameters: Sequence[Reach]) -> Any:
 
 def _short(number: int) -> str:
     return str(number) if number < 1_000_000 else f"{float(number):.1e}" if number < 1e300 else "countless"
-
-
-def _wrapped(start: str, text: str) -> list[str]:
-    """Break a text at its commas, indented as its first line is."""
-    lines, line = [], start
-    for number, part in enumerate(text.split(", ")):
-        if number and len(line) + len(part) + 2 >= _WIDTH:  # a comma may follow
-            lines.append(f"{line},")
-            line = " " * len(start) + part
-        else:
-            line += f", {part}" if number else part
-    return [each.rstrip() for each in (*lines, line)]

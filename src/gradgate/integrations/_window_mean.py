@@ -15,13 +15,14 @@ from torch.optim import Optimizer
 
 from gradgate.accumulation import (
     Count,
+    Counted,
     RunningSum,
     are_proportional,
     as_number,
     check_scalar,
     checked_count,
-    count_and_items,
     count_in_graph,
+    counted_terms,
     dense_values,
     divided_by,
     divisor_in_graph,
@@ -72,7 +73,7 @@ class WindowMean:
         self._expected = 0
         self._arrived: list[Tensor] = []
         self._passed: list[tuple[Any, Any]] = []
-        self._counted: tuple[float, float] | None = None
+        self._counted: Counted = {}  # the count of the first micro-batch, for each term of its loss
         self._divisors: set[float | None] = set()  # the divisors of means that were divided by hand
 
     def restart(self) -> None:
@@ -255,13 +256,14 @@ class WindowMean:
 
     def _warn_if_counted_otherwise(self, loss: Tensor, count: Count) -> None:
         """Warn if a window's counts are not proportional to those that the losses' graphs show."""
-        found = count_and_items(loss, count)
-        if found is None:
-            return
-        first = self._counted = self._counted or found
-        if not are_proportional(found, first):
-            advice = "Leave count out, or count the items that take part in the loss."
-            warn_not_proportional(self._library, found, first, advice, stacklevel=3)
+        for term, found in counted_terms(loss, count).items():
+            first = self._counted.setdefault(term, found)
+            if not are_proportional(found, first):
+                advice = "Leave count out, or count the items that take part in the loss."
+                if term:  # one count cannot be right for terms with different numbers of items
+                    advice = "For terms with counts of their own, use a gg.Accumulator in a loop of your own."
+                warn_not_proportional(self._library, found, first, advice, stacklevel=3)
+                return
 
     def _first_unit(self, count: Count) -> Count:
         """Return the unit of the first window, the same on all ranks. Synchronizes only with several ranks."""

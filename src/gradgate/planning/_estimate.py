@@ -47,6 +47,7 @@ class Estimate:
         first = grid[0]
         self.grid, self.lengths = list(grid), sorted({trace.length for trace in grid})
         self._traces = [*grid, *([] if probe is None else [probe])]
+        self._most_samples: dict[tuple[float, int], dict[int, int]] = {}
         self.resident, self.start = first.resident, first.operations * first.start_flops
         self.has_batch_norm = any(trace.has_batch_norm for trace in self._traces)
         # A pass of few samples may run other operations than the largest pass. Such a pass is ignored if enough
@@ -137,12 +138,15 @@ class Estimate:
 
     def most_samples(self, available: float, lengths: Sequence[int], most: int) -> list[int]:
         """Return how many samples of each length fit into ``available`` bytes, up to ``most``."""
-        low, high = torch.zeros(len(lengths), dtype=torch.long), torch.full((len(lengths),), most)
-        for _ in range(most.bit_length()):
+        known = self._most_samples.setdefault((available, most), {})  # later batches have the same lengths
+        missing = [length for length in dict.fromkeys(lengths) if length not in known]
+        low, high = torch.zeros(len(missing), dtype=torch.long), torch.full((len(missing),), most)
+        for _ in range(most.bit_length() if missing else 0):
             middle = (low + high + 1) // 2
-            fits = torch.tensor(self.peaks(middle.tolist(), lengths)) <= available
+            fits = torch.tensor(self.peaks(middle.tolist(), missing)) <= available
             low, high = torch.where(fits, middle, low), torch.where(fits, high, middle - 1)
-        return [int(number) for number in low]
+        known.update(zip(missing, low.tolist(), strict=True))
+        return [known[length] for length in lengths]
 
     def costs(self, lengths: Sequence[int]) -> dict[int, float]:
         """Return the cost of a sample at each length, in floating-point operations; ascending with the length."""

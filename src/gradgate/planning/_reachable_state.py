@@ -14,7 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.torch_compat import storage_key
+from gradgate.torch_compat import (
+    forget_gathered,
+    fsdp_records,
+    fully_sharded,
+    gathered_parameter,
+    storage_key,
+)
 
 _DATA_SET = 10_000  # items: a container this long is a data set rather than a cache
 _MOST_FUNCTIONS = 5_000  # a limit, because a library's functions reference all of its other functions
@@ -100,6 +106,9 @@ class ReachableState:
             return
         if isinstance(value, nn.Module):
             self._undo.append(functools.partial(_set_class, value, kind))  # a lazy module changes its class
+            for record in fsdp_records(value) if fully_sharded([value]) else ():
+                if gathered_parameter(record) is None:  # the first pass gathers it
+                    self._undo.append(functools.partial(forget_gathered, record))
         yield from (vars(value), kind)
 
     def _class(self, value: type) -> Iterator[Any]:

@@ -74,6 +74,7 @@ from gradgate.torch_compat._python import (
 )
 from gradgate.torch_compat._ranks import (
     default_store,
+    forget_gathered,
     fsdp_records,
     fully_sharded,
     gathered_parameter,
@@ -105,6 +106,7 @@ __all__ = [
     "foreach_mul_",
     "foreach_norm",
     "foreach_zero_",
+    "forget_gathered",
     "fsdp_records",
     "fully_sharded",
     "gathered_parameter",

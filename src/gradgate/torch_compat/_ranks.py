@@ -66,3 +66,17 @@ gathered_parameter: Private[[Any], Any] = Private(
         lambda record: getattr(record, "_unsharded_param", None)
     ),  # None before the first forward pass
 )
+
+
+def _forget_gathered(record: Any) -> None:
+    record.all_gather_outputs = []
+    vars(record).pop("_unsharded_param", None)
+
+
+# A pass with fake tensors would otherwise leave a fake parameter, which torch keeps for all later passes.
+forget_gathered: Private[[Any], None] = Private(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam.all_gather_outputs",
+    "restore a module under fully_shard after gg.plan",
+    find=lambda: _forget_gathered,
+    instead=lambda record: None,
+)

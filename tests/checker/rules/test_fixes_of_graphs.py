@@ -12,7 +12,8 @@ from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.flow import _graph_fixes, _in_no_optimizer, _nonfinite_gradient, _zero_gradient
 from gradgate.checker.rules.lifetime import _graph_retention, _train_eval_mode
 from gradgate.checker.rules.ownership import (
-    _freeze_fixes,
+    _batch_norms,
+    _frozen_state_drift,
     _optimizer_state_reset,
     _param_in_multiple_optimizers,
     _parameter_fixes,
@@ -24,7 +25,7 @@ with_item = partial(_graph_fixes.without_cut, ops=("item",))
 with_detach = partial(_graph_fixes.without_cut, ops=("detach",))
 with_head = partial(_parameter_fixes.added, names=["head.weight", "head.bias"])
 quiet_net = partial(_in_no_optimizer._under_no_grad, names={"net", "w"})
-evaluated = partial(_freeze_fixes.evaluated, parts=["model.body[1]", "model.norm"])
+evaluated = partial(_batch_norms._evaluated, parts=["model.body[1]", "model.norm"])
 after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], optimizer="o")
 
 
@@ -117,12 +118,12 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
             "o = SGD(w)\nfor x in y:\n    f(o)\n",
         ),
         (
-            partial(_freeze_fixes.without_gradients, names={"net.body.weight"}),
+            partial(_frozen_state_drift._without_gradients, names={"net.body.weight"}),
             1,
             "net.body.requires_grad_(False)\n",
             "net.body.requires_grad_(False)\nnet.body.zero_grad()\n",
         ),
-        (_freeze_fixes.none_instead, 2, "p = w\np.grad.zero_()\n", "p = w\np.grad = None\n"),
+        (_frozen_state_drift._none_instead, 2, "p = w\np.grad.zero_()\n", "p = w\np.grad = None\n"),
         (
             evaluated,
             1,
@@ -200,7 +201,7 @@ UNCLEAR = {
         "for e in range(3):\n    o = SGD(p)\n    s = StepLR(o, 3)\n",
     ),
     "thawing as well": (
-        partial(_freeze_fixes.without_gradients, names={"p"}),
+        partial(_frozen_state_drift._without_gradients, names={"p"}),
         1,
         "p.requires_grad = flag\nf()\n",
     ),

@@ -36,12 +36,8 @@ def rate_set_by_hand(step: Site) -> Frame | None:
     """Return the line that computes, or rounds, the learning rate that a script writes into groups."""
     for file in files_of([step]):
         assigned = inside(ast.Assign, tree_of(file))
-        indices = [getattr(node.targets[0], "slice", None) for node in assigned]
-        written = [
-            node
-            for node, index in zip(assigned, indices, strict=True)
-            if getattr(index, "value", None) == "lr"
-        ]
+        keys = (getattr(getattr(node.targets[0], "slice", None), "value", None) for node in assigned)
+        written = [node for node, key in zip(assigned, keys, strict=True) if key == "lr"]
         if written:
             found = _rounding(file, [node.value for node in written])
             return Frame(file, found or written[-1].lineno, "")
@@ -75,7 +71,8 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
     """Return the line that computes a schedule's length from a loader's length, and whether the line divides."""
     for frame in site:
         scope, calls = scope_at(frame), inside(ast.Call, statement_at(frame))
-        given = [each for call in calls for each in (*call.args[1:], *(one.value for one in call.keywords))]
+        given = [each for call in calls for each in call.args[1:]]
+        given += [keyword.value for call in calls for keyword in call.keywords]
         for file, node in Slice([(scope, each) for each in given] if scope else (), files_of([site])).nodes:
             if isinstance(node, ast.Call) and called(node) == "len":
                 statement = statement_at(Frame(file, node.lineno, "")) or node
@@ -146,8 +143,8 @@ def _built_at(
             return inner or _in(scope, definition.value.lineno)
     elif isinstance(value, ast.Call) and place is not None:
         for function in functions(called(value), files)[:1]:
-            for part in (part_of(each, place)[0] for each in returned(function)[:1]):
-                return _built_at(function, part, files) if isinstance(part, ast.Name) else None
+            parts = [part_of(each, place)[0] for each in returned(function)[:1]]
+            return _built_at(function, parts[0], files) if parts and isinstance(parts[0], ast.Name) else None
     return None
 
 

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
-from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
-from gradgate.events import Backward, Frame, Ids, Site, Stepped
-
-Node = TypeVar("Node", bound=ast.AST)
-
-
-def find(kind: type[Node], *trees: ast.AST | None) -> list[Node]:
-    """Return the nodes of one kind in syntax trees, each tree in the order of ``ast.walk``."""
-    return [node for tree in trees if tree is not None for node in ast.walk(tree) if isinstance(node, kind)]
+from gradgate.events import Backward, Frame, Ids, Site
 
 
 def with_line_of(site: Site, other: Site) -> Iterator[tuple[Frame, int | None]]:
@@ -28,17 +19,6 @@ def with_line_of(site: Site, other: Site) -> Iterator[tuple[Frame, int | None]]:
 def windows_of(run: Run, optimizer: int) -> list[StepWindow]:
     """Return the windows of an optimizer's steps."""
     return [window for window in run.windows if window.optimizer == optimizer]
-
-
-def steps_of(run: Run, optimizer: int) -> list[int]:
-    """Return the numbers of an optimizer's steps."""
-    return [number for number, _ in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
-
-
-def held_by(run: Run, optimizer: int) -> Ids:
-    """Return the parameters that an optimizer holds, in all of its groups."""
-    groups = (group.parameters for made in run.made[optimizer] for group in made.groups)
-    return frozenset(chain.from_iterable(groups))
 
 
 def repeats(run: Run, window: StepWindow) -> Ids:
@@ -55,14 +35,41 @@ def repeats(run: Run, window: StepWindow) -> Ids:
     return frozenset().union(*again) - stepped.frozen
 
 
+class Loss(NamedTuple):
+    """A loss: the line that back-propagates it, and where its first term is computed. A loop's line has several."""
+
+    site: Site
+    computed: Site
+
+
+def loss_of(run: Run, number: int) -> Loss:
+    """Return the loss of a backward call."""
+    event = run.backward(number)
+    return Loss(event.site, _computed(run).get((event.site, event.reached), ()))
+
+
+def calls_of(run: Run, loss: Loss) -> list[Backward]:
+    """Return the backward calls of a loss, in order."""
+    return [run.backward(number) for number, _ in run.numbered(Backward) if loss_of(run, number) == loss]
+
+
 @once
-def lines_of_own_losses(run: Run, optimizer: int) -> set[Site]:
-    """Return the lines whose loss, or a term of it, reaches only this optimizer's parameters."""
-    found: set[Site] = set()
-    for number, event in run.numbered(Backward):
-        if run.backward(number).seen and event.site not in found:
+def _computed(run: Run) -> dict[tuple[Site, Ids], Site]:
+    found: dict[tuple[Site, Ids], Site] = {}
+    for event in run.of(Backward):
+        if event.terms:
+            found.setdefault((event.site, event.reached), event.terms[0].site)
+    return found
+
+
+@once
+def own_losses(run: Run, optimizer: int) -> set[Loss]:
+    """Return the losses that reach only this optimizer's parameters, or have a term that does."""
+    found: set[Loss] = set()
+    for number, _ in run.numbered(Backward):
+        if run.backward(number).seen and loss_of(run, number) not in found:
             for reach in [run.backward(number).reached, *(term.reach for term in run.terms(number))]:
                 owners = [run.owners[each] for each in reach & run.owned]
                 if owners and all(optimizer in each for each in owners):
-                    found.add(event.site)
+                    found.add(loss_of(run, number))
     return found

@@ -124,7 +124,7 @@ class Statement:
         module, function = self.module, self.function
         if function is module:
             return name in _stored(module, self.line)
-        arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}  # type: ignore[attr-defined]
+        arguments = {node.arg for node in inside(ast.arg, getattr(function, "args", None))}
         return name in arguments | _stored(function, self.line) | _stored(module, 10**9)
 
     def assigned_to(self, name: str) -> list[ast.expr]:

@@ -26,7 +26,7 @@ from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import is_a, items_of, tensors_in
-from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
+from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, StaleUsed, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
 # Backward calls per line that get a probe, which follows the gradients through the graph.
@@ -168,9 +168,8 @@ class Backwards:
     ) -> Backward:
         """Record a call with facts from its graph. Some facts are read only in a line's first calls."""
         recorder = self._recorder
-        number_of = recorder.parameters.numbers.known
         first = self._calls[site] <= _FIRST_CALLS
-        head = Terms(recorder.scaled, number_of)
+        head = Terms(recorder.scaled, recorder.parameters)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
         old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
         flops, serving = found.flops(self._counted) if first else (0.0, ())
@@ -198,10 +197,13 @@ class Backwards:
             serving=serving,
         )
         recorder.add(event)
+        stale, made = found.stale(recorder.thread.step_keys) if old_nodes else (frozenset(), ())
+        if stale:
+            recorder.add(StaleUsed(site, recorder.parameters.same(stale), made))
         if first:
             self._cuts.find_samples(graph)
         if first and readable:
-            for each in combined(graph, site, number_of):
+            for each in combined(graph, site, recorder.parameters):
                 recorder.add(each)
         self.kept.follow(graph.nodes, site)
         self._evaluations.used(graph.nodes)

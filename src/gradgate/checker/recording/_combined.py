@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gradgate.autograd_graph import (
     ELEMENTWISE,
@@ -29,6 +28,7 @@ from gradgate.autograd_graph import (
     trained_target,
 )
 from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
@@ -38,22 +38,21 @@ _DIFFERENCES = ("SubBackward0", *ERRORS)
 _COMPARISONS = ("ExpBackward0", "DivBackward0", "PowBackward0", "AbsBackward0", "LinalgVectorNormBackward0")
 _MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
 _MOST_SUMMANDS = 12  # losses with more summands are not examined
-NumberOf = Callable[[Tensor], int | None]
 
 
-def combined(graph: Graph, backward: Site, number_of: NumberOf) -> Iterator[Combined]:
+def combined(graph: Graph, backward: Site, parameters: Parameters) -> Iterator[Combined]:
     """Yield each suspicious combination in a loss."""
     if len(graph.nodes) <= _MOST_NODES:
-        yield from _Reader(graph, backward, number_of).read()
+        yield from _Reader(graph, backward, parameters).read()
 
 
 class _Reader:
     """Reads the graph of one backward call."""
 
-    def __init__(self, graph: Graph, backward: Site, number_of: NumberOf) -> None:
+    def __init__(self, graph: Graph, backward: Site, parameters: Parameters) -> None:
         self._graph = graph
         self._backward = backward
-        self._number_of = number_of
+        self._parameters = parameters
         self._users = graph.users()
 
     def read(self) -> Iterator[Combined]:
@@ -90,8 +89,7 @@ class _Reader:
         return Combined(line_of(node), how, ids, self._backward, sizes)
 
     def _ids(self, node: Any) -> Ids:
-        numbers = map(self._number_of, Graph(node).leaves.values())
-        return frozenset(number for number in numbers if number is not None)
+        return self._parameters.known(Graph(node).leaves.values())
 
     def _own_target(self, node: Any) -> Iterator[Combined]:
         """Find a target like ``reward + gamma * q(next_state)``, compared with ``q(state)``."""

@@ -46,9 +46,7 @@ class Gradients:
         """Record that an optimizer's or a module's gradients were cleared."""
         recorder = self._recorder
         self.compare()
-        ids = recorder.parameters.ids(
-            parameters_in(owner) if is_a(owner, nn.Module) else parameters_of(owner)
-        )
+        ids = recorder.parameters.ids((parameters_in if is_a(owner, nn.Module) else parameters_of)(owner))
         full = self.held(ids)
         recorder.add(Cleared(recorder.site(), ids, full))
         if set_to_none:  # after the call, no gradient is left to note

@@ -132,6 +132,7 @@ def table(parts: Parts) -> Iterator[Patch]:
         yield Patch(DistributedDataParallel, "__init__", ranks.wrapped, writes=True)
         yield Patch(DistributedDataParallel, "forward", ranks.forward)
         yield Patch(DistributedSampler, "__init__", ranks.sampler)
+        yield Patch(dist, "destroy_process_group", lambda *_, **__: ranks.ended())
         for name in COLLECTIVES:
             if hasattr(dist, name):
                 watch = functools.partial(ranks.collective, name)

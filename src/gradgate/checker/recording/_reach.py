@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gradgate.autograd_graph import Graph, flops_of
+from gradgate.autograd_graph import Graph, flops_of, named, through
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import ByIdentity, Parameters
 from gradgate.events import Ids, Site
@@ -18,6 +18,7 @@ from gradgate.torch_compat import node_number
 _MOST_USES = 48
 _MOST_OLD = 256  # old nodes whose lines are counted
 _MOST_NODES = 20_000  # larger graphs are not searched for paths
+_SHARED = named("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze", "012")
 _WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View", "Expand", "ToCopy")}
 
 # The owner of a leaf that isn't a parameter. The script requested the leaf's gradient and may use it.
@@ -52,6 +53,18 @@ class Reached:
     def _users(self) -> dict[int, list[Any]]:
         users = self.graph.users()
         return {id(leaf): users[node] for node, leaf in self.graph.leaf_nodes.items() if node in users}
+
+    def stale(self, step_keys: Mapping[int, tuple[int, int]]) -> tuple[Ids, Site]:
+        """Return the parameters whose values were read before their optimizers' last two steps, and the line."""
+        found: dict[int, Site] = {}
+        for node in self.graph.nodes:
+            number = node_number.use(node)
+            for child in self.graph.following[node] if node.name() not in _SHARED else ():
+                leaf = self.graph.leaf_nodes.get(through(child, _SHARED))
+                owners = self._owners.get(id(leaf), ()) if leaf is not None else ()
+                if any(number < step_keys.get(owner, (-1,))[0] for owner in owners):
+                    found[self.numbers[id(leaf)]] = line_of(node)
+        return frozenset(found), next(filter(None, found.values()), ())
 
     def unowned_uses(self) -> Uses:
         """Return each parameter that no optimizer holds, with the line that used the parameter."""

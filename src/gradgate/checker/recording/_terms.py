@@ -7,7 +7,6 @@ the reduction of torch's losses, the number of valid targets, and the shape that
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -31,6 +30,7 @@ from gradgate.autograd_graph import (
     without_smoothing,
 )
 from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Ids, Site, Term
 from gradgate.torch_compat import node_number
 
@@ -53,15 +53,15 @@ class Terms:
     Args:
         scaled: by node number, the number of the gradient scaler that made the node, or ``~number`` if the scaler
             is disabled.
-        number_of: returns the number of a leaf that is a parameter, or None.
+        parameters: all known parameters.
 
     Attributes:
         scaler: the number of the gradient scaler that scaled a term, or None.
     """
 
-    def __init__(self, scaled: dict[int, int], number_of: Callable[[Tensor], int | None]) -> None:
+    def __init__(self, scaled: dict[int, int], parameters: Parameters) -> None:
         self._scaled = scaled
-        self._number_of = number_of
+        self._parameters = parameters
         self.scaler: int | None = None
 
     def read(self, root: Any, *, reach: bool = False) -> tuple[Term, ...]:
@@ -110,8 +110,7 @@ class Terms:
                 todo.append((child, passed, scaled))
         if reach and len(found) > 1:
             for key in [key for key in found if key in nodes][:_MOST_WITH_REACH]:
-                numbers = map(self._number_of, Graph(nodes[key]).leaves.values())
-                reached = frozenset(number for number in numbers if number is not None)
+                reached = self._parameters.known(Graph(nodes[key]).leaves.values())
                 found[key] = replace(found[key], reach=reached)
         return tuple(found.values())
 
@@ -151,8 +150,7 @@ class Terms:
 
     def _ids(self, node: Any) -> Ids:
         """Return the number of the parameter whose gradient a leaf node accumulates."""
-        number = self._number_of(node.variable) if node is not None and node.name() == LEAF else None
-        return frozenset() if number is None else frozenset([number])
+        return self._parameters.known([node.variable] if node is not None and node.name() == LEAF else [])
 
 
 def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:

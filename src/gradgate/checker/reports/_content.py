@@ -181,7 +181,9 @@ def _watched(summary: Summary) -> str:
     each = f" ({per_step} for each step)" if per_step > 1 and not rest else ""
     text = f"{counted(summary.steps, 'step')}, {counted(summary.backwards, 'backward call')}{each}"
     if summary.processes > 1:
-        text += f" in {'each' if summary.equal else 'the longest'} of {summary.processes} processes"
+        text += f" in {'each' if summary.equal_counts else 'the longest'} of {summary.processes} processes"
+    if summary.ended_apart:
+        text += f"; {counted(summary.ended_apart, 'tensor')} ended with different values on the ranks"
     return text + ("; stopped by --max-steps" if summary.outcome == "stopped" else "")
 
 

@@ -98,17 +98,14 @@ def _judged(rule: Rule, judge: Callable[[], Iterator[Finding]], log: Log, strict
     except Exception as failure:
         if strict:
             raise
-        return [_failed(rule, log, failure)]
-
-
-def _failed(rule: Rule, log: Log, failure: Exception) -> Finding:
-    return Finding(
-        "GG000",
-        "internal-error",
-        "info",
-        log.script,
-        1,
-        f"Rule {rule.code} ({rule.name}) failed on this run: {type(failure).__name__}: {failure}",
-        "This rule can't judge the run. The other rules are not affected.",
-        "This is a bug in gradgate. Please report it with the script, or with its event log.",
-    )
+        failed = Finding(
+            "GG000",
+            "internal-error",
+            "info",
+            log.script,
+            1,
+            f"Rule {rule.code} ({rule.name}) failed on this run: {type(failure).__name__}: {failure}",
+            "This rule can't judge the run. The other rules are not affected.",
+            "This is a bug in gradgate. Please report it with the script, or with its event log.",
+        )
+        return [failed]

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from gradgate.checker.running._imports import after_import
 from gradgate.checker.running._logs import Settings, write_log
@@ -86,7 +86,7 @@ def forget_run() -> None:
     state.settings = state.watcher = state.end = None
 
 
-def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> None:
+def leave_log(how: How = "finished") -> None:
     """Stop watching this child, and write its log for the process that the user started."""
     settings, watcher = state.settings, state.watcher
     forget_run()
@@ -94,7 +94,7 @@ def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> Non
         return
     # multiprocessing's finalizers run while an error is being handled. At exit, an error has already been shown.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
-    watcher.stop("failed" if isinstance(error, Exception) else how)
+    watcher.stop("failed" if isinstance(error, Exception) else "stopped" if how == "interrupted" else how)
     _write_log(settings, watcher)
 
 
@@ -119,7 +119,7 @@ def _write_log(settings: Settings, watcher: Watcher) -> None:
 
 
 def _end_child(how: How, code: int) -> int:
-    leave_log("stopped" if how == "interrupted" else how)
+    leave_log(how)
     return code
 
 

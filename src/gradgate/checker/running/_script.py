@@ -11,7 +11,6 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias
@@ -142,14 +141,12 @@ def led_to(error: BaseException) -> Iterator[BaseException]:
 
 
 def _without_own(trace: TracebackType | None) -> TracebackType | None:
-    kept: list[TracebackType] = []
+    frames: list[TracebackType] = []
     while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
-            kept.append(trace)
+        frames.append(trace)
         trace = trace.tb_next
-    if not kept:
-        return None
-    kept[-1].tb_next = None
-    for outer, inner in pairwise(kept):
-        outer.tb_next = inner
-    return kept[0]
+    kept = None
+    for each in reversed(frames):
+        if not each.tb_frame.f_code.co_filename.startswith(_OWN):
+            each.tb_next, kept = kept, each
+    return kept

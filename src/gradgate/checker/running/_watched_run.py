@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from gradgate.checker.running import _process
 from gradgate.checker.running._children import hook_into_forks
@@ -55,7 +54,7 @@ class WatchedRun:
         if _interrupted_at_exit():
             how, code = "interrupted", 128 + signal.SIGINT
         if _process.state.is_child:
-            _process.leave_log(_plain(how))
+            _process.leave_log(how)
             return code
         return self._end(how, code)
 
@@ -82,7 +81,7 @@ class WatchedRun:
         if watcher is not None:
             if how == "finished" and watcher.stop_raised:
                 how = "stopped"  # the script caught StopRun and returned
-            watcher.stop(_plain(how))
+            watcher.stop("stopped" if how == "interrupted" else how)
             log = watcher.log()
             logs = [replace(log, unseen=(*log.unseen, *self._notes))]
         if self._children is not None:
@@ -93,10 +92,6 @@ class WatchedRun:
         with suppress(OSError):
             os.chdir(self._folder)
         return self._on_end(how, code, logs)
-
-
-def _plain(how: How) -> Literal["finished", "stopped", "failed"]:
-    return "stopped" if how == "interrupted" else how
 
 
 def _interrupted_at_exit() -> bool:

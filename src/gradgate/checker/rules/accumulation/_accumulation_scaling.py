@@ -26,7 +26,8 @@ items in the window.
 
 ## Known limits
 A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, and so are
-means that a loop over a written tuple, list or dict, such as one of tasks, adds without a division.
+means that a loop over a literal tuple, list or dict, such as a list of tasks, adds without a division. A term that
+is added undivided to divided terms isn't found, because its weight may include the division.
 
 ## Sources
 docs/exactness.md
@@ -60,7 +61,6 @@ from gradgate.checker.rules.accumulation._loops import (
     is_over_kinds,
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
-from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
 from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Written
 
 _WHY = (
@@ -88,33 +88,15 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
-        say = partial(RULE.finding, why=_WHY, count=len(full), about=full[0][0].parameters)
-        beside = undivided_term(run, full[:8], size)
-        if beside is not None:
-            term, where = beside
-            computed = f" (line {innermost(term.site).line})" if term.site else ""
-            yield say(
-                where or site,
-                f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, but divides "
-                f"the other terms by {size}: the term counts {size} times as much as in the loss of the whole "
-                "batch.",
-                advice="Divide the whole loss, after all terms are added.",
-                severity="warning",
-                evidence={"micro_batches": size},
-            )
-            continue
-        windows_columns = [columns_of(run, window, micro) for window, micro in full[:8]]
-        means = [
-            (_is_wrong(column, size, len(columns)), column)
-            for columns in windows_columns
-            for column in columns
-            if all(share.factor is not None for share in column)
-        ]
-        if means and all(wrong for wrong, _ in means):
+        several = [columns_of(run, window, micro) for window, micro in full[:8]]
+        terms = [(column, len(columns)) for columns in several for column in columns]
+        means = [each for each in terms if all(share.factor is not None for share in each[0])]
+        first = full[0][0]
+        if means and all(_is_wrong(column, size, count) for column, count in means):
             # A divisor that only some terms have may be their weight: `cross_entropy + 0.1 * distance`.
-            column = min((column for _, column in means), key=lambda column: len(column[0].divisors))
-            first = full[0][0]
+            column = min((column for column, _ in means), key=lambda column: len(column[0].divisors))
             if not is_over_kinds(site, run.events[first.step].site):
+                say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
                 yield from _finding(run, site, first, column, size, say)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, own_nodes
-from gradgate.checker.analysis._source import path_to
+from gradgate.checker.analysis._source import inside, path_to
 from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, owner
 from gradgate.checker.analysis._trainers import accumulating_library
 from gradgate.checker.fixes import Fix, Insert, Replace
@@ -84,7 +83,7 @@ def _name_of(at: Statement, size: int) -> str:
     conditions = [
         node.test for node in own_nodes(at.function) if isinstance(node, ast.If) and at.steps(within=node)
     ]
-    counts = [part.right for part in find(ast.BinOp, *conditions) if isinstance(part.op, ast.Mod)]
+    counts = [part.right for part in inside(ast.BinOp, *conditions) if isinstance(part.op, ast.Mod)]
     match at.loops:
         case [ast.For(_, ast.Call(ast.Name("range"), [count])) as loop, *_] if not at.steps(within=loop):
             counts.append(count)
@@ -107,9 +106,9 @@ def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
     """
     library = accumulating_library(run, site)
     imported = "ExactAccumulation" if library == "lightning" else "exact"
-    if not library or any(name.id == imported for name in find(ast.Name, at.module)):
+    if not library or any(name.id == imported for name in inside(ast.Name, at.module)):
         return ()
-    made: list[ast.Assign | ast.Expr] = [*find(ast.Assign, at.module), *find(ast.Expr, at.module)]
+    made: list[ast.Assign | ast.Expr] = [*inside(ast.Assign, at.module), *inside(ast.Expr, at.module)]
     name = "Trainer" if library == "lightning" else "Accelerator"
     constructed = [node for node in made if method(node) == name]
     change: Insert | Replace | None = None

@@ -92,8 +92,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
 
 def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
     """Report a plain mean over the means of parts of different sizes."""
-    worst: tuple[float, list[Share]] | None = None
-    hits = 0
+    found: list[tuple[float, list[Share]]] = []
     for event in events:
         by_site: dict[Site, list[Share]] = defaultdict(list)
         for share in shares(event.terms):
@@ -108,12 +107,11 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
                 and alike
                 and spread(share.factor or 0.0 for share in parts) < 1.01
             ):
-                times = spread(share.items or 1.0 for share in parts)
-                hits += times > _LEAST
-                worst = max(worst or (0.0, parts), (times, parts), key=lambda pair: pair[0])
-    if worst is None or hits < 2:
+                found.append((spread(share.items or 1.0 for share in parts), parts))
+    hits = sum(times > _LEAST for times, _ in found)
+    if hits < 2:
         return
-    times, parts = worst
+    times, parts = max(found, key=lambda pair: pair[0])
     where = next(where for number, where in parts[0].divisors if number == len(parts))
     counts = [share.items for share in parts]
     yield RULE.finding(

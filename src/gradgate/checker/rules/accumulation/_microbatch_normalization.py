@@ -27,7 +27,7 @@ over the window.
 
 ## Known limits
 The number of items is known for torch's own losses, for ``.mean()``, and for sums that are divided by hand.
-Differences below 5 % are not reported. Differences in fewer than a quarter of the windows are a note, and so are
+Differences below 5% are not reported. Differences in fewer than a quarter of the windows are a note, and so are
 differences due to class weights. Counts passed to the accumulator are compared in its first backward calls, and
 only on the CPU.
 

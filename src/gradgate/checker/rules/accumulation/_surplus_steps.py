@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import condition_around, loops_around
+from gradgate.checker.analysis._source import condition_around, loops_around, spans
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Move
 from gradgate.checker.rules._finding import Finding
@@ -73,12 +73,11 @@ def surplus(run: Run, rule: Rule) -> Iterator[Finding]:
 
 def _without(at: Statement, *, line: int) -> Fix:
     """Delete the step, and clear only where the window ends."""
-    ends = [step for step in at.steps() if step.lineno == line]
-    if method(at.node) != "step" or not ends:
-        return ()
+    ends = [node for node in at.block if spans(node, line)]
     name = owner(at.node)
-    branch = next(node for node in at.block if node.lineno < line <= (node.end_lineno or 0))
-    inside = [node for node in ast.walk(branch) if method(node) == "zero_grad" and owner(node) == name]
     clears = at.beside("zero_grad", of=name)
+    if method(at.node) != "step" or not ends or len(clears) > 1:
+        return ()
+    inside = [node for node in ast.walk(ends[0]) if method(node) == "zero_grad" and owner(node) == name]
     moved = [Delete(node.lineno) if inside else Move(node.lineno, after=line) for node in clears]
-    return (Delete(at.line), *moved) if len(clears) < 2 else ()
+    return (Delete(at.line), *moved)

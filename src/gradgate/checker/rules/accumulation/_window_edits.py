@@ -6,8 +6,8 @@ import ast
 import re
 from typing import NamedTuple
 
-from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._scopes import argument, last_name, own_nodes
+from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, owner
 from gradgate.checker.fixes import Fix, Insert, Replace
 
@@ -80,13 +80,13 @@ def divided_by_its_window(at: Statement) -> Fix | None:
     if such a division cannot be edited.
     """
     loop = at.loops[0] if at.loops else None
-    count = next(filter(None, (count_in(at, node.test) for node in find(ast.If, loop))), None)
+    count = next(filter(None, (count_in(at, node.test) for node in inside(ast.If, loop))), None)
     divisions = [
         node
-        for node in find(ast.BinOp, loop)
+        for node in inside(ast.BinOp, loop)
         if count is not None and isinstance(node.op, ast.Div) and ast.unparse(node.right) == count.size
     ]
-    if any(isinstance(node.op, ast.Div) for node in find(ast.AugAssign, loop)) or len(divisions) > 1:
+    if any(isinstance(node.op, ast.Div) for node in inside(ast.AugAssign, loop)) or len(divisions) > 1:
         return None
     if count is None or not divisions:
         return ()
@@ -107,7 +107,7 @@ def divided_by_its_items(at: Statement) -> Fix:
     if not len(divisions) == len(steps) == len(clears) == 1 or not at.loops:
         return ()
     mean, loop, step = divisions[0].left, at.loops[-1], steps[0]
-    count, names = _items(at, mean), {node.id for node in find(ast.Name, at.module)}
+    count, names = _items(at, mean), {node.id for node in inside(ast.Name, at.module)}
     items = next((name for name in ("items", "n_items", "window_items") if name not in names), "")
     group = "group" if "group" not in names else "parameter_group"
     taken = {"parameter", "parameter_group"} & names or any("scaler" in name for name in names)

@@ -7,9 +7,9 @@ opposite directions. A discriminator or critic must also step before the loss th
 back-propagated. Also reports a probe whose loss trains the representation that the probe reads.
 
 ## Why is this bad?
-In a GAN, the generator's loss rewards a discriminator that is wrong. If the discriminator's step uses this
-gradient, the discriminator learns to be wrong. A probe whose input is not detached changes the representation that
-the probe should measure.
+A GAN's generator loss is small if the discriminator is wrong. If the discriminator's step uses the gradient of this
+loss, the discriminator learns to be wrong. A probe whose input is not detached changes the representation that the
+probe should measure.
 
 ## Example
     opt_d.step(); opt_d.zero_grad()
@@ -26,8 +26,8 @@ or use two ``gradgate.Accumulator`` objects: ``update.backward(loss)`` of each f
 parameters.
 
 ## Known limits
-A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps
-are reported only if their gradients point in opposite directions, or if the other loss compares with no data:
+A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps are
+reported only if their gradients point in opposite directions, or if the other loss is not compared with data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
 value detached from the other loss's network.
@@ -45,16 +45,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._queries import find, windows_of, with_line_of
+from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import next_use
+from gradgate.checker.analysis._source import inside, next_use
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
 from gradgate.checker.rules.clearing._probes import detached, of_one_name, probes
-from gradgate.events import Backward, Cleared, Cut, Frame, Ids, Site
+from gradgate.events import Cleared, Cut, Frame, Ids, Site
 
 _DETACHED = ("detach", "detach_", "data")
 _WHY = "The step also minimizes another optimizer's loss. In adversarial training the two losses oppose each other."
@@ -66,15 +66,17 @@ _WHY_LATE = (
 def _judge(run: Run) -> Iterator[Finding]:
     of_probes = list(probes(run, RULE))
     yield from (finding for _, finding in of_probes)
-    found: dict[tuple[int, Site, bool], list[Leak]] = defaultdict(list)
+    found: dict[tuple[int, Loss, bool], list[Leak]] = defaultdict(list)
     for leak in leaks(run):
-        found[leak.window.optimizer, run.events[leak.part.backward].site, leak.late].append(leak)
-    for (optimizer, source, late), several in found.items():
+        found[leak.window.optimizer, loss_of(run, leak.part.backward), leak.late].append(leak)
+    for (optimizer, loss, late), several in found.items():
         steps = {leak.window.step for leak in several}
         if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
             continue
         ids: Ids = frozenset().union(*(leak.part.atom for leak in several))
-        theirs, mine = where_they_differ(source, several[0].own)
+        source, last = loss.site, several[0].own
+        places = (source, last.site) if source != last.site else (loss.computed, last.computed)
+        theirs, mine = where_they_differ(*places)
         name = run.optimizer(optimizer)
         say = partial(
             RULE.finding,
@@ -85,7 +87,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"leaking_line": theirs.line, "parameters": len(ids)},
             about=ids,
         )
-        own = innermost(several[0].own)
+        own = innermost(last.site)
         if late:
             yield say(
                 run.events[several[0].window.step].site,
@@ -95,7 +97,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 severity="warning",
             )
         elif not any(source == site for site, _ in of_probes):
-            where, before = _line(run, optimizer, ids, source, several[-1].part)
+            where, before = _line(run, optimizer, ids, loss, several[-1].part)
             cleared = {n for event in run.of(Cleared) if event.site == where for n in event.parameters}
             alone = all(optimizer in run.owners[number] for number in cleared)
             against = [opposed(run, leak.window, leak.part) < -0.05 for leak in several]
@@ -138,13 +140,13 @@ def _is_kept_apart(run: Run, leak: Leak, ids: Ids) -> bool:
     )
 
 
-def _line(run: Run, optimizer: int, ids: Ids, source: Site, part: Contribution) -> tuple[Frame | Site, bool]:
+def _line(run: Run, optimizer: int, ids: Ids, loss: Loss, part: Contribution) -> tuple[Frame | Site, bool]:
     """Return the line to change, and whether detaching the other loss's input also helps.
 
     If the step's own parameters come before the other loss's (a generator before its discriminator), the input of
     the other loss must be detached. Otherwise the gradients can only be cleared later.
     """
-    events = [event for event in run.of(Backward) if event.site == source]
+    events, source = calls_of(run, loss), loss.site
     uses = next((event.uses for event in events if event.uses), ())
     mine = [place for place, (number, _) in enumerate(uses) if number in ids]
     others = [
@@ -190,11 +192,8 @@ def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
     if method(at.node) == "zero_grad":
         low, high = sorted((own, at.line))
         lines = {node.lineno for node in at.beside("backward")}
-        return (
-            (Move(at.line, before=own),)
-            if own in lines and not lines & {*range(low + 1, high)} - {other}
-            else ()
-        )
+        between = any(low < line < high and line != other for line in lines)
+        return (Move(at.line, before=own),) if own in lines and not between else ()
     module = left.partition(".")[0]
     made = {
         ast.unparse(node.targets[0])
@@ -210,7 +209,7 @@ def _uses_with_graph(at: Statement, target: ast.AST) -> int:
     """Count the later statements of the block that use a value with its graph, until the name is assigned again."""
     times = 0
     for statement in (node for node in at.block if node.lineno > at.line):
-        uses = [type(node.ctx) for node in find(ast.Name, statement) if node.id == ast.unparse(target)]
+        uses = [type(node.ctx) for node in inside(ast.Name, statement) if node.id == ast.unparse(target)]
         without = re.search(r"\.item\(\)|\.detach\(\)|print\(", ast.unparse(statement))
         times += ast.Load in uses and without is None
         if ast.Store in uses:

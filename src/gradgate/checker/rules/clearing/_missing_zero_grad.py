@@ -2,8 +2,8 @@
 
 ## What it does
 Follows each gradient contribution, parameter by parameter. Reports steps whose new gradients were added to
-gradients that the same optimizer has already used. Either nothing was cleared, or only some of the parameters, or
-the wrong parameters. Also reports:
+gradients that the same optimizer has already used. The script cleared no gradients, or only those of some
+parameters, or those of the wrong parameters. Also reports:
 
 - a model that provides the gradients for another model's parameters and is never cleared;
 - a loop without an optimizer that updates parameters by hand (``p -= lr * p.grad``) and never clears gradients.
@@ -43,10 +43,10 @@ from functools import partial
 from itertools import chain, product
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._queries import find, lines_of_own_losses, repeats, windows_of, with_line_of
+from gradgate.checker.analysis._queries import loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, functions_of
-from gradgate.checker.analysis._source import loops_around, tree_of
+from gradgate.checker.analysis._source import inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -152,10 +152,10 @@ def _stepped_by_hand(run: Run) -> Iterator[Finding]:
 def _update_in_loop(backward: Frame) -> Frame | None:
     """Return the line that subtracts a gradient in place, in a backward call's loop or a function called there."""
     loop = next(iter(loops_around(backward)), None)
-    names = {called(call) for call in find(ast.Call, loop)}
+    names = {called(call) for call in inside(ast.Call, loop)}
     functions = [each for name in names for each in functions_of(backward.file).get(name, ())]
-    updates: list[ast.AugAssign | ast.Expr] = [*find(ast.AugAssign, loop, *functions)]
-    for node in updates + find(ast.Expr, loop, *functions):
+    updates: list[ast.AugAssign | ast.Expr] = [*inside(ast.AugAssign, loop, *functions)]
+    for node in updates + inside(ast.Expr, loop, *functions):
         subtracts = isinstance(getattr(node, "op", None), ast.Sub) or method(node) in ("add_", "sub_")
         text = ast.unparse(node.value) if subtracts else ""
         if ".grad" in text and ".sign" not in text:  # .sign: an adversarial attack on the input
@@ -171,9 +171,9 @@ def _closures(run: Run) -> Iterator[Finding]:
     for window in filter(run.repeats_closure, run.windows):
         step = steps[window.optimizer] = run.events[window.step].site
         for site, calls in run.by_line(window.micro).items():
-            inside = [frame for frame, line in with_line_of(site, step) if line is None]
-            once = inside and not any(map(loops_around, inside))  # else the calls are micro-batches
-            sure = once and len(calls) >= _LEAST
+            closure = [frame for frame, line in with_line_of(site, step) if line is None]
+            single = closure and not any(map(loops_around, closure))  # else the calls are micro-batches
+            sure = single and len(calls) >= _LEAST
             if all(run.backward(number).closure for number in calls) and (sure or repeats(run, window)):
                 found[window.optimizer, site].append(len(calls))
                 surely |= {(window.optimizer, site)} if sure else set()
@@ -197,13 +197,13 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids) -> tuple[Frame, st
     """Return the line to change: a call that lacks its parentheses or clears other parameters, or else the step."""
     step = run.events[windows[0].step].site
     for frame in step:
-        for node in find(ast.Expr, tree_of(frame.file)):
+        for node in inside(ast.Expr, tree_of(frame.file)):
             if isinstance(node.value, ast.Attribute) and node.value.attr == "zero_grad":
                 line = frame._replace(line=node.lineno)
                 return line, "; zero_grad lacks its parentheses here and is not called"
-    own = lines_of_own_losses(run, windows[-1].optimizer)
+    own = own_losses(run, windows[-1].optimizer)
     micro = [number for number in windows[-1].micro if run.backward(number).reached & repeated]
-    micro = [number for number in micro if run.events[number].site in own] or micro
+    micro = [number for number in micro if loss_of(run, number) in own] or micro
     for event in reversed(run.events[max(windows[-2].step, 0) + 1 : micro[0]] if micro else ()):
         if isinstance(event, (Backward, Stepped)):
             break  # an earlier clearing belongs to another loss
@@ -215,9 +215,9 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids) -> tuple[Frame, st
 def _left_by_another(run: Run, window: StepWindow) -> bool:
     """Return whether a step of another line used the gradients, or they include another optimizer's loss."""
     steps = [max(step for step in each.consumed if step < window.step) for each in window.stale]
-    own = lines_of_own_losses(run, window.optimizer)
-    lines = {run.events[number].site in own for number in window.micro}
-    return len(lines) > 1 or bool(steps and run.events[max(steps)].site != run.events[window.step].site)
+    own = own_losses(run, window.optimizer)
+    mine = {loss_of(run, number) in own for number in window.micro}
+    return len(mine) > 1 or bool(steps and run.events[max(steps)].site != run.events[window.step].site)
 
 
 # The fix: clear, through the name that the optimizer has there
@@ -236,7 +236,7 @@ def _cleared_before(at: Statement, *, name: str) -> Fix:
         return ()
     since = steps[-2].lineno if len(steps) > 1 else 0
     between = [node for node in at.block if since < node.lineno < at.line]
-    calls = [node for node in between if any(called(call) == "backward" for call in find(ast.Call, node))]
+    calls = [node for node in between if any(called(call) == "backward" for call in inside(ast.Call, node))]
     if len(calls) != 1 or method(calls[0]) != "backward":
         return ()
     return (Insert(f"{_named(steps[-1], name)}.zero_grad()", before=calls[0].lineno),)

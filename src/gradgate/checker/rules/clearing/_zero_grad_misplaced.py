@@ -23,8 +23,8 @@ some losses, micro-batches or layers silently have no effect.
 Three kinds of gradients may be cleared unused: gradients left by another optimizer's loss (a GAN's generator loss
 in its discriminator), gradients computed only to get the gradient of an input, and gradients that the script reads
 before it clears them (Fisher information, gradient norms, weights of losses) or that its hooks get. The last kind
-is assumed only if no step uses gradients of this backward call, and another one trains the parameters. A batch that
-is skipped now and then is not reported.
+is assumed only if no step uses gradients of this backward call and another backward call trains the parameters. A
+batch that is skipped occasionally is not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -67,8 +67,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         return None
     ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
     optimizers = {optimizer for parameter in ids for optimizer in run.owners.get(parameter, ())}
-    steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer in optimizers]
-    later = sum(number > min(lost) for number in steps)
+    later = sum(step > min(lost) for optimizer in optimizers for step in run.steps(optimizer))
     if not later or later * 12 < len(lost):
         return None  # no optimizer steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]

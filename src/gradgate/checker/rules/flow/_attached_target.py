@@ -11,7 +11,7 @@ Reports six kinds of values if gradient flows into them:
   and is in the optimizer of the network that is compared with it;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
   predicted boxes as the target of their objectness;
-- a value on which ``detach()`` is called as a statement of its own, which drops the result.
+- a value on which ``detach()`` is called as a statement of its own, which discards the result.
 
 ## Why is this bad?
 The loss then also trains the target towards the prediction, or trains the critic to make the policy's loss small.
@@ -30,9 +30,9 @@ Training gets slower or diverges, and no error is raised.
 A target is recognized if it is the sum of data and a product, with one number for each sample. An advantage is
 recognized if the same backward call trains its value by a squared or Huber error. The target of a binary cross
 entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
-views are each compared with the other, or all its parameters are also those of the input. The last case is reported
-if the target was written into a tensor of data. An error whose difference is
-written out is not judged, nor is a loss whose gradients are differentiated again.
+views are each compared with the other, or all parameters that it depends on also affect the input. The last case is
+still reported if the target was written into a tensor of data. An error is not judged if the script writes out its
+difference. A loss is not judged if its gradients are differentiated again.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.

@@ -1,7 +1,7 @@
 """A part of the loss is detached from the parameters that it was computed from.
 
 ## What it does
-Looks for trainable parameters that no gradient reaches. Their module ran without a graph, another module ran
+Looks for trainable parameters that no gradient reaches because their module ran without a graph, another module ran
 without a graph on their output (``no_grad`` in the middle), or an operation detached the value (``detach``,
 ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor, a reentrant checkpoint). Also looks for:
 
@@ -28,7 +28,8 @@ The loss includes the term, but the gradient doesn't. The term becomes smaller o
 If the same parameters get a gradient along another path, a cut is found in two cases: it makes a whole summand of
 the loss constant, or the summand then only reaches parameters that no step uses. For example, a ``sample()`` whose
 ``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers. It is not found if
-one optimizer steps both, because it may be the score function. A constant summand inside a mean is not found.
+one optimizer steps both, because the loss may be a score-function estimator. A constant summand inside a mean is
+not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
@@ -98,7 +99,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
-    yield from summands
+    yield from (each for each in summands if (each.file, each.line) not in {frame[:2] for frame in without})
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in summands} | ends
     for each in derivatives_without_graph(run, RULE):
         if (each.file, each.line) not in lines:

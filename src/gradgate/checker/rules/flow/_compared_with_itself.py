@@ -13,7 +13,8 @@ Looks for terms of the loss whose two sides are always equal:
 - a penalty on the distance to earlier weights, if the earlier weights are clones that keep their graph.
 
 ## Why is this bad?
-The gradient of this term is zero. The mistake is easy to miss if the loss has other terms, because it still falls.
+The gradient of this term is zero. The mistake is easy to miss if the loss has other terms, because the loss still
+falls.
 
 ## Example
     logits = student(x)

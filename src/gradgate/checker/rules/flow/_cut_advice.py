@@ -12,7 +12,6 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH
-from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import (
     not_reentrant,
     resampled,
@@ -23,6 +22,7 @@ from gradgate.checker.rules.flow._graph_fixes import (
     without_cut,
     without_leaf,
 )
+from gradgate.checker.rules.flow._in_no_optimizer import whole_module
 from gradgate.events import Differentiated, Frame, Ids
 
 LEAF, OFF, CHECKPOINT = "A new leaf", "Running without gradients", "A reentrant checkpoint"

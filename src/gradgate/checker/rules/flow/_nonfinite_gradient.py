@@ -7,8 +7,8 @@ names the first operation whose result was NaN. Only gradients that an optimizer
 gradient scaler skips the step, nothing is reported.
 
 ## Why is this bad?
-One NaN in a gradient makes the parameter NaN, and after the next step all other parameters. ``torch.where`` doesn't
-help: the gradient of the branch that is not selected is 0 times infinity, which is NaN.
+One NaN in a gradient makes the parameter NaN and, after the next step, all other parameters. ``torch.where``
+doesn't help: the gradient of the branch that is not selected is 0 times infinity, which is NaN.
 
 ## Example
     plogp = torch.where(p > 0, p * p.log(), 0.0)      # its gradient is NaN where p is 0

@@ -1,12 +1,12 @@
 """A term of the loss is computed and shown, but never back-propagated.
 
 ## What it does
-Looks for a value that has a graph but is only converted to a number for display, in a function that
-back-propagates a loss without this value. The value counts as a loss term if its name says so (``kl_loss``,
-``l1_penalty``), or if the script sets a nonzero weight for it and never reads the weight: ``entropy`` and
-``ent_coef = 0.01``. Also looks for a sum of losses that is only displayed although some of its summands are
-back-propagated, and for loops of n iterations that each divide a loss by n, but ``backward()`` comes after the
-loop: only the last loss is back-propagated.
+Looks for a value that has a graph but is only converted to a number for display, in a function that back-propagates
+a loss without this value. The value counts as a loss term if its name says so (``kl_loss``, ``l1_penalty``), or if
+the script sets a nonzero weight for it and never reads the weight: ``entropy`` and ``ent_coef = 0.01``. Also looks
+for a sum of losses that is only displayed although some of its summands are back-propagated. Also looks for a loop
+of n iterations that divides each loss by n, with ``backward()`` after the loop instead of inside it, so only the
+last loss is back-propagated.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.

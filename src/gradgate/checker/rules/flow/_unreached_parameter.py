@@ -4,8 +4,8 @@
 Looks for trainable parameters that an optimizer steps but no backward call ever reaches. Examples are a layer (an
 attribute of a model, or a variable of a script) that is never called or whose output is in no loss, and learned
 rates of inner steps (MAML) whose result is in no loss. Layers that did not run because they belong to an unused
-branch are not reported. If such a layer runs and the script drops the result of an operation such as ``index_add``,
-the finding is at this line.
+branch are not reported. If a layer runs but the script discards the result of an operation such as ``index_add``,
+the finding is at the line of the operation.
 
 ## Why is this bad?
 The parameter keeps its random initial value, and the model lacks a part of its design.

@@ -24,10 +24,10 @@ a note, or a warning if the gradients are never cleared. The rule can't always t
 forgotten or is fixed on purpose. If the network isn't a copy, isn't written to and isn't in evaluation mode, the
 finding is at the optimizer, and the advice first offers to add the network.
 
-For another optimizer's network, such as the other network of a GAN, the note says which share of a step's
-floating-point operations (FLOPs) these gradients take. Below 5 % there is no note. The share counts forward and
-backward passes, from the shapes in the graphs of the first steps. It leaves out forward passes without a graph and
-the optimizer's own arithmetic, and time is not exactly proportional to FLOPs.
+For another optimizer's network, such as the other network of a GAN, the note gives the share of a step's
+floating-point operations (FLOPs) that these gradients take. If the share is below 5%, there is no note. It counts
+forward and backward passes, from the shapes in the graphs of the first steps. It leaves out forward passes without
+a graph and the optimizer's own arithmetic, and time is not exactly proportional to FLOPs.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -49,8 +49,16 @@ from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._freezing import networks, turned_off, whole_module
-from gradgate.checker.rules.flow._in_no_optimizer import WHY, bytes_of, of_module, size, uses
+from gradgate.checker.rules.flow._in_no_optimizer import (
+    WHY,
+    bytes_of,
+    networks,
+    of_module,
+    size,
+    turned_off,
+    uses,
+    whole_module,
+)
 from gradgate.events import Backward, Differentiated, Frame, Ids, Site, Stepped
 
 _LEAST_SHARE = 0.05  # share of a step's FLOPs: a smaller share is not worth a note

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
+from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ownership._freeze_fixes import evaluated, requires_grad
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, StatisticsMoved, Stepped, Written
 
+_MOST_PARTS = 4  # number of modules that a fix lists by name
 _STEPS = 2
 
 
@@ -59,7 +63,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 "scripts do this on purpose, to adapt the statistics to new data.",
                 advice="Put the untrained part into evaluation mode, and again after each train(): "
                 f"{', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}.",
-                fix=() if holder else partial(evaluated, parts=parts),
+                fix=() if holder else partial(_evaluated, parts=parts),
                 severity="warning",
                 count=count,
                 evidence={
@@ -139,6 +143,25 @@ def _is_unused(run: Run, ids: Ids) -> bool:
     shapes = Counter(each.shape for each in run.parameters.values() if each.root == several[0].root)
     trained = Counter(run.parameters[number].shape for number in run.owned & run.reached)
     return several[0].root == "" or bool(shapes - trained)  # else a copy, such as a target network
+
+
+def _evaluated(at: Statement, parts: list[str]) -> Fix:
+    """Put the untrained parts of a model back into evaluation mode after ``train()``: ["model.backbone"]."""
+    root = owner(at.node)
+    last = re.escape(root.rpartition(".")[2])
+    inner = [re.search(rf"\b{last}([.\[].*)", part) for part in parts]
+    if method(at.node) != "train" or not parts or len(parts) > _MOST_PARTS or None in inner:
+        return ()
+    return tuple(Insert(f"{root}{found[1]}.eval()", after=at.line) for found in inner if found is not None)
+
+
+def requires_grad(node: ast.AST) -> ast.expr | None:
+    """Return the value that a call or an assignment gives ``requires_grad``."""
+    if isinstance(node, ast.Call) and called(node) == "requires_grad_":
+        return node.args[0] if node.args else None
+    target = node.targets[0] if isinstance(node, ast.Assign) else None
+    named = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
+    return node.value if isinstance(node, ast.Assign) and named else None
 
 
 def freezing_line(run: Run, ids: Ids) -> Frame | None:

@@ -2,14 +2,14 @@
 
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or the script sets their gradients to zero) that an optimizer
-still changes through a leftover gradient, momentum or weight decay. Also looks for parameters that
+still changes through a leftover gradient, momentum or weight decay. Looks for parameters that
 ``module.requires_grad = False`` or a misspelled attribute does not freeze. Also looks for batch norms whose running
 statistics follow new data although their parameters are frozen for the rest of the run, or although they run only
-under ``no_grad``, and measures the change.
+under ``no_grad``. The finding says how far the statistics moved.
 
 ## Why is this bad?
-The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
-features differ from the trained features.
+The frozen part changes a little in each step. In evaluation, a batch norm uses its running statistics. If they have
+drifted, the frozen network computes other features than those that it learned.
 
 ## Example
     model.backbone.requires_grad_(False)
@@ -34,24 +34,27 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._source import inside, tree_of
+from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ownership._batch_norms import freezing_line, moving_statistics
-from gradgate.checker.rules.ownership._freeze_fixes import none_instead, without_gradients
-from gradgate.checker.rules.ownership._misfrozen import misfrozen
-from gradgate.events import Ids, Site, Stepped, Written
+from gradgate.checker.rules.ownership._batch_norms import freezing_line, moving_statistics, requires_grad
+from gradgate.events import Frame, Ids, Parameter, Site, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
 _STEPS = 2
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from misfrozen(run, RULE)
+    yield from _misfrozen(run)
     yield from _stepped(run)
     yield from _zeroed(run)
     yield from moving_statistics(run, RULE)
@@ -82,7 +85,7 @@ def _stepped(run: Run) -> Iterator[Finding]:
             why=_WHY,
             advice="Set the gradients to None where the parameters are frozen, or leave the parameters out of "
             f"{name}.",
-            fix=partial(without_gradients, names={run.name(number) for number in ids}),
+            fix=partial(_without_gradients, names={run.name(number) for number in ids}),
             count=len(steps),
             evidence={"parameters": len(ids), "steps": len(steps)},
         )
@@ -116,10 +119,86 @@ def _zeroed(run: Run) -> Iterator[Finding]:
                 "decay.",
                 why=_WHY,
                 advice="Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
-                fix=none_instead,
+                fix=_none_instead,
                 count=len(steps),
                 evidence={"parameters": len(ids), "steps": len(steps)},
             )
+
+
+def _misfrozen(run: Run) -> Iterator[Finding]:
+    """Yield parameters that steps changed although the script set an attribute to freeze them."""
+    moved = frozenset[int]().union(*(event.moved for event in run.of(Stepped)))
+    found: dict[Frame, set[int]] = defaultdict(set)
+    for number in moved:
+        parameter = run.parameters[number]
+        if parameter.misfrozen and parameter.trainable:
+            line = _setting_line(run, parameter)
+            if line is not None:
+                found[line].add(number)
+    for line, ids in found.items():
+        attribute = run.parameters[min(ids)].misfrozen
+        of_module = attribute == "requires_grad"
+        yield RULE.finding(
+            line,
+            f"Setting {attribute} {'of a module ' if of_module else ''}freezes nothing: {run.log.steps} steps "
+            f"still changed {run.names(frozenset(ids))}.",
+            why="Python accepts any attribute name, but PyTorch reads only each parameter's requires_grad.",
+            advice="Call requires_grad_(False) on the module instead."
+            if of_module
+            else "The attribute is called requires_grad.",
+            fix=partial(_really_frozen, of_module=of_module),
+            count=run.log.steps,
+            evidence={"parameters": len(ids)},
+        )
+
+
+def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
+    """Return the line outside the class that sets the attribute: a class may use the name for its own field."""
+    parts = parameter.name.split(".")[:-1]
+    for file in files_of({event.site for event in run.of(Stepped)}):
+        for node in inside(ast.Assign, tree_of(file)):
+            target = node.targets[0]
+            if not isinstance(target, ast.Attribute) or target.attr != parameter.misfrozen:
+                continue
+            of = ast.unparse(target.value).rpartition(".")[2]
+            known = of in parts if target.attr == "requires_grad" else of != "self"
+            if known and getattr(node.value, "value", None) is False:
+                return Frame(file, target.lineno, "")
+    return None
+
+
+def _really_frozen(at: Statement, *, of_module: bool) -> Fix:
+    """Freeze the object that the attribute was meant to freeze."""
+    target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
+    if not isinstance(target, ast.Attribute):
+        return ()
+    frozen = ast.unparse(target.value)
+    text = f"{frozen}.requires_grad_(False)" if of_module else f"{frozen}.requires_grad = False"
+    return Insert(text, after=at.line), Delete(at.line)
+
+
+def _without_gradients(at: Statement, names: set[str]) -> Fix:
+    """Set the gradients of frozen parameters to None, so that steps no longer move them."""
+    value = next(filter(None, map(requires_grad, at.expressions())), None)
+    if value is None or getattr(value, "value", None) is not False:
+        return ()
+    target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
+    frozen = ast.unparse(target.value) if isinstance(target, ast.Attribute) else owner(at.node)
+    item = any(isinstance(loop, ast.For) and ast.unparse(loop.target) == frozen for loop in at.loops[:1])
+    own = f".{frozen.removeprefix('self.')}"
+    if item or any(f".{name}".endswith(own) for name in names):
+        return (Insert(f"{frozen}.grad = None", after=at.line),)
+    # With another name it may be a module or a parameter, and a parameter has no zero_grad.
+    module = any(f"{own}." in f".{name}" for name in names)
+    return (Insert(f"{frozen}.zero_grad()", after=at.line),) if module else ()
+
+
+def _none_instead(at: Statement) -> Fix:
+    """Set a gradient to None instead of zero."""
+    target = owner(at.node)
+    if method(at.node) != "zero_" or not target.endswith(".grad"):
+        return ()
+    return Insert(f"{target} = None", after=at.line), Delete(at.line)
 
 
 RULE = Rule("GG505", "frozen-state-drift", "error", __doc__ or "", _judge)

@@ -1,9 +1,8 @@
 """The optimizer's momentum and running averages are lost in the middle of training.
 
 ## What it does
-Looks for optimizers of one kind that one line constructs repeatedly for the same parameters, while the
-parameters keep their values, and for ``load_state_dict`` calls that leave an optimizer with less state than
-before.
+Looks for a line that constructs an optimizer again and again for the same parameters, although the parameters keep
+their values. Also looks for ``load_state_dict`` calls that leave an optimizer with less state than before.
 
 ## Why is this bad?
 Adam's averages start from zero with a bias correction, so the first steps are as long as the learning rate allows,
@@ -19,11 +18,11 @@ whatever the gradient. SGD loses its momentum.
     for epoch in range(epochs):
         train_epoch(model, loader, optimizer)
 
-and ``group["lr"] = lr`` or a scheduler to change only the learning rate.
+To change only the learning rate, write ``group["lr"] = lr`` or use a scheduler.
 
 ## Known limits
-A new optimizer for each stage, task or fold in a list is assumed to be intended, and so is a new optimizer after
-which the parameters were reset.
+A new optimizer for each stage, task or fold in a list is assumed to be intended. So is a new optimizer if the
+parameters are reset after it was constructed.
 
 ## Sources
 Kingma and Ba, "Adam: a method for stochastic optimization", section 3.

@@ -42,7 +42,7 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.flow._freezing import whole_module
+from gradgate.checker.rules.flow._in_no_optimizer import whole_module
 from gradgate.events import Ids, OptimizerMade, Parameter
 
 

@@ -48,7 +48,9 @@ def added(at: Statement, names: list[str]) -> Fix:
     # Another expression may yield groups, which can't be mixed with parameters in one list.
     items = given.elts if isinstance(given, ast.List) else [given]
     yields = [item.value if isinstance(item, ast.Starred) else item for item in items]
-    if not items or not all(map(_gives_parameters, yields)):
+    if items and all(isinstance(item, ast.Dict) for item in items):
+        more = f'{{"params": {more[1:] if whole else f"[{root}]"}}}'
+    elif not items or not all(map(_gives_parameters, yields)):
         return ()
     new = f"{text[:-1]}, {more}]" if isinstance(given, ast.List) else f"[*{text}, {more}]"
     return (Replace(at.line, text, new),)
@@ -56,6 +58,8 @@ def added(at: Statement, names: list[str]) -> Fix:
 
 def _gives_parameters(node: ast.AST) -> bool:
     """Return whether an expression certainly yields parameters, not parameter groups."""
+    if isinstance(node, ast.BinOp):
+        return _gives_parameters(node.left) and _gives_parameters(node.right)
     name = called(node) if isinstance(node, ast.Call) else ""
     given = node.args[name == "filter" :] if isinstance(node, ast.Call) else []
     return name == "parameters" or (

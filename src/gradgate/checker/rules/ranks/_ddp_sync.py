@@ -11,8 +11,8 @@ and which gradients are all-reduced by hand. Reports:
 - replicas whose parameters don't begin with equal values, or become different for good. The rule compares the
   values on all ranks before each of the first steps.
 
-Notes where DDP synchronizes each micro-batch of a window. Mistakes that one process alone can show are also
-reported for a run with a single rank.
+Reports, as a note, that DDP synchronizes each micro-batch of a window. Mistakes that are visible in a single
+process are also reported for a run with a single rank.
 
 ## Why is this bad?
 Without an all-reduce, each rank trains its own model on its part of the data, and the saved model has seen
@@ -27,7 +27,7 @@ divisions make the step too small by a factor of the number of ranks.
     loss.backward()                              # DDP averages the gradients over the ranks
     optimizer.step()
 
-If windows have several micro-batches, put the forward and backward of all but the last under
+If windows have several micro-batches, put the forward and backward pass of each micro-batch except the last under
 ``with model.no_sync():``.
 
 ## Known limits

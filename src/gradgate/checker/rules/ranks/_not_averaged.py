@@ -41,26 +41,23 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
     if len(windows) < LEAST:
         return None
     synced = {run.backward(number).synced for window in windows for number in window.micro}
-    with_ddp = synced != {None}
-    if synced - {False, None} or (with_ddp and None in synced):
+    if synced not in ({None}, {False}) or _communicates(run):
         return None
-    if not with_ddp and (run.log.distributed or not _trains_one_model(run)):
-        return None
-    if _communicates(run):
+    if synced == {None} and (run.log.distributed or not _trains_one_model(run)):
         return None
     last = run.backward(windows[-1].micro[-1])
-    where: Frame | Site = next((event.site for event in run.of(Reduced) if event.parameters), ())
+    late: Site = next((event.site for event in run.of(Reduced) if event.parameters), ())
+    where: Frame | Site = late or last.site
     how, advice = "", "Wrap the model in DistributedDataParallel, or average every gradient before the step."
-    if where:
+    if late:
         advice = "Average the gradients between backward() and step()."
-    elif with_ddp and last.around:
+    elif synced == {False} and last.around:
         where, how, advice = _past_wrapper(last), f" {_PAST},", f"{_CALL_WRAPPER}."
-    elif with_ddp:
+    elif synced == {False}:
         how, advice = " under no_sync()", "Leave no_sync() for the last micro-batch of each window."
-    late = any(event.parameters for event in run.of(Reduced))
     ranks = f"Each of {run.log.world} ranks" if run.log.world > 1 else "Each rank"
     return rule.finding(
-        where or last.site,
+        where,
         f"{ranks} makes its {len(windows)} steps{how} with the gradients of its own data: the gradients "
         + ("are averaged only after the step." if late else "are never averaged."),
         why=_WHY,

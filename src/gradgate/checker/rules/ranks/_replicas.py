@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
@@ -61,9 +61,8 @@ def _uneven_steps(runs: Sequence[Run], rule: Rule, optimizer: int) -> Iterator[F
     finished = all(run.ended == "finished" and not run.of(Gap) for run in runs)
     if len(set(steps)) == 1 or min(steps) < LEAST or len(set(calls)) > 1 or not calls[0] or not finished:
         return
-    event = next(event for event in runs[0].of(Stepped) if event.optimizer == optimizer)
     yield rule.finding(
-        event.site,
+        runs[0].stepped(runs[0].steps(optimizer)[0]).site,
         f"{runs[0].optimizer(optimizer)} makes {min(steps)} steps on one rank and {max(steps)} on another, "
         f"although DDP averages the gradients of the same {calls[0]} backward calls on all ranks.",
         why=_WHY,
@@ -88,12 +87,8 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
         if len({(run.name(number), run.parameters[number].shape) for run in runs}) > 1:
             continue
         differ = [_differ([column[place][number][2] for column in columns]) for place in range(length)]
-        if (
-            not differ[0]
-            and all(differ[(first := differ.index(True) if True in differ else length) :])
-            and (length - first >= LEAST)
-        ):
-            parted[first].add(number)
+        if not differ[0] and differ == sorted(differ) and sum(differ) >= LEAST:
+            parted[length - sum(differ)].add(number)
     if not parted:
         return None
     first = min(parted)
@@ -114,15 +109,9 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
 
 def _looked_at(run: Run, optimizer: int) -> list[tuple[int, Stepped]]:
     """Return the optimizer's recorded steps: later steps were only counted."""
-    found: list[tuple[int, Stepped]] = []
-    for number, event in run.numbered(Stepped, Gap):
-        if isinstance(event, Gap):
-            break
-        if isinstance(event, Stepped) and event.optimizer == optimizer:
-            if not event.norms:
-                break
-            found.append((number, event))
-    return found
+    gap = next((number for number, _ in run.numbered(Gap)), len(run.events))
+    steps = ((number, run.stepped(number)) for number in run.steps(optimizer))
+    return list(takewhile(lambda step: step[0] < gap and step[1].norms, steps))
 
 
 def _differ(values: Sequence[float]) -> bool:
@@ -170,10 +159,8 @@ def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site
                     "or its result is not written to the gradients.",
                     "Average the gradients between backward() and step().",
                 )
-        window = next((window for window in run.windows if window.step == number), None)
-        site = run.backward(window.micro[-1]).site if window is not None and window.micro else step.site
         return (
-            site,
+            step.site,
             "The ranks' gradients already differ in the step before the first difference.",
             "Average the gradients first. Clip, mask or add noise after the average, and in the same way on "
             "all ranks.",

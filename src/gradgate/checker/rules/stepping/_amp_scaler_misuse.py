@@ -45,9 +45,10 @@ from itertools import chain
 from typing import TypeGuard
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
-from gradgate.checker.analysis._queries import find, windows_of
+from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
@@ -59,7 +60,7 @@ from gradgate.events import Backward, Clipped, Event, ScalerUsed, Site, Written
 
 def _scaler(at: Statement) -> str:
     """Return the name of the file's only gradient scaler, if the statement can use this name."""
-    calls = [call.func for call in find(ast.Call, at.module) if called(call) == "scale"]
+    calls = [call.func for call in inside(ast.Call, at.module) if called(call) == "scale"]
     names = {ast.unparse(function.value) for function in calls if isinstance(function, ast.Attribute)}
     name = names.pop() if len(names) == 1 else ""
     return name if at.knows(name.partition(".")[0]) else ""
@@ -83,7 +84,7 @@ def _through_the_scaler(at: Statement) -> Fix:
     match at.value:
         case ast.Call(ast.Attribute(optimizer, "step")) as call if scaler:
             step = Replace(at.line, ast.unparse(call), f"{scaler}.step({ast.unparse(optimizer)})")
-            names = [ast.unparse(node) for node in find(ast.Attribute, at.module)]
+            names = [ast.unparse(node) for node in inside(ast.Attribute, at.module)]
             updated = f"{scaler}.update" in names
             return (step,) if updated else (step, Insert(f"{scaler}.update()", after=at.line))
     return ()

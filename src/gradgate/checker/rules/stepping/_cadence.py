@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from gradgate.checker.analysis._origins import counts_as_a_loop_does
+from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run
 from gradgate.events import (
     Backward,
@@ -63,8 +64,8 @@ class Cadence:
     @cached_property
     def micro_batches(self) -> int:
         """The number of backward calls that the steps used or that came after the last step."""
-        last = {window.step: window for window in self.run.windows if window.step in self.steps}
-        micro = sorted({number for window in last.values() for number in window.micro})
+        windows = windows_of(self.run, self.made.optimizer)
+        micro = sorted({number for window in windows for number in window.micro})
         sites = {self.run.events[number].site for number in micro}
         rest = [event for number, event in self.run.numbered(Backward) if micro and number > micro[-1]]
         return len(micro) + sum(event.site in sites for event in rest)

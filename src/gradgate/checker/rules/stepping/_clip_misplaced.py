@@ -32,7 +32,7 @@ whose gradients are used by hand, without an optimizer, or are then given to ano
 
 ## Sources
 ``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP
-examples, which show the place of the call.
+examples, which show where to call it.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ def _useless(
     advice = "Clip between backward() and optimizer.step()."
     if empty:
         what = f"clip_grad gets no parameters in {len(empty)} of {len(calls)} calls"
-        advice = (
-            "Pass model.parameters() again, or store list(model.parameters()): an iterator works only once."
-        )
+        advice = "Pass model.parameters() again, or store list(model.parameters()): "
+        advice += "an iterator can be used only once."
         fix = _as_list
     elif late[useless[-1]]:
         what = "Gradients are clipped after the step that used them"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gradgate.checker.analysis._queries import held_by, steps_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -20,15 +19,15 @@ def of_discarded_optimizers(
     """Report a scheduler of an optimizer that never steps, if another one trains at a constant learning rate."""
     for cadence in (each for optimizer in run.made for each in by_optimizer.get(optimizer, ())):
         made = cadence.made
-        if any(step > cadence.number for step in steps_of(run, made.optimizer)):
+        if any(step > cadence.number for step in run.steps(made.optimizer)):
             continue
         for other in run.made.keys() - by_optimizer.keys():
-            steps = [step for step in steps_of(run, other) if step > cadence.number]
+            steps = [step for step in run.steps(other) if step > cadence.number]
             calls = [call for call in cadence.calls if steps and call > steps[0]]
             rates = {run.stepped(step).lr for step in steps}
             if len(steps) < _STEPS or len(calls) < _CALLS or len(rates) != 1:
                 continue
-            if not held_by(run, other) & held_by(run, made.optimizer):
+            if not run.held(other) & run.held(made.optimizer):
                 continue
             name, rate = run.optimizer(other), max(next(iter(rates)), default=0.0)
             yield rule.finding(

@@ -4,7 +4,8 @@
 Compares parameters before and after steps. Reports:
 
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
-- an optimizer that always steps before there is a gradient, or that holds other parameters than the losses reach;
+- an optimizer that always steps before there is a gradient, or that holds other parameters than those that the
+  losses reach;
 - updates that 16-bit parameters round away;
 - updates by hand that rebind a name, drop their result, or replace a leaf by a constant.
 
@@ -22,10 +23,11 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
                 p -= lr * p.grad         # in place
 
 ## Known limits
-A learning rate of zero at the start of a warm-up is right. A learning rate that is always zero while other
+A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
-not found, because the loop may use only the dict.
+not found, because the loop may use only the dict. Where source lines might step the optimizer, it is reported as
+never stepped only if no optimizer steps and nothing reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -35,22 +37,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from itertools import takewhile
 
+from gradgate.checker.analysis._gradient_reads import reads_gradients
+from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced
-from gradgate.checker.analysis._queries import find, held_by, steps_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
-from gradgate.events import Backward, Frame, Scheduled, SchedulerMade, Site, Stepped, Written
+from gradgate.events import Backward, Frame, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
@@ -131,13 +134,13 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         severity="info" if any(event.moved for event in run.of(Stepped)) else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
-        about=held_by(run, optimizer),
+        about=run.held(optimizer),
     )
 
 
 def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report an optimizer that holds none of the parameters that the losses reach."""
-    meant, held, name = misdirected(run, optimizer), held_by(run, optimizer), run.optimizer(optimizer)
+    meant, held, name = misdirected(run, optimizer), run.held(optimizer), run.optimizer(optimizer)
     if not meant or any(swap.optimizer == optimizer for swap in replaced(run)):
         return None
     frozen = not any(run.parameters[number].trainable for number in held if number in run.parameters)
@@ -157,9 +160,9 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report steps before their backward call. Another rule reports a clearing between the two."""
-    held = held_by(run, optimizer)
+    held = run.held(optimizer)
     reaching = [number for number, _ in run.numbered(Backward) if run.backward(number).reached & held]
-    if len(reaching) < 2 or steps_of(run, optimizer)[0] > reaching[0]:
+    if len(reaching) < 2 or run.steps(optimizer)[0] > reaching[0]:
         return None
     return RULE.finding(
         steps[0].site,
@@ -175,32 +178,42 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     """Report an optimizer that never steps: its ``step`` lacks parentheses, or doesn't occur at all."""
-    held = held_by(run, optimizer)
+    held = run.held(optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
     if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
         return None
     if any(event.target == "value" for event in run.of(Written)):
         return None
+    schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}
+    advanced = [event.site for event in run.of(Scheduled) if event.scheduler in schedules]
     name = run.optimizer(optimizer)
     files = files_of(event.site for event in (*reaching, *run.made[optimizer]))
     named = [
         Frame(file, node.lineno, "")
         for file in files
-        for node in find(ast.Expr, tree_of(file))
+        for node in inside(ast.Expr, tree_of(file))
         if isinstance(node.value, ast.Attribute) and node.value.attr == "step"
     ]
-    lost = sum(part.is_lost for part in run.contributions if part.atom & held)
+    parts = [part for part in run.contributions if part.atom & held]
+    lost = sum(part.is_lost for part in parts)
     # If gradients are cleared repeatedly, lines that step other optimizers don't count as later steps.
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
-    may_step = run.ended != "finished" or any(_calls_step(file, name, ran) for file in files)
+    updates = max(len(advanced), len({part.backward for part in parts if part.is_lost}))
+    idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
+    unused = idle and not run.stepping and not _read(run, parts, files)
+    may_step = run.ended != "finished" or (not unused and any(_calls_step(file, name, ran) for file in files))
     known = [run.parameters[number] for number in held if number in run.parameters]
     if not named and (may_step or not all(parameter.still for parameter in known)):
         return None
+    # Whether the scheduler is stepped in the place of the optimizer.
+    in_place = not (named or run.stepping) and 2 * len(advanced) > len(reaching)
     return RULE.finding(
-        named[0] if named else reaching[-1].site,
-        f"{name}.step is never called: {len(reaching)} backward calls compute gradients that no step uses.",
+        named[0] if named else advanced[-1] if in_place else reaching[-1].site,
+        f"{name}.step is never called: {len(reaching)} backward calls compute gradients that no step uses"
+        + (f", while its scheduler is advanced {len(advanced)} times." if in_place else "."),
         why=_WHY,
-        advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward().",
+        advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward()"
+        + (", before scheduler.step()." if in_place else "."),
         fix=_called if named else partial(_step_too, name=name),
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},
@@ -208,11 +221,19 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     )
 
 
+def _read(run: Run, parts: list[Contribution], files: Iterable[str]) -> bool:
+    """Return whether the user's code reads gradients, itself or in hooks, of parameters or of other tensors."""
+    calls = [(run.backward(part.backward), part.cleared) for part in parts if part.backward >= 0]
+    sites = {(event.site, () if cleared is None else run.events[cleared].site) for event, cleared in calls}
+    hooks = any("hook" in node.attr for node in inside(ast.Attribute, *map(tree_of, files)))
+    return hooks or any(event.others for event, _ in calls) or any(reads_gradients(*pair) for pair in sites)
+
+
 def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
     """Return whether a line that stepped no other optimizer calls ``step`` on this optimizer or its wrapper."""
     steps = [
         ast.unparse(node.value)
-        for node in find(ast.Attribute, tree_of(file))
+        for node in inside(ast.Attribute, tree_of(file))
         if node.attr == "step" and (file, node.lineno) not in ran
     ]
     return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)

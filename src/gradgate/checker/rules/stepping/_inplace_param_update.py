@@ -29,7 +29,7 @@ or evaluate the averages in a separate model.
 
 ## Known limits
 These writes are not reported: clamping, masks, projections, rounding, added noise, hand-written gradient descent,
-averages of models, restored checkpoints, initializations, and moves of less than 10 % towards other weights, such
+averages of models, restored checkpoints, initializations, and moves of less than 10% towards other weights, such
 as those of a pretrained model. Writes before the first step, or late in a long run, are not seen.
 
 ## Sources

@@ -3,8 +3,9 @@
 ## What it does
 Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and its length
 (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function). Reports a scheduler that is
-never advanced, drives a replaced optimizer, is advanced before the first step, or runs several times too fast (a
-length in epochs advanced at each batch) or too slowly (a length in steps advanced once an epoch).
+never advanced, changes an optimizer that was replaced, or is advanced before the first step. Also reports a
+scheduler that runs several times too fast (its length counts epochs, but it is advanced at each batch) or too
+slowly (its length counts steps, but it is advanced once an epoch).
 
 ## Why is this bad?
 The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
@@ -41,10 +42,9 @@ import ast
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import length_line
-from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
-from gradgate.checker.analysis._source import loops_around, spans, statement_at, tree_of
+from gradgate.checker.analysis._source import inside, loops_around, spans, statement_at, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
@@ -88,7 +88,7 @@ def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
     statement = statement_at(innermost(made.site))
     names = {last_name(target) for target in getattr(statement, "targets", ())}
     files = {frame.file for event in run.of(SchedulerMade, Stepped) for frame in event.site}
-    called = [node.value for node in find(ast.Attribute, *map(tree_of, files)) if node.attr == "step"]
+    called = [node.value for node in inside(ast.Attribute, *map(tree_of, files)) if node.attr == "step"]
     return any(last_name(node) in names or "sched" in last_name(node).lower() for node in called)
 
 
@@ -239,8 +239,8 @@ def _after_epoch(at: Statement) -> Fix:
     if len(at.loops) > 1:
         return (Move(at.line, after=at.loops[-2].lineno),)
     name = getattr(at.function, "name", "")
-    loops = [*find(ast.For, at.module), *find(ast.While, at.module)]
-    in_a_loop = any(last_name(call.func) == name for call in find(ast.Call, *loops))
+    loops = [*inside(ast.For, at.module), *inside(ast.While, at.module)]
+    in_a_loop = any(last_name(call.func) == name for call in inside(ast.Call, *loops))
     return (Move(at.line, after=at.loops[0].lineno),) if in_a_loop else ()
 
 

@@ -6,11 +6,10 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._queries import find
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import last_name, without_gradients
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -72,8 +71,8 @@ def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
 def _rebinds(tree: ast.Module | None) -> Iterator[tuple[int, str]]:
     """Yield lines that assign ``w = w - lr * w.grad`` under no_grad, if no line sets requires_grad later."""
     text = ast.unparse(tree) if tree is not None else ""
-    for scope in [*find(ast.With, tree), *find(ast.FunctionDef, tree)]:
-        for node in find(ast.Assign, scope) if without_gradients(scope) is not None else ():
+    for scope in [*inside(ast.With, tree), *inside(ast.FunctionDef, tree)]:
+        for node in inside(ast.Assign, scope) if without_gradients(scope) is not None else ():
             name = ast.unparse(node.targets[0])
             match node.value:
                 case ast.BinOp(left, _, right) if ast.unparse(left) == name:
@@ -83,15 +82,15 @@ def _rebinds(tree: ast.Module | None) -> Iterator[tuple[int, str]]:
 
 def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
     """Yield lines that compute an update from a gradient but assign it to nothing or to a local name."""
-    assigned = [node for node in find(ast.Assign, tree) if method(node) == "state_dict"]
+    assigned = [node for node in inside(ast.Assign, tree) if method(node) == "state_dict"]
     copies = {ast.unparse(node.targets[0]) for node in assigned}
     scopes: list[tuple[ast.AST, set[str]]] = [
-        *((node, {name.id for name in find(ast.Name, node.target)}) for node in find(ast.For, tree)),
-        *((node, {each.arg for each in node.args.args}) for node in find(ast.FunctionDef, tree)),
+        *((node, {name.id for name in inside(ast.Name, node.target)}) for node in inside(ast.For, tree)),
+        *((node, {each.arg for each in node.args.args}) for node in inside(ast.FunctionDef, tree)),
     ]
     for scope, names in scopes:
-        updates: list[ast.Assign | ast.Expr] = [*find(ast.Assign, scope)]
-        for node in updates + find(ast.Expr, scope):
+        updates: list[ast.Assign | ast.Expr] = [*inside(ast.Assign, scope)]
+        for node in updates + inside(ast.Expr, scope):
             of_gradient = any("grad" in last_name(inner).lower() for inner in ast.walk(node.value))
             if of_gradient and _is_lost(node, names, copies):
                 yield node.lineno
@@ -107,7 +106,7 @@ def _is_lost(node: ast.Assign | ast.Expr, names: set[str], copies: set[str]) -> 
         case ast.Assign([ast.Name()], ast.ListComp(ast.BinOp(_, ast.Sub()))):  # a new list of new tensors
             return True
         case ast.Assign([ast.Name(name)], ast.BinOp() as value):
-            return name in names & {used.id for used in find(ast.Name, value)}
+            return name in names & {used.id for used in inside(ast.Name, value)}
     return False
 
 

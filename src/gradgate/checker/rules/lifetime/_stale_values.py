@@ -1,0 +1,115 @@
+"""A loss is computed from copies of parameters that were made before earlier steps.
+
+## What it does
+Looks in the graph of each loss for values that were computed from a parameter before the last two steps of its
+optimizer: casts that ``torch.autocast`` keeps, or sums that the script computed once. Views of a parameter share
+its memory and are not reported.
+
+## Why is this bad?
+Steps change the parameter, but not the copy. The forward pass uses the old values, so the loss ignores the steps.
+Torch raises no error, because the backward pass of a cast or a sum needs no saved tensor.
+
+## Example
+    with torch.autocast("cuda"):            # keeps a cast of each weight until the block ends
+        for x, y in loader:
+            loss = loss_fn(model(x), y)     # always the first weights
+            loss.backward()
+            optimizer.step()
+
+## Use instead
+    for x, y in loader:
+        with torch.autocast("cuda"):
+            loss = loss_fn(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+## Known limits
+Copies made under ``no_grad`` are in no graph and are not seen. A copy that is one step old is not reported, because
+some algorithms compute gradients with a delay.
+
+## Sources
+https://docs.pytorch.org/docs/stable/amp.html: autocast "should wrap only the forward pass(es) of your network".
+``cache_enabled`` in the same document.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._source import function_at, loops_around, path_to
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Move, Replace
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Frame, Site, StaleUsed, Stepped
+
+_CALLS = 2
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    moved = frozenset().union(*(event.moved for event in run.of(Stepped)))
+    places: dict[Site, list[StaleUsed]] = defaultdict(list)
+    for event in run.of(StaleUsed):
+        if event.parameters & moved and event.made:
+            places[event.made].append(event)
+    for made, events in places.items():
+        if len(events) < _CALLS:
+            continue
+        ids = frozenset().union(*(event.parameters for event in events)) & moved
+        autocast = _autocast_around(events[-1].site)
+        kept = "autocast keeps them until its block ends" if autocast else "they were computed once"
+        yield RULE.finding(
+            autocast or _line_that_makes(made, events[-1].site),
+            f"The loss is computed from old values of {run.names(ids)}: {kept}, and the steps since then do not "
+            "change them.",
+            why="Forward passes ignore these steps, so the loss stays as it was.",
+            advice="Enter autocast in each iteration, around the forward pass only, or pass cache_enabled=False."
+            if autocast
+            else "Compute these values from the parameters in each forward pass.",
+            fix=_without_cache if autocast else partial(_into_the_loop, site=events[-1].site),
+            count=len(events),
+            evidence={"parameters": len(ids)},
+        )
+
+
+def _line_that_makes(made: Site, backward: Site) -> Site | Frame:
+    """Return the line that makes the values, in the innermost function that also calls backward."""
+    functions = {(frame.file, frame.function) for frame in backward}
+    return next((frame for frame in made if (frame.file, frame.function) in functions), made)
+
+
+def _autocast_around(site: Site) -> Frame | None:
+    """Return the line that enters autocast around a backward call."""
+    for frame in site:
+        for node in path_to(frame.file, frame.line):
+            items = node.items if isinstance(node, ast.With) else ()
+            decorators = getattr(node, "decorator_list", ())
+            for given in (*(item.context_expr for item in items), *decorators):
+                if isinstance(given, ast.Call) and called(given) == "autocast":
+                    return Frame(frame.file, given.lineno, frame.function)
+    return None
+
+
+def _without_cache(at: Statement) -> Fix:
+    (call, *others) = at.calls("autocast")
+    if others or any(keyword.arg in ("cache_enabled", None) for keyword in call.keywords):
+        return ()
+    text = ast.unparse(call)
+    return (Replace(at.line, text, f"{text[:-1]}, cache_enabled=False)"),)
+
+
+def _into_the_loop(at: Statement, site: Site) -> Fix:
+    """Move an assignment before the loop to the start of the loop that calls backward."""
+    inside = next((frame for frame in site if at.function is function_at(frame)), None)
+    loops = loops_around(inside) if inside is not None else []
+    if not isinstance(at.node, ast.Assign) or not loops or at.loops:
+        return ()
+    return (Move(at.line, before=loops[0].body[0].lineno),)
+
+
+RULE = Rule("GG603", "stale-values", "error", __doc__ or "", _judge)
