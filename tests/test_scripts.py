@@ -129,7 +129,7 @@ ADVICE_ONLY = {
     "scheduler-cadence": (
         "cosine_before_groups trainer_keeps_scheduler "
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
-        "recsys_trainer superconvergence warmup_in_steps"
+        "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
         "folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head trainer_copy unit_rows"

@@ -29,7 +29,8 @@ A schedule that is too slow is found only if the run ends by itself and has as m
 schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length counts
 epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise only a
 rate near zero for a large part of the run is reported. The rule doesn't follow schedules written by hand,
-schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length.
+schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length. If a line that didn't run
+advances a schedule, the schedule is reported only if the line waits for a flag of steps that weren't made.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -38,19 +39,28 @@ https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from itertools import chain
 
 from gradgate.checker.analysis._origins import length_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
-from gradgate.checker.analysis._source import inside, loops_around, spans, statement_at, tree_of
+from gradgate.checker.analysis._source import (
+    inside,
+    loops_around,
+    nodes_of,
+    path_to,
+    spans,
+    statement_at,
+    tree_of,
+)
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.stepping._cadence import Cadence, cadences, near
 from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
-from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
+from gradgate.events import Frame, Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "The learning rate doesn't follow the schedule for most of the run."
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
@@ -86,9 +96,32 @@ def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
     """Return whether a line that didn't run calls ``step`` on an object with the scheduler's name."""
     statement = statement_at(innermost(made.site))
     names = {last_name(target) for target in getattr(statement, "targets", ())}
-    files = {frame.file for event in run.of(SchedulerMade, Stepped) for frame in event.site}
-    called = [node.value for node in inside(ast.Attribute, *map(tree_of, files)) if node.attr == "step"]
-    return any(last_name(node) in names or "sched" in last_name(node).lower() for node in called)
+    files = dict.fromkeys(frame.file for event in run.of(SchedulerMade, Stepped) for frame in event.site)
+    ran = {frame[:2] for event in run.of(Stepped) for frame in event.site}
+    return any(
+        (last_name(node.value) in names or "sched" in last_name(node.value).lower())
+        and not _waits_for_a_step(file, node.lineno, ran)
+        for file in files
+        for node in inside(ast.Attribute, tree_of(file))
+        if node.attr == "step"
+    )
+
+
+def _waits_for_a_step(file: str, line: int, ran: Container[tuple[str, int]]) -> bool:
+    """Return whether a line waits for a flag that is set only beside optimizer steps that didn't run."""
+    around = [node for node in path_to(file, line) if isinstance(node, ast.If)]
+    tests = [node.test for node in around if any(spans(inner, line) for inner in node.body)]
+    both = [test.values for test in tests if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)]
+    flags = {last_name(part) for part in chain(tests, *both) if isinstance(part, (ast.Name, ast.Attribute))}
+    for flag in flags:
+        names = [node for node in nodes_of([file]) if isinstance(node, (ast.Name, ast.Attribute))]
+        stores = [node for node in names if last_name(node) == flag and isinstance(node.ctx, ast.Store)]
+        places = [at for node in stores if (at := Statement.at(Frame(file, node.lineno, "")))]
+        setting = [at for at in places if getattr(at.value, "value", True) is not False]
+        steps = [at.beside("step") if getattr(at.value, "value", 0) is True else [] for at in setting]
+        if steps and all(steps) and not any((file, step.lineno) in ran for step in chain(*steps)):
+            return True
+    return False
 
 
 def _early(cadence: Cadence) -> Finding | None:
