@@ -127,7 +127,7 @@ ADVICE_ONLY = {
         "named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
-        "cosine_before_groups trainer_keeps_scheduler "
+        "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterator
-from itertools import chain
+from itertools import chain, pairwise
 
 from gradgate.checker.analysis._origins import length_line
 from gradgate.checker.analysis._run import Run, innermost
@@ -63,6 +63,13 @@ from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_op
 from gradgate.events import Frame, Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "The learning rate doesn't follow the schedule for most of the run."
+_FROM_ZERO = (
+    "StepLR",
+    "MultiStepLR",
+    "CosineAnnealingLR",
+    "PolynomialLR",
+    "OneCycleLR",
+)  # count calls from 0
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
 
 
@@ -129,16 +136,30 @@ def _early(cadence: Cadence) -> Finding | None:
     first, step = (cadence.run.events[numbers[0]] for numbers in (cadence.calls, cadence.steps))
     if cadence.calls[0] > cadence.steps[0] or cadence.filled < 0.99 or not isinstance(first, Scheduled):
         return None
+    if cadence.calls[-1] > cadence.steps[-1]:  # the optimizer joins later, or the last call follows its step
+        return None
     loops = [loop for frame in first.site for loop in loops_around(frame)]
     if not any(loop in loops for frame in step.site for loop in loops_around(frame)):
         return None
     before, after = max(cadence.made.lr, default=0.0), max(first.lr, default=0.0)
-    if before == 0 or abs(after - before) < 0.01 * before:
+    effect = f"the first learning rate, {before:g}, is never used, and training begins at {after:g}"
+    if abs(after - before) < 0.01 * before:
+        called = Statement.at(innermost(first.site))  # step(epoch) chooses the learning rate itself
+        if (
+            cadence.made.kind not in _FROM_ZERO
+            or not called
+            or any(call.args for call in called.calls("step"))
+        ):
+            return None
+        rates = [before, *cadence.advanced_to]
+        if max(abs(new - old) for old, new in pairwise(rates)) < 0.01 * max(rates):
+            return None
+        effect = "each learning rate is used one call too early"
+    if before == 0:
         return None
     return RULE.finding(
         first.site,
-        f"The schedule is advanced before the first step: the first learning rate, {before:g}, is never used, and "
-        f"training begins at {after:g}.",
+        f"The schedule is advanced before the first step: {effect}.",
         why="Each step uses the learning rate meant for the next step.",
         advice="Call scheduler.step() after optimizer.step(), or at the end of the epoch.",
         fix=_after_later_steps,
