@@ -3,8 +3,8 @@
 ## What it does
 Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and its length
 (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function). Reports a scheduler that is
-never advanced, drives a replaced optimizer, is advanced before the first step, or runs several times too fast (a
-length in epochs advanced at each batch) or too slowly (a length in steps advanced once an epoch).
+never advanced, drives a replaced optimizer, is advanced before the first step or from two lines, or runs several
+times too fast (a length in epochs advanced at each batch) or too slowly (a length in steps advanced once an epoch).
 
 ## Why is this bad?
 The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
@@ -39,8 +39,8 @@ https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator
-from itertools import chain, pairwise
+from collections.abc import Iterator
+from itertools import pairwise
 
 from gradgate.checker.analysis._origins import length_line
 from gradgate.checker.analysis._run import Run, innermost
@@ -48,11 +48,7 @@ from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import (
     inside,
     loops_around,
-    nodes_of,
-    path_to,
     spans,
-    statement_at,
-    tree_of,
 )
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
@@ -60,7 +56,9 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.stepping._cadence import Cadence, cadences, near
 from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
-from gradgate.events import Frame, Scheduled, SchedulerMade, Site, Stepped
+from gradgate.checker.rules.stepping._idle_calls import would_be_advanced
+from gradgate.checker.rules.stepping._second_cadence import of_second_cadence
+from gradgate.events import Scheduled, Site
 
 _WHY = "The learning rate doesn't follow the schedule for most of the run."
 _FROM_ZERO = (
@@ -83,12 +81,13 @@ def _judge(run: Run) -> Iterator[Finding]:
         if not advanced and not any(cadence.by_others for cadence in several):
             yield from _never(several[-1])
         for cadence in advanced:
-            yield from filter(None, [_early(cadence) or _fast(cadence) or _slow(cadence)])
+            found = _early(cadence) or of_second_cadence(cadence, RULE) or _fast(cadence) or _slow(cadence)
+            yield from filter(None, [found])
 
 
 def _never(cadence: Cadence) -> Iterator[Finding]:
     run, made = cadence.run, cadence.made
-    if run.ended == "finished" and not _would_be_advanced(run, made):
+    if run.ended == "finished" and not would_be_advanced(run, made):
         yield RULE.finding(
             made.site,
             f"{made.kind} is never advanced: {run.optimizer(made.optimizer)} makes all {len(cadence.steps)} steps "
@@ -97,38 +96,6 @@ def _never(cadence: Cadence) -> Iterator[Finding]:
             advice=f"Call scheduler.step() {cadence.unit}.",
             evidence={"steps": len(cadence.steps), "advanced": 0},
         )
-
-
-def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
-    """Return whether a line that didn't run calls ``step`` on an object with the scheduler's name."""
-    statement = statement_at(innermost(made.site))
-    names = {last_name(target) for target in getattr(statement, "targets", ())}
-    files = dict.fromkeys(frame.file for event in run.of(SchedulerMade, Stepped) for frame in event.site)
-    ran = {frame[:2] for event in run.of(Stepped) for frame in event.site}
-    return any(
-        (last_name(node.value) in names or "sched" in last_name(node.value).lower())
-        and not _waits_for_a_step(file, node.lineno, ran)
-        for file in files
-        for node in inside(ast.Attribute, tree_of(file))
-        if node.attr == "step"
-    )
-
-
-def _waits_for_a_step(file: str, line: int, ran: Container[tuple[str, int]]) -> bool:
-    """Return whether a line waits for a flag that is set only beside optimizer steps that didn't run."""
-    around = [node for node in path_to(file, line) if isinstance(node, ast.If)]
-    tests = [node.test for node in around if any(spans(inner, line) for inner in node.body)]
-    both = [test.values for test in tests if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)]
-    flags = {last_name(part) for part in chain(tests, *both) if isinstance(part, (ast.Name, ast.Attribute))}
-    for flag in flags:
-        names = [node for node in nodes_of([file]) if isinstance(node, (ast.Name, ast.Attribute))]
-        stores = [node for node in names if last_name(node) == flag and isinstance(node.ctx, ast.Store)]
-        places = [at for node in stores if (at := Statement.at(Frame(file, node.lineno, "")))]
-        setting = [at for at in places if getattr(at.value, "value", True) is not False]
-        steps = [at.beside("step") if getattr(at.value, "value", 0) is True else [] for at in setting]
-        if steps and all(steps) and not any((file, step.lineno) in ran for step in chain(*steps)):
-            return True
-    return False
 
 
 def _early(cadence: Cadence) -> Finding | None:
