@@ -87,7 +87,7 @@ ADVICE_ONLY = {
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
-    "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
+    "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "cross-loss-leak": "critic_cleared_too_early losses_before_steps ssl_online_probe",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
