@@ -88,7 +88,7 @@ ADVICE_ONLY = {
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
-    "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
+    "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "cross-loss-leak": "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
@@ -128,9 +128,9 @@ ADVICE_ONLY = {
         "named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
-        "cosine_before_groups trainer_keeps_scheduler "
+        "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
-        "recsys_trainer superconvergence warmup_in_steps"
+        "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
