@@ -229,8 +229,8 @@ def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | N
 
 def _where_zero(at: Statement, *, remainder: str) -> Fix:
     """Compare the remainder with 0."""
-    assert isinstance(at.node, ast.If)  # noqa: S101
-    return (Replace(at.line, ast.unparse(at.node.test), f"{remainder} == 0"),)
+    test = at.node.test if isinstance(at.node, ast.If) else None
+    return (Replace(at.line, ast.unparse(test), f"{remainder} == 0"),) if test is not None else ()
 
 
 def _at_least(at: Statement) -> Fix:
