@@ -49,7 +49,7 @@ from itertools import combinations, groupby, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
@@ -104,7 +104,7 @@ def _of_line(
         count = len(left)
         message = (
             f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
-            f"{size}{f' ({count} times)' if count > 1 else ''}."
+            f"{size}{f' ({count} times)' if count > 1 else ''}{_cleared_by(run, site)}."
         )
         if carried and count == 1 and not varied:
             count += carried
@@ -209,6 +209,19 @@ def _left_over(run: Run, optimizer: int, site: Site) -> list[int]:
     if run.ended != "finished" and any(part.cleared is None for part in last):
         del rows[-1]  # the script ended early: a step may have followed
     return [len(row) for unused, row in rows if unused]
+
+
+def _cleared_by(run: Run, site: Site) -> str:
+    """Return as text where gradients of this backward line are cleared unused; "" if nowhere or unknown."""
+    lost = [
+        part.cleared
+        for number, parts in run.by_backward.items()
+        if number >= 0 and run.events[number].site == site
+        for part in parts
+        if part.is_lost and part.cleared is not None
+    ]
+    lines = {innermost(run.events[number].site) for number in lost if run.events[number].site}
+    return f": line {lines.pop().line} clears them" if len(lines) == 1 else ""
 
 
 def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | None:
