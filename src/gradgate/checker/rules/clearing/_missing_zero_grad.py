@@ -46,7 +46,7 @@ from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._queries import loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, functions_of
-from gradgate.checker.analysis._source import inside, loops_around, tree_of
+from gradgate.checker.analysis._source import block_of, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -243,11 +243,19 @@ def _cleared_before(at: Statement, *, name: str) -> Fix:
 
 
 def _cleared(at: Statement, *, name: str) -> Fix:
-    """Clear after the step."""
+    """Clear after the step, or after an ``if`` that skips it for gradients that aren't finite or are too large."""
     steps = [(step, _named(step, name)) for step in at.beside("step") if _named(step, name)]
-    if not steps or at.beside("zero_grad", of=steps[-1][1]):
+    if not steps:
         return ()
-    return (Insert(f"{steps[-1][1]}.zero_grad()", after=steps[-1][0].lineno),)
+    (last, named), around = steps[-1], at.path[-2]
+    skips = isinstance(around, ast.If) and re.fullmatch(
+        "[^%]*(finite|nan|isinf|norm)[^%]*", ast.unparse(around.test)
+    )
+    after = around if skips and isinstance(around, ast.If) and not at.beside("backward") else last
+    block = at.block if after is last else block_of(at.path[-3], after)
+    if any(ast.unparse(call.func) == f"{named}.zero_grad" for call in inside(ast.Call, *block)):
+        return ()  # a condition decides
+    return (Insert(f"{named}.zero_grad()", after=after.lineno),)
 
 
 def _cleared_in_closure(at: Statement, *, step: Frame) -> Fix:
