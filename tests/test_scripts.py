@@ -56,6 +56,10 @@ UNUSED = {
     "right/generative/free_bits": [
         "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
     ],
+    "right/several_losses/second_phase_without_prior": [
+        "None of 12 steps of opt moved model.center. Check whether a loss uses it.",
+        "None of 12 steps of opt moved model.width. Check whether a loss uses it.",
+    ],
     "right/unusual/norm_in_some_blocks": [
         "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it."
     ],
