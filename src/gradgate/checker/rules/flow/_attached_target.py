@@ -32,7 +32,9 @@ recognized if the same backward call trains its value by a squared or Huber erro
 entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
 views are each compared with the other, or all its parameters are also those of the input. The last case is reported
 if the target was written into a tensor of data. An error whose difference is
-written out is not judged, nor is a loss whose gradients are differentiated again.
+written out is not judged, nor is a loss whose gradients are differentiated again. If a network is compared with
+itself on other data (two views, a consistency model's own output), both sides may have a gradient on purpose, and
+so may the residual that an auxiliary decoder approximates.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
