@@ -56,6 +56,10 @@ UNUSED = {
     "right/generative/free_bits": [
         "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
     ],
+    "right/several_losses/second_phase_without_prior": [
+        "None of 12 steps of opt moved model.center. Check whether a loss uses it.",
+        "None of 12 steps of opt moved model.width. Check whether a loss uses it.",
+    ],
     "right/unusual/norm_in_some_blocks": [
         "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it."
     ],
@@ -79,7 +83,7 @@ ADVICE_ONLY = {
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
-        "q_learning quality_head td_error teacher_in_the_optimizer value_computed_again"
+        "q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_straight_through compressed_memory features_of_the_detached "
@@ -104,7 +108,8 @@ ADVICE_ONLY = {
         "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters"
     ),
     "loss-input": (
-        "policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation softmax_over_words wine_layer"
+        "policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation softmax_over_words "
+        "votes_of_examples wine_layer"
     ),
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (

@@ -250,7 +250,7 @@ loss.backward()
 
 
 def consistent(source: str = CONSISTENCY, *, times: int = 4, then: tuple[Term, ...] = ()) -> list[Finding]:
-    """The second summand of line 8 is a constant in the first ``times`` of four calls, and ``then`` in the others."""
+    """The second summand of line 8 is a constant in the first ``times`` of 4 calls, and ``then`` in the others."""
     story = Story("model.w", source="import torch\n" + source).optimizer()
     for call in range(4):
         terms = (mean(8, line=8), *([constant(8)] if call < times else then))

@@ -100,6 +100,7 @@ class _Reader:
             inner = _after_reward(target)
             if inner is None:
                 continue
+            value = _row(value, RESHAPES)
             ids = self._ids(inner)
             if ids and ids == self._ids(value) and _are_apart(inner, value):
                 yield self._event("own target", through(target, RESHAPES), ids)
@@ -271,8 +272,18 @@ def _after_reward(target: Any) -> Any:
     if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
         return None
     product = through(only_input(node), RESHAPES)
-    node = through(product, RESHAPES | {"MulBackward0"})
+    node = _row(product, RESHAPES | {"MulBackward0"})
     return None if node is product else node
+
+
+def _row(node: Any, names: frozenset[str]) -> Any:
+    """Return what :func:`through` returns, or the value that a row of a stack holds: ``values[t]``."""
+    while node is not None and node.name() in names and (below := only_input(node)) is not None:
+        if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
+            same = node._saved_dim == below._saved_dim
+            return below.next_functions[node._saved_index][0] or below if same else below
+        node = below
+    return node
 
 
 def _are_apart(first: Any, second: Any) -> bool:

@@ -32,7 +32,9 @@ recognized if the same backward call trains its value by a squared or Huber erro
 entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
 views are each compared with the other, or all parameters that it depends on also affect the input. The last case is
 still reported if the target was written into a tensor of data. An error is not judged if the script writes out its
-difference. A loss is not judged if its gradients are differentiated again.
+difference. A loss is not judged if its gradients are differentiated again. If a network is compared with itself on
+other data (two views, a consistency model's own output), both sides may have a gradient on purpose. So may the
+residual that an auxiliary decoder approximates.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
