@@ -118,7 +118,7 @@ ADVICE_ONLY = {
     ),
     "param-in-multiple-optimizers": (
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all "
-        "one_discriminator_twice shared_trunk"
+        "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
