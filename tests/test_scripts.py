@@ -124,7 +124,7 @@ ADVICE_ONLY = {
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
-        "named_groups new_tasks norm_built_in_forward output_built_in_forward"
+        "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
     ),
     "scheduler-cadence": (
         "cosine_before_groups trainer_keeps_scheduler "
