@@ -124,13 +124,13 @@ ADVICE_ONLY = {
     ),
     "param-in-multiple-optimizers": (
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all "
-        "one_discriminator_twice shared_trunk"
+        "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
-        "named_groups new_tasks norm_built_in_forward output_built_in_forward"
+        "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
     ),
     "scheduler-cadence": (
         "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
