@@ -45,6 +45,27 @@ def test_fix_makes_the_edits_keeps_the_file_and_checks_again(tmp_path: Path) -> 
     assert (tmp_path / "train.py.orig").read_text("utf-8") == WRONG
 
 
+def test_edits_that_make_the_script_fail_are_undone(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    text = f"{WRONG}assert open(__file__).read().count('if i % 4 == 0') == 2\n"
+    script.write_text(text, "utf-8")
+    done = check(tmp_path, "--fix", "--yes", "train.py")
+    verdict = "With these edits, train.py failed with exit code 1 after 3 steps. The edits are undone."
+    assert verdict in done.stdout
+    assert "No mistakes found" not in done.stdout
+    assert done.returncode == 1
+    assert {path.name: path.read_text("utf-8") for path in tmp_path.glob("*.py*")} == {"train.py": text}
+
+
+def test_edits_of_a_script_that_failed_before_are_kept(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"{WRONG}sys.exit(3)\n", "utf-8")
+    done = check(tmp_path, "--fix", "--yes", "train.py")
+    assert "train.py failed with exit code 3 after 3 steps. No mistakes found until then." in done.stdout
+    assert done.returncode == 3
+    assert script.read_text("utf-8") == f"{FIXED}sys.exit(3)\n"
+
+
 def test_diff_prints_one_patch_that_git_applies(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(WRONG, "utf-8")

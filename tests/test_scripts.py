@@ -82,13 +82,14 @@ ADVICE_ONLY = {
         "q_learning quality_head td_error teacher_in_the_optimizer value_computed_again"
     ),
     "broken-graph": (
-        "balance_returned codes_straight_through compressed_memory features_of_the_detached teacher_with_itself "
+        "balance_returned codes_straight_through compressed_memory features_of_the_detached "
+        "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
-    "cross-loss-leak": "critic_cleared_too_early losses_before_steps ssl_online_probe",
+    "cross-loss-leak": "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe",
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
@@ -98,9 +99,9 @@ ADVICE_ONLY = {
     "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
-        "bfloat16_sgd forum_84911 frozen_encoder rebound_data_sub "
+        "bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
-        "reptile_no_copy target_is_online teachers_parameters"
+        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters"
     ),
     "loss-input": (
         "policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation softmax_over_words wine_layer"
@@ -141,7 +142,7 @@ ADVICE_ONLY = {
         "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
-        "domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
+        "critic_slopes domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
         "target_within_a_learner zero_lr_group zero_rate_group"
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",

@@ -171,6 +171,7 @@ def test_a_script_that_spawns_its_ranks_is_checked(script: Path, tmp_path: Path)
     _, found = checked(tmp_path, script)
     assert [(one["line"], one["category"]) for one in found["findings"]] == marked(script)
     assert found["summary"]["processes"] == 2
+    assert (found["summary"]["ended_apart"] > 0) == bool(marked(script))
 
 
 @pytest.mark.slow

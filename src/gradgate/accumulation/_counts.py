@@ -29,8 +29,6 @@ from gradgate.autograd_graph import (
 )
 from gradgate.errors import CountError, DividedTwiceWarning
 
-_MOST_NODES = 256  # of a sum whose terms are counted
-
 Count: TypeAlias = "int | float | Tensor"
 """The number of items in a loss. A tensor on a device is not read until the window ends, to avoid synchronizing."""
 
@@ -254,7 +252,7 @@ def _terms(node: Any) -> list[tuple[Any, float]]:
     """Return the terms of a sum with their factors; none if there are many, as in a long loop over small losses."""
     found: list[tuple[Any, float]] = []
     left = [(node, 1.0)]
-    for _ in range(_MOST_NODES):
+    for _ in range(256):
         if not left:
             return found
         node, factor = left.pop()
@@ -262,7 +260,10 @@ def _terms(node: Any) -> list[tuple[Any, float]]:
         if inputs is None and node is not None:
             found.append((node, factor))
         for each in reversed(inputs or ()):
-            number = 1.0 if each.factor is None else float(each.factor)
+            try:
+                number = 1.0 if each.factor is None else float(each.factor)
+            except RuntimeError:  # a dispatch mode is active
+                return []
             if each.node is not None and number:
                 left.append((each.node, factor * number if each.op == "mul" else factor / number))
     return []

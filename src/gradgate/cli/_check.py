@@ -27,7 +27,7 @@ from gradgate.checker.reports import (
 )
 from gradgate.checker.running import How, WatchedRun
 from gradgate.cli._config import configured
-from gradgate.cli._fix import fix_and_check_again
+from gradgate.cli._fix import FAILED, fix_and_check_again
 from gradgate.cli._program import program_of
 from gradgate.cli._progress import Progress, write_error
 from gradgate.errors import OptionError
@@ -76,6 +76,7 @@ def check_program(
     else:
         baseline = baseline or settings.get("baseline")
     known = read_baseline(baseline, where=_WHERE) if baseline is not None else frozenset[str]()
+    failed = os.environ.pop(FAILED, None)
     line, stdout = Progress(enabled=progress), sys.stdout  # the script may replace sys.stdout
 
     def end(how: How, code: int, logs: list[Log]) -> int:
@@ -84,6 +85,9 @@ def check_program(
             report_on, logs, script=program.target, outcome=how, exit_code=code, selection=selected
         )
         judged = partial(judged, notes=_notes())
+        if failed is not None and how == "failed":
+            judged = partial(judged, edited=True)
+            Path(failed).touch()
         report = judged(baseline=known)
         try:
             if new_baseline is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,11 +13,14 @@ from gradgate.checker.fixes import Rewritten, patch, rewritten_files
 from gradgate.checker.reports import Report, counted
 from gradgate.cli._progress import write_error
 
+FAILED = "GRADGATE_FAILED"  # in the second check's environment: the file to make if the edited script fails
+
 
 def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) -> int | None:
     """Apply the edits in a report, and run ``command``, the same check without ``--fix``.
 
-    Return the exit code of the second check; None if no edit was made. With ``yes``, don't ask.
+    Return the exit code of the second check; None if no edit was made. With ``yes``, don't ask. If the script fails
+    only with the edits, restore the files.
     """
     files = rewritten_files((entry.finding.file, tuple(entry.edits)) for entry in report.entries())
     if not files:
@@ -28,13 +33,25 @@ def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) ->
     if not yes and not _agrees(files):
         write_error("Nothing was changed.\n")
         return None
+    copies = []
     for file in files:
         kept = None if _is_clean(file.path) else _backup(file)
         file.path.write_bytes(file.after.encode(file.encoding))
+        copies += [kept] if kept else []
         where = f"the original is in {kept}" if kept else "git has the original"
         write_error(f"Changed {file.path}; {where}.\n")
     write_error("Checking again.\n")
-    return subprocess.run([sys.executable, "-m", "gradgate", *command], check=False).returncode
+    with tempfile.TemporaryDirectory() as folder:
+        failed = Path(folder) / "failed"
+        environment = os.environ | ({} if report.summary.ending else {FAILED: str(failed)})
+        done = subprocess.run([sys.executable, "-m", "gradgate", *command], env=environment, check=False)
+        if failed.exists():
+            for file in files:
+                file.path.write_bytes(file.before.encode(file.encoding))
+                write_error(f"Restored {file.path}.\n")
+            for copy in copies:
+                copy.unlink()
+    return done.returncode
 
 
 def _agrees(files: Sequence[Rewritten]) -> bool:

@@ -47,6 +47,9 @@ class Backward(Event):
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
     scaler: Annotated[int | None, "the gradient scaler that scaled the loss, or a part of it"] = None
+    hooked: Annotated[bool, "hooks of the script get gradients of values computed in the forward pass"] = (
+        False
+    )
     synced: Annotated[bool | None, "DDP averaged the gradients over ranks; None: no DDP"] = None
     around: Annotated[bool, "no forward pass of the DDP that holds these parameters came before it"] = False
     uses: Annotated[
@@ -157,6 +160,9 @@ class Differentiated(Event):
     create: Annotated[bool, "called with create_graph"]
     reached: Annotated[Ids, "parameters that the graph leads to"]
     asked: Annotated[Ids, "parameters whose gradients were requested"]
+    behind: Annotated[Ids, "parameters from which values were computed whose gradients were requested"] = (
+        frozenset()
+    )
     nodes: Annotated[int, "nodes of the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the line's last call"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()

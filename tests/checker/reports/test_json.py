@@ -44,6 +44,7 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "notes": [],
         "outcome": "finished",
         "exit_code": None,
+        "edited": False,
         "began": True,
     }
 

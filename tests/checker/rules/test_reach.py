@@ -249,11 +249,11 @@ loss.backward()
 """
 
 
-def consistent(source: str = CONSISTENCY, *, times: int = 4) -> list[Finding]:
-    """The second summand of line 8 is computed under no_grad, and a constant in the first ``times`` calls."""
+def consistent(source: str = CONSISTENCY, *, times: int = 4, then: tuple[Term, ...] = ()) -> list[Finding]:
+    """The second summand of line 8 is a constant in the first ``times`` of four calls, and ``then`` in the others."""
     story = Story("model.w", source="import torch\n" + source).optimizer()
     for call in range(4):
-        terms = (mean(8, line=8), *([constant(8)] if call < times else []))
+        terms = (mean(8, line=8), *([constant(8)] if call < times else then))
         story.add(NoGradEntered(site(3, "consistency")))
         story.clear(1).backward(9, *terms, uses=((0, site(7)),)).step(10)
     return story.judged("GG402")
@@ -270,7 +270,11 @@ def test_a_constant_of_another_model_or_of_a_warm_up_is_right() -> None:
     teacher = CONSISTENCY.replace("consistency(model, x)\n", "consistency(teacher, x)\n")
     assert teacher != CONSISTENCY
     assert consistent(teacher) == []
-    assert consistent(times=2) == []
+    assert consistent(times=2, then=(mean(8, line=8),)) == []
+
+
+def test_a_constant_that_only_some_steps_add_is_found() -> None:
+    assert said(consistent(times=2)) == said(consistent())
 
 
 def test_a_weight_that_is_a_sum_with_a_number_is_no_summand() -> None:

@@ -29,6 +29,7 @@ from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered,
 
 _COUNTS = ("one_hot", "bincount", "histc", "argsort")
 _JOINS = ("sum", "stack", "cat", "mean")
+CONSTANT = Frame("", 0, "")  # the end at an expression that had no graph before it was detached
 _TAKES_LOSS = ("backward", "manual_backward", "scale")  # a method of the loss, or the loss is an argument
 
 
@@ -51,8 +52,9 @@ def constant_summands(
                     id(node.func) for file, node in calls if lines.runs_on_cut(file, node)
                 }
                 named = [each for each in value.nodes if id(each[1]) not in known]
-                if value.ended and not any(lines.is_live(*each) for each in named):
-                    yield part, site, list(dict.fromkeys(value.ended))
+                cuts = [cut for cut in dict.fromkeys(value.ended) if cut != CONSTANT]
+                if cuts and not any(lines.is_live(*each) for each in named):
+                    yield part, site, cuts
 
 
 def has_graph(run: Run, scope: Scope, node: ast.expr, files: tuple[str, ...]) -> bool:
@@ -140,6 +142,8 @@ class _TrainedLines:
         cut = isinstance(node, ast.Call) or getattr(node, "attr", "") == "data"
         if cut and not isinstance(of, ast.BinOp) and any((file, n, name) in self._cuts for n in _lines(node)):
             return Frame(file, node.lineno, "")
+        if name == "detach" and cut and not isinstance(of, ast.BinOp) and not functions(name, self._files):
+            return CONSTANT
         if isinstance(node, ast.Call) and (end := self._of_cut_values(file, node)) is not None:
             return end
         if is_count(node) and self._of_trained(file, node):

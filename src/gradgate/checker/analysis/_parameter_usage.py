@@ -28,6 +28,7 @@ def unreached(run: Run) -> Ids:
         number
         for number in run.owned - run.reached
         if not run.owners[number] <= aside
+        and 0 not in run.parameters[number].shape
         and run.parameters[number].trainable
         and run.parameters[number].still
         and max(run.stepping[optimizer] for optimizer in run.owners[number]) >= _STEPS

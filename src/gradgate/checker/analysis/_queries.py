@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
@@ -34,14 +35,41 @@ def repeats(run: Run, window: StepWindow) -> Ids:
     return frozenset().union(*again) - stepped.frozen
 
 
+class Loss(NamedTuple):
+    """A loss: the line that back-propagates it, and where its first term is computed. A loop's line has several."""
+
+    site: Site
+    computed: Site
+
+
+def loss_of(run: Run, number: int) -> Loss:
+    """Return the loss of a backward call."""
+    event = run.backward(number)
+    return Loss(event.site, _computed(run).get((event.site, event.reached), ()))
+
+
+def calls_of(run: Run, loss: Loss) -> list[Backward]:
+    """Return the backward calls of a loss, in order."""
+    return [run.backward(number) for number, _ in run.numbered(Backward) if loss_of(run, number) == loss]
+
+
 @once
-def lines_of_own_losses(run: Run, optimizer: int) -> set[Site]:
-    """Return the lines whose loss, or a term of it, reaches only this optimizer's parameters."""
-    found: set[Site] = set()
-    for number, event in run.numbered(Backward):
-        if run.backward(number).seen and event.site not in found:
+def _computed(run: Run) -> dict[tuple[Site, Ids], Site]:
+    found: dict[tuple[Site, Ids], Site] = {}
+    for event in run.of(Backward):
+        if event.terms:
+            found.setdefault((event.site, event.reached), event.terms[0].site)
+    return found
+
+
+@once
+def own_losses(run: Run, optimizer: int) -> set[Loss]:
+    """Return the losses that reach only this optimizer's parameters, or have a term that does."""
+    found: set[Loss] = set()
+    for number, _ in run.numbered(Backward):
+        if run.backward(number).seen and loss_of(run, number) not in found:
             for reach in [run.backward(number).reached, *(term.reach for term in run.terms(number))]:
                 owners = [run.owners[each] for each in reach & run.owned]
                 if owners and all(optimizer in each for each in owners):
-                    found.add(event.site)
+                    found.add(loss_of(run, number))
     return found

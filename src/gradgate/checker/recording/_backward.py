@@ -36,6 +36,7 @@ _MOST_PROBED = 60  # in small graphs, where a probe is cheap
 _FEW_NODES = 400
 _MOST_NODES = 20_000  # larger graphs get no probe
 _LOOKS_WITHOUT_STEPS = 60
+_MODULE_HOOK = "BackwardHookFunctionBackward"  # the node that calls a module's backward hooks
 _FIRST_CALLS = 3  # backward calls per line that record the order in which the forward pass uses parameters
 
 
@@ -70,6 +71,12 @@ class Backwards:
         self._nan_recorded = False
         self._repeated: tuple[Any, Backward] | None = None  # the last call recorded without reading its graph
         self._copies = GradientCopies(recorder)
+        self._hooked: set[int] = set()  # numbers of the nodes whose gradients the user's hooks get
+
+    def hook(self, tensor: Tensor, *_: Any, **__: Any) -> None:
+        """Note a hook of the user's on a value that was computed."""
+        if self._recorder.looking and tensor.grad_fn is not None:
+            self._hooked.add(node_number.use(tensor.grad_fn))
 
     def backward(
         self,
@@ -179,6 +186,8 @@ class Backwards:
             old_nodes=old_nodes,
             old_site=old_site,
             scaler=self._scaler(head, graph),
+            hooked=graph.has(_MODULE_HOOK)
+            or (bool(self._hooked) and not self._hooked.isdisjoint(map(node_number.use, graph.nodes))),
             uses=found.first_uses() if first or facts["around"] else (),
             through=found.unowned_uses(),
             beyond=found.after_others() if first else frozenset(),
@@ -274,6 +283,7 @@ class Backwards:
                     bool(create_graph),
                     known(graph.leaves.values()),
                     known(tensors_in(inputs)),
+                    known(Graph([each for each in tensors_in(inputs) if not each.is_leaf]).leaves.values()),
                     len(graph.nodes),
                     old_nodes,
                     old_site,

@@ -106,6 +106,7 @@ def table(parts: Parts) -> Iterator[Patch]:
     autograd = torch.autograd
     yield Patch(autograd, "backward", backwards.backward, span="backward", ends_run=True, iterables=True)
     yield Patch(autograd, "grad", backwards.grad, when=backwards.is_outermost, ends_run=True, iterables=True)
+    yield Patch(Tensor, "register_hook", backwards.hook, by_user=True)
     scalers = parts.scalers
     yield Patch(GradScaler, "__init__", functools.partial(scalers.used, "made"))
     yield Patch(GradScaler, "scale", scalers.scale)
@@ -131,6 +132,7 @@ def table(parts: Parts) -> Iterator[Patch]:
         yield Patch(DistributedDataParallel, "__init__", ranks.wrapped, writes=True)
         yield Patch(DistributedDataParallel, "forward", ranks.forward)
         yield Patch(DistributedSampler, "__init__", ranks.sampler)
+        yield Patch(dist, "destroy_process_group", lambda *_, **__: ranks.ended())
         for name in COLLECTIVES:
             if hasattr(dist, name):
                 watch = functools.partial(ranks.collective, name)

@@ -11,8 +11,10 @@ import torch
 import torch.distributed as dist
 
 from gradgate.checker.recording._gradients import Gradients
+from gradgate.checker.recording._measures import sample, sum_of
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._user_objects import is_a, parameters_in, tensors_in
 from gradgate.events import Ids, Reduced, Sharded, Wrapped
 from gradgate.torch_compat import anything_compiled
@@ -36,6 +38,7 @@ class _Wrapper:
     parameters: Ids  # the parameters whose gradients it averages
     # Whether the next backward pass all-reduces; None if no forward pass has run since the last backward pass.
     armed: bool | None = None
+    called: bool = False  # whether a forward pass with gradients has ever run
 
 
 class RankRecorder:
@@ -53,7 +56,8 @@ class RankRecorder:
         """Return whether the next backward pass averages these gradients over ranks, and whether it bypasses DDP.
 
         Without DDP, the first value is None. DDP averages only in the first complete backward pass that follows a
-        call of its ``forward``.
+        call of its ``forward``. A DDP that was freed counts only if it was never called: its module is trained
+        without it.
         """
         parameters = self._recorder.parameters
         if reached is not self._seen:
@@ -64,7 +68,7 @@ class RankRecorder:
         states = []
         for wrapper in self._wrappers:
             # Compiled code doesn't call our wrapper of forward.
-            if wrapper.ref() is None or anything_compiled():
+            if (wrapper.ref() is None and wrapper.called) or anything_compiled():
                 continue
             if wrapper.parameters & reached:
                 states.append(wrapper.armed)
@@ -85,7 +89,7 @@ class RankRecorder:
         for wrapper in self._wrappers:
             wrapped = wrapper.ref()
             if wrapped is not None and wrapped is module and torch.is_grad_enabled():
-                wrapper.armed = bool(wrapped.require_backward_grad_sync)
+                wrapper.armed, wrapper.called = bool(wrapped.require_backward_grad_sync), True
 
     def sampler(self, sampler: Any, *_: Any, **__: Any) -> Around:
         """Record that a sampler divides the data among ranks."""
@@ -106,6 +110,14 @@ class RankRecorder:
         size = max((each.numel() for each in tensors), default=0)
         recorder.add(Reduced(site, f"{name}:{op.rpartition('.')[2].lower()}", ids, size))
         self._gradients.note(ids)
+
+    def ended(self) -> None:
+        """Measure the values that the parameters end with, to compare them with the other ranks'."""
+        if self.position()[1] > 1:
+            for number, each in self._recorder.parameters.numbers.alive():
+                record = self._recorder.parameters.records[number]
+                if record.began is not None and not is_sharded(each):
+                    record.ended = sum_of(sample(each))
 
     def position(self) -> tuple[int, int, bool]:
         """Return the rank, the number of ranks, and whether anything averages gradients over ranks."""

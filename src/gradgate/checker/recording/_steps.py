@@ -255,7 +255,8 @@ class Steps:
             parameters.records[number].still = False
         self._after.update(now)
         for number, values in now.items():
-            self._sums.setdefault(number, set()).add(sum_of(values))
+            parameters.records[number].ended = total = sum_of(values)
+            self._sums.setdefault(number, set()).add(total)
         given = [pair for pair in pairs if pair[0] in norms]
         rounded = ids(number for number, each in given if is_rounded(then[number], now[number], each.grad))
         changes = tuple((n, norms[n], *moved_by(then[n], now[n], each.numel())) for n, each in given)

@@ -161,11 +161,12 @@ class UnreachedParameters:
 
     def who_moves(self) -> None:
         """Note which parameters change although no optimizer trains them: averages, copies, updates by hand."""
-        parameters = self._recorder.parameters
+        parameters, unstepped = self._recorder.parameters, not self._recorder.steps
         unowned = [
             (number, tensor)
             for number, tensor in parameters.numbers.alive()
-            if (number not in parameters.owners or not tensor.requires_grad) and not is_sharded(tensor)
+            if unstepped or number not in parameters.owners or not tensor.requires_grad
+            if not is_sharded(tensor)
         ]
         for number, tensor in unowned[:_MOST_UNOWNED]:
             if not parameters.records[number].still:

@@ -108,6 +108,7 @@ class Watcher:
         recorder.patches.undo()
         with recorder.working():
             self._parts.names.finish()
+            self._parts.ranks.ended()
         self._seconds = time.perf_counter() - self._started
 
     def log(self) -> Log:

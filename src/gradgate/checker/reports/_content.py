@@ -139,6 +139,8 @@ class Content:
         summary, name, found = self.summary, self.script or "the loop", self.tally()
         if how := summary.ending:
             when = f"after {counted(summary.steps, 'step')}" if summary.began else "before training began"
+            if summary.edited:
+                return f"With these edits, {name} {how} {when}. The edits are undone.", "error"
             until = f" Found until then: {found}." if found else " No mistakes found until then."
             return f"{name} {how} {when}.{until if summary.began or found else ''}", "error"
         if found:
@@ -179,7 +181,9 @@ def _watched(summary: Summary) -> str:
     each = f" ({per_step} for each step)" if per_step > 1 and not rest else ""
     text = f"{counted(summary.steps, 'step')}, {counted(summary.backwards, 'backward call')}{each}"
     if summary.processes > 1:
-        text += f" in {'each' if summary.equal else 'the longest'} of {summary.processes} processes"
+        text += f" in {'each' if summary.equal_counts else 'the longest'} of {summary.processes} processes"
+    if summary.ended_apart:
+        text += f"; {counted(summary.ended_apart, 'tensor')} ended with different values on the ranks"
     return text + ("; stopped by --max-steps" if summary.outcome == "stopped" else "")
 
 

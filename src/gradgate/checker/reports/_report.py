@@ -63,11 +63,13 @@ def report_on(
     selection: Selection | None = None,
     baseline: Collection[str] | None = None,
     notes: Sequence[str] = (),
+    edited: bool = False,
 ) -> Report:
     """Check the logs of a run's processes, and return one report.
 
     ``baseline`` holds fingerprints of known findings, which are left out. ``notes`` are sentences for the
-    summary. The exit code is None for a loop in this process.
+    summary. The exit code is None for a loop in this process. ``edited``: the script failed with the edits of
+    ``--fix``, and only with them.
     """
     selection = selection or Selection()
     findings = merged([(log, check(log)) for log in logs], check_ranks(logs))
@@ -83,6 +85,7 @@ def report_on(
         notes += [sentence for log in logs for sentence in unmoved(log)]
     summary = replace(
         summarized(logs, outcome, notes, exit_code=exit_code),
+        edited=edited,
         silenced=len(selected) - len(audible),
         unused=tuple(str(each) for each in ignores if each not in used and not any(each.misnamed())),
         known=len(audible) - len(kept),

@@ -10,6 +10,8 @@ from math import prod
 from gradgate.checker.reports._words import counted, duration
 from gradgate.events import Log, OptimizerMade, Stepped
 
+_EQUAL = 1e-6  # relative: the values are compared by sums
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -32,7 +34,10 @@ class Summary:
     optimizers: tuple[Held, ...] = ()
     unowned: Held | None = None  # trainable parameters in no optimizer
     processes: int = 1
-    equal: bool = True  # whether all processes made the same numbers of steps and backward calls
+    equal_counts: bool = True  # whether all processes made the same numbers of steps and backward calls
+    ended_apart: int = (
+        0  # parameters that began with equal values on all ranks and ended with different values
+    )
     silenced: int = 0  # findings left out because of a comment in the source
     unused: tuple[str, ...] = ()  # comments that silenced no finding: "train.py:12"
     known: int = 0  # findings left out because they are in the baseline
@@ -41,6 +46,7 @@ class Summary:
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
     # The script's exit code, or 128 + the number of the signal that ended it. None for a loop in this process.
     exit_code: int | None = None
+    edited: bool = False  # whether the script failed only because of the edits of --fix
 
     @property
     def began(self) -> bool:
@@ -76,11 +82,22 @@ def summarized(
     return replace(
         summary,
         processes=max(1, len(trained)),
-        equal=len({(log.steps, log.backwards) for log in trained}) <= 1,
+        equal_counts=len({(log.steps, log.backwards) for log in trained}) <= 1,
+        ended_apart=_ended_apart([log for log in trained if log.world > 1]),
         notes=tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes])),
         outcome=outcome,
         exit_code=exit_code,
     )
+
+
+def _ended_apart(ranks: Sequence[Log]) -> int:
+    found = 0
+    for number in set.intersection(*(set(log.parameters) for log in ranks)) if ranks else ():
+        records = [log.parameters[number] for log in ranks]
+        ends = [each.ended for each in records if each.ended is not None]
+        if len(ends) == len(ranks) and len({(each.name, each.shape, each.began) for each in records}) == 1:
+            found += max(ends) - min(ends) > _EQUAL * max(ends)
+    return found
 
 
 def _notes(log: Log) -> Iterator[str]:

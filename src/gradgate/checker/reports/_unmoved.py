@@ -112,7 +112,8 @@ def _shapes(log: Log, ids: Ids) -> tuple[tuple[int, ...], ...]:
 
 def _parts(log: Log, groups: Sequence[Ids]) -> Iterator[tuple[Ids, str]]:
     """Yield an optimizer's parameters: all, by group, by network, and by module with the module's name."""
-    groups = [frozenset(number for number in ids if number in log.parameters) for ids in groups]
+    moving = {number for number, each in log.parameters.items() if 0 not in each.shape}
+    groups = [ids & moving for ids in groups]
     held = frozenset[int]().union(*groups)
     by_root: dict[str, set[int]] = defaultdict(set)
     by_path: dict[str, set[int]] = defaultdict(set)
@@ -136,4 +137,5 @@ def _names(log: Log, ids: Ids) -> str:
     roots = {_root(log, number) for number in ids}
     if len(ids) > 1 and "" not in roots:
         return f"{', '.join(sorted(roots))} ({counted(len(ids), 'tensor')})"
-    return ", ".join(log.parameters[number].name or "a parameter" for number in sorted(ids)[:3])
+    several = [log.parameters[number] for number in sorted(ids)[:3]]
+    return ", ".join(each.name or f"its parameter of shape {list(each.shape)}" for each in several)

@@ -5,6 +5,7 @@ Follows which backward calls each optimizer step uses. Reports:
 
 - a step after each micro-batch, in addition to the step that ends a window;
 - a step after the first micro-batch (``i % N == 0`` with ``i`` from 0);
+- a step at all micro-batches but each N-th (``if i % N:`` without ``== 0``), if the losses are divided by N;
 - windows that have one micro-batch more or fewer than their divisor;
 - micro-batches at the end of an epoch that are cleared before a step, never used, or added to the next epoch's
   first window.
@@ -43,6 +44,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 from itertools import combinations, groupby, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
@@ -55,7 +57,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.accumulation._surplus_steps import surplus
 from gradgate.checker.rules.accumulation._window_edits import count_in, divided_by_its_window
-from gradgate.events import Site
+from gradgate.events import Frame, Site
 
 _WHY = (
     "Gradients that no step uses are lost, and a window whose number of micro-batches differs from its divisor "
@@ -75,16 +77,20 @@ def _judge(run: Run) -> Iterator[Finding]:
 def _of_line(
     run: Run, optimizer: int, site: Site, windows: list[tuple[StepWindow, list[int]]], *, planned: bool
 ) -> Iterator[Finding]:
-    sizes = [len(micro) for _, micro in windows]
+    sizes, divisor = [len(micro) for _, micro in windows], _divisor(run, windows)
+    step = run.events[windows[0][0].step].site
+    condition = condition_around(step, site)
+    at = Statement.at(condition) if condition is not None else None
+    remainder = _remainder(at)
+    if condition and remainder and divisor is not None and divisor > max(sizes):
+        yield _inverted(windows, divisor, ast.unparse(remainder), condition)
+        return
     often, size = max((times, size) for size, times in Counter(sizes).items())
     if size < 2:
         return
     left = _left_over(run, optimizer, site)
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     carried = sum(n > size for n in sizes)
-    divisor = _divisor(run, windows)
-    step = run.events[windows[0][0].step].site
-    condition = condition_around(step, site)
     fix: FixAt = _count_from_one
     if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
@@ -106,7 +112,6 @@ def _of_line(
                 f"Micro-batches left at the end of an epoch are added to the next window: {carried} of "
                 f"{len(sizes)} windows hold {max(sizes)} instead of {size}, and no step uses the last {max(left)}."
             )
-        at = Statement.at(condition) if condition is not None else None
         counter = count_in(at, getattr(at.node, "test", None)) if at is not None else None
         rest = f": `or {counter.last}`" if counter and counter.last else " at the end of an epoch"
         advice = f"Step once more for the remaining micro-batches{rest}, and divide by their number."
@@ -133,6 +138,38 @@ def _of_line(
         evidence={"windows": sizes[:32], "left_over": left},
         about=windows[0][0].parameters,
     )
+
+
+def _inverted(
+    windows: list[tuple[StepWindow, list[int]]], divisor: float, remainder: str, where: Frame
+) -> Finding:
+    """Report a step at every micro-batch except each N-th, where losses are divided by N."""
+    sizes = [len(micro) for _, micro in windows]
+    every = int(divisor) - 1
+    counts_from_one = not len(sizes) % every and all(
+        size == (2 if place and not place % every else 1) for place, size in enumerate(sizes)
+    )
+    return RULE.finding(
+        where,
+        f"Windows hold {min(sizes)} to {max(sizes)} micro-batches but are divided by {divisor:g}: the step "
+        f"runs where {remainder} is not 0.",
+        why=_WHY,
+        advice=f"Step where the remainder is 0: {remainder} == 0, with a counter that counts from 1.",
+        fix=partial(_where_zero, remainder=remainder) if counts_from_one else (),
+        count=len(windows),
+        evidence={"windows": sizes[:32], "left_over": []},
+        about=windows[0][0].parameters,
+    )
+
+
+def _remainder(at: Statement | None) -> ast.BinOp | None:
+    """Return the remainder in ``if i % N:`` or ``if i % N != 0:``."""
+    match at and getattr(at.node, "test", None):
+        case ast.BinOp(_, ast.Mod()) as remainder:
+            return remainder
+        case ast.Compare(ast.BinOp(_, ast.Mod()) as remainder, [ast.NotEq()], [ast.Constant(0)]):
+            return remainder
+    return None
 
 
 def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
@@ -188,6 +225,12 @@ def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | N
 
 
 # The fix: another condition
+
+
+def _where_zero(at: Statement, *, remainder: str) -> Fix:
+    """Compare the remainder with 0."""
+    assert isinstance(at.node, ast.If)  # noqa: S101
+    return (Replace(at.line, ast.unparse(at.node.test), f"{remainder} == 0"),)
 
 
 def _at_least(at: Statement) -> Fix:

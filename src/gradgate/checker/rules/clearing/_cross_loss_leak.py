@@ -45,7 +45,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._queries import windows_of, with_line_of
+from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import inside, next_use
 from gradgate.checker.analysis._statement import Statement, method, owner
@@ -54,7 +54,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
 from gradgate.checker.rules.clearing._probes import detached, of_one_name, probes
-from gradgate.events import Backward, Cleared, Cut, Frame, Ids, Site
+from gradgate.events import Cleared, Cut, Frame, Ids, Site
 
 _DETACHED = ("detach", "detach_", "data")
 _WHY = "The step also minimizes another optimizer's loss. In adversarial training the two losses oppose each other."
@@ -66,15 +66,17 @@ _WHY_LATE = (
 def _judge(run: Run) -> Iterator[Finding]:
     of_probes = list(probes(run, RULE))
     yield from (finding for _, finding in of_probes)
-    found: dict[tuple[int, Site, bool], list[Leak]] = defaultdict(list)
+    found: dict[tuple[int, Loss, bool], list[Leak]] = defaultdict(list)
     for leak in leaks(run):
-        found[leak.window.optimizer, run.events[leak.part.backward].site, leak.late].append(leak)
-    for (optimizer, source, late), several in found.items():
+        found[leak.window.optimizer, loss_of(run, leak.part.backward), leak.late].append(leak)
+    for (optimizer, loss, late), several in found.items():
         steps = {leak.window.step for leak in several}
         if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
             continue
         ids: Ids = frozenset().union(*(leak.part.atom for leak in several))
-        theirs, mine = where_they_differ(source, several[0].own)
+        source, last = loss.site, several[0].own
+        places = (source, last.site) if source != last.site else (loss.computed, last.computed)
+        theirs, mine = where_they_differ(*places)
         name = run.optimizer(optimizer)
         say = partial(
             RULE.finding,
@@ -85,7 +87,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"leaking_line": theirs.line, "parameters": len(ids)},
             about=ids,
         )
-        own = innermost(several[0].own)
+        own = innermost(last.site)
         if late:
             yield say(
                 run.events[several[0].window.step].site,
@@ -95,7 +97,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 severity="warning",
             )
         elif not any(source == site for site, _ in of_probes):
-            where, before = _line(run, optimizer, ids, source, several[-1].part)
+            where, before = _line(run, optimizer, ids, loss, several[-1].part)
             cleared = {n for event in run.of(Cleared) if event.site == where for n in event.parameters}
             alone = all(optimizer in run.owners[number] for number in cleared)
             against = [opposed(run, leak.window, leak.part) < -0.05 for leak in several]
@@ -138,13 +140,13 @@ def _is_kept_apart(run: Run, leak: Leak, ids: Ids) -> bool:
     )
 
 
-def _line(run: Run, optimizer: int, ids: Ids, source: Site, part: Contribution) -> tuple[Frame | Site, bool]:
+def _line(run: Run, optimizer: int, ids: Ids, loss: Loss, part: Contribution) -> tuple[Frame | Site, bool]:
     """Return the line to change, and whether detaching the other loss's input also helps.
 
     If the step's own parameters come before the other loss's (a generator before its discriminator), the input of
     the other loss must be detached. Otherwise the gradients can only be cleared later.
     """
-    events = [event for event in run.of(Backward) if event.site == source]
+    events, source = calls_of(run, loss), loss.site
     uses = next((event.uses for event in events if event.uses), ())
     mine = [place for place, (number, _) in enumerate(uses) if number in ids]
     others = [

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
-from gradgate.checker.analysis._queries import lines_of_own_losses, repeats
+from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, own_losses, repeats
 from gradgate.checker.analysis._run import Run
-from gradgate.events import Backward, Opposed, Site
+from gradgate.events import Opposed
 
 _FAR_APART = -0.6  # a mean cosine below which two losses oppose each other
 
@@ -21,7 +21,7 @@ class Leak(NamedTuple):
 
     window: StepWindow
     part: Contribution
-    own: Site  # of the step's last own loss
+    own: Loss  # the step's last own loss
     late: bool
 
 
@@ -31,28 +31,27 @@ def leaks(run: Run) -> Iterator[Leak]:
     A late loss opposes the step's own, or compares with no data: an encoder's loss through a decoder, and the
     decoder's own loss, both say what to decode and may be added.
     """
-    own = {optimizer: lines_of_own_losses(run, optimizer) for optimizer in run.stepping}
+    own = {optimizer: own_losses(run, optimizer) for optimizer in run.stepping}
     for window in run.windows:
-        lines = own[window.optimizer]
-        last = max((number for number in window.micro if run.events[number].site in lines), default=0)
+        mine = own[window.optimizer]
+        last = max((number for number in window.micro if loss_of(run, number) in mine), default=0)
         for part in window.fresh if last else ():
             if part.backward > last and not part.touched and _is_passed_on(run, window, part):
-                yield Leak(window, part, run.events[last].site, late=True)
+                yield Leak(window, part, loss_of(run, last), late=True)
         # A window that repeats used gradients lacks a clearing, which also clears the leftovers.
         if window.micro and not run.repeats_closure(window) and not repeats(run, window):
-            site = run.events[window.micro[-1]].site
-            yield from (Leak(window, part, site, late=False) for part in _leftovers(run, window, own))
+            loss = loss_of(run, window.micro[-1])
+            yield from (Leak(window, part, loss, late=False) for part in _leftovers(run, window, own))
 
 
-def _leftovers(run: Run, window: StepWindow, own: dict[int, set[Site]]) -> Iterator[Contribution]:
+def _leftovers(run: Run, window: StepWindow, own: dict[int, set[Loss]]) -> Iterator[Contribution]:
     """Yield contributions that another optimizer's step used before this window's own loss was back-propagated."""
     last = window.micro[-1]
-    mine = run.events[last].site in own[window.optimizer]
+    mine = loss_of(run, last) in own[window.optimizer]
     for part in window.fresh:
-        site = run.events[part.backward].site
-        if part.backward < 0 or part.touched or site == run.events[last].site:
+        if part.backward < 0 or part.touched or loss_of(run, part.backward) == loss_of(run, last):
             continue
-        owners = {optimizer for optimizer, lines in own.items() if site in lines}
+        owners = {optimizer for optimizer, losses in own.items() if loss_of(run, part.backward) in losses}
         steps = _steps_of_others(run, part, window.optimizer)
         theirs = owners and owners <= {run.stepped(step).optimizer for step in steps}
         opposes = steps and (theirs or mine) and opposed(run, window, part) < _FAR_APART
@@ -81,11 +80,11 @@ def _steps_of_others(run: Run, part: Contribution, optimizer: int) -> set[int]:
 
 def _is_passed_on(run: Run, window: StepWindow, part: Contribution) -> bool:
     """Return whether a loss is another optimizer's own, and these parameters should only pass its gradient on."""
-    site, steps = run.events[part.backward].site, _steps_of_others(run, part, window.optimizer)
+    loss, steps = loss_of(run, part.backward), _steps_of_others(run, part, window.optimizer)
     users = (each for each in run.windows if each.micro and each.step in steps)
-    if not any(run.events[each.micro[-1]].site == site for each in users):
+    if not any(loss_of(run, each.micro[-1]) == loss for each in users):
         return False
     held = run.held(window.optimizer)
-    through = [event for event in run.of(Backward) if event.site == site and event.beyond & held]
+    through = [event for event in calls_of(run, loss) if event.beyond & held]
     driven = any(event.driven & event.beyond & held for event in through)
     return bool(through) and (driven or opposed(run, window, part) < _FAR_APART)

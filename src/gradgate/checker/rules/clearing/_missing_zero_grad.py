@@ -43,7 +43,7 @@ from functools import partial
 from itertools import chain, product
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._queries import lines_of_own_losses, repeats, windows_of, with_line_of
+from gradgate.checker.analysis._queries import loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, functions_of
 from gradgate.checker.analysis._source import inside, loops_around, tree_of
@@ -197,9 +197,9 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids) -> tuple[Frame, st
             if isinstance(node.value, ast.Attribute) and node.value.attr == "zero_grad":
                 line = frame._replace(line=node.lineno)
                 return line, "; zero_grad lacks its parentheses here and is not called"
-    own = lines_of_own_losses(run, windows[-1].optimizer)
+    own = own_losses(run, windows[-1].optimizer)
     micro = [number for number in windows[-1].micro if run.backward(number).reached & repeated]
-    micro = [number for number in micro if run.events[number].site in own] or micro
+    micro = [number for number in micro if loss_of(run, number) in own] or micro
     for event in reversed(run.events[max(windows[-2].step, 0) + 1 : micro[0]] if micro else ()):
         if isinstance(event, (Backward, Stepped)):
             break  # an earlier clearing belongs to another loss
@@ -211,9 +211,9 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids) -> tuple[Frame, st
 def _left_by_another(run: Run, window: StepWindow) -> bool:
     """Return whether a step of another line used the gradients, or they include another optimizer's loss."""
     steps = [max(step for step in each.consumed if step < window.step) for each in window.stale]
-    own = lines_of_own_losses(run, window.optimizer)
-    lines = {run.events[number].site in own for number in window.micro}
-    return len(lines) > 1 or bool(steps and run.events[max(steps)].site != run.events[window.step].site)
+    own = own_losses(run, window.optimizer)
+    mine = {loss_of(run, number) in own for number in window.micro}
+    return len(mine) > 1 or bool(steps and run.events[max(steps)].site != run.events[window.step].site)
 
 
 # The fix: clear, through the name that the optimizer has there

@@ -22,9 +22,9 @@ some losses, micro-batches or layers silently have no effect.
 ## Known limits
 Three kinds of gradients may be cleared unused: gradients left by another optimizer's loss (a GAN's generator loss
 in its discriminator), gradients computed only to get the gradient of an input, and gradients that the script reads
-before it clears them (Fisher information, gradient norms, weights of losses). The last kind is assumed only if no
-step uses gradients of this backward call and another backward call trains the parameters. A batch that is skipped
-occasionally is not reported.
+before it clears them (Fisher information, gradient norms, weights of losses) or that its hooks get. The last kind
+is assumed only if no step uses gradients of this backward call and another backward call trains the parameters. A
+batch that is skipped occasionally is not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -71,7 +71,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if not later or later * 12 < len(lost):
         return None  # no optimizer steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
-    if _only_read(run, numbers, ids, where):
+    if _only_read(run, numbers, ids, where) or all(_of_another(run, number, optimizers) for number in lost):
         return None
     here = innermost(site).file == innermost(where).file
     finding = partial(
@@ -134,10 +134,19 @@ def _combined_by_hand(run: Run, number: int) -> bool:
     return False
 
 
+def _of_another(run: Run, number: int, optimizers: set[int]) -> bool:
+    """Return whether another optimizer's step follows, which got no gradient: the graph of its loss is cut."""
+    step = next((event for event in run.events[number:] if isinstance(event, Stepped)), None)
+    return step is not None and step.optimizer not in optimizers and not step.used
+
+
 def _only_read(run: Run, numbers: list[int], ids: Ids, cleared: Site) -> bool:
-    """Return whether a line's gradients of these parameters are read and cleared, and other calls train them."""
+    """Return whether a line's gradients are read and cleared, and other calls train these parameters."""
     used = {part.backward for window in run.windows for part in window.fresh if part.atom & ids}
-    return bool(used and not used & {*numbers}) and reads_gradients(run.events[numbers[0]].site, cleared)
+    if not used or used & {*numbers}:
+        return False
+    hooked = any(run.backward(number).hooked for number in numbers)
+    return hooked or reads_gradients(run.events[numbers[0]].site, cleared)
 
 
 # Backward calls whose gradients are partly lost

@@ -99,7 +99,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
-    yield from summands
+    yield from (each for each in summands if (each.file, each.line) not in {frame[:2] for frame in without})
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in summands} | ends
     for each in derivatives_without_graph(run, RULE):
         if (each.file, each.line) not in lines:
@@ -125,9 +125,12 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     leaf = _new_leaf(run, missing)
     if leaf is not None:
         return {leaf: (missing, LEAF)}
-    slices = [slice_at(site, run.files) for site in _losses(run, missing)]
+    losses = _losses(run, missing)
+    slices = [slice_at(site, run.files) for site in losses]
+    within = {site[0][::2] for site in losses if site}
     off = no_grad_cuts(run, missing, slices)
     cuts = [(line, ids, CHECKPOINT if reentrant_checkpoint(line) else OFF) for line, ids in off]
+    apart = set[Frame]()
     for event in run.of(Cut):
         frame, ids = event.site[0], event.parameters & missing
         op = "sample" if event.op == "drawn" else event.op
@@ -135,9 +138,12 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
             continue
         if any(each.holds(frame, op) for each in slices) or _goes_on(run, event):
             cuts.append((frame, ids, op if op in ("data", "Parameter") else f".{op}()"))
+            if within.isdisjoint(each[::2] for each in event.site):
+                apart.add(frame)
     found: dict[Frame, tuple[Ids, str]] = {}
-    # A quantizer's index has no gradient on purpose if another line detaches the value that it chooses.
-    cuts.sort(key=lambda cut: cut[2] in (".argmin()", ".argmax()"))
+    # A quantizer's index has no gradient on purpose if another line detaches the value that it chooses. A policy's
+    # action has none if the function that computes the loss detaches the policy's output.
+    cuts.sort(key=lambda cut: (cut[2] in (".argmin()", ".argmax()"), cut[0] in apart))
     for frame, ids, how in cuts:
         known, first_how = found.get(frame, (frozenset(), how))
         found[frame] = (known | ids, first_how)

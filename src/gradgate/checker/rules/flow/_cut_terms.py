@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -17,7 +17,7 @@ from gradgate.checker.analysis._scopes import (
     statements_at,
 )
 from gradgate.checker.analysis._slices import slice_at
-from gradgate.checker.analysis._source import function_at, inside, statement_at, text_of
+from gradgate.checker.analysis._source import function_at, inside, loops_around, spans, statement_at, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
@@ -110,34 +110,36 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
 
 def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]]:
     """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it."""
-    calls: dict[Site, list[set[Site]]] = defaultdict(list)
+    calls: dict[Site, list[tuple[set[Site], Counter[Site]]]] = defaultdict(list)
     for event in run.of(Backward):
         if event.reached & run.owned and event.terms:
             constants = [term.site for term in event.terms if term.kind == "constant"]
-            calls[event.site].append(set(constants) - {()})
+            others = Counter(term.site for term in event.terms if term.kind != "constant")
+            calls[event.site].append((set(constants) - {()}, others))
     reached = defaultdict[Site, Ids](
         frozenset, {term.site: event.reached for event in run.of(Backward) for term in event.terms}
     )
-    # A summand that's a constant only sometimes, such as before a warm-up ends, is constant on purpose.
-    times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
+    times = {site: count for several in calls.values() for site, count in _always_constant(several)}
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
     reported: set[Frame] = set()
     for part, site, cuts in constant_summands(run, times, run.files):
         if reported.issuperset(cuts):
             continue
         reported.update(cuts)
-        cut = cuts[0]
+        likely = _likely(run, cuts, site[0], reached[site])
+        cut = likely[0]
         penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
         counts = any(map(is_count, inside(ast.AST, *statements_at(cut))))
         how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
         drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
         if penalty:
             advice, drop = WITH_GRAPH, with_graph
-        if len(cuts) > 1:
-            how = f"lines {', '.join(str(each.line) for each in cuts[:-1])} and {cuts[-1].line} cut its graph"
+        if len(likely) > 1:
+            lines = ", ".join(str(each.line) for each in likely[:-1])
+            how = f"lines {lines} and {likely[-1].line} cut its graph"
         if untrained:
             how, advice = "no trained parameter enters this term", _UNTRAINED
-        sure = len(cuts) == 1 and not untrained
+        sure = len(likely) == 1 and not untrained
         finding = rule.finding(
             cut if sure else site,
             f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: {how}.",
@@ -149,6 +151,47 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
             about=reached[site],
         )
         yield finding, cuts
+
+
+def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[tuple[Site, int]]:
+    """Yield the lines that add a constant in each call in which they add something, and the number of these calls.
+
+    A call gives the lines that add constants and the lines of the other terms. If a call without the constant has a
+    term more, the constant has a graph there, such as after a warm-up: then it is constant on purpose.
+    """
+    for site in sorted(set[Site]().union(*(constants for constants, _ in calls))):
+        having = [others for constants, others in calls if site in constants]
+        without = [others for constants, others in calls if site not in constants]
+        if all(any(each <= other for other in having) for each in without):
+            yield site, len(having)
+
+
+def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Frame]:
+    """Leave out cuts of parameters that the loss doesn't train, and cuts outside of the loop around the sum.
+
+    A cut that comes after the sum, or in another loop, is that of a stored value, such as a target. If all cuts are
+    of such a kind, all are returned.
+    """
+    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    of = defaultdict[tuple[str, int], set[int]](set)  # line -> optimizers of the parameters that it cuts
+    for event in run.of(Cut):
+        if event.site:
+            of[event.site[0][:2]].update(*(run.owners.get(number, set()) for number in event.parameters))
+    own = [
+        cut
+        for cut in cuts
+        if (not of[cut[:2]] or of[cut[:2]] & steps) and not _is_untrained(run, cut, reached)
+    ]
+    around = next(iter(loops_around(added)), function_at(added))
+    near = [
+        cut
+        for cut in own or cuts
+        if cut.file == added.file
+        and around is not None
+        and spans(around, cut.line)
+        and cut.line <= added.line
+    ]
+    return sorted(near or own or cuts)
 
 
 def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:

@@ -59,7 +59,7 @@ from gradgate.checker.rules.flow._in_no_optimizer import (
     uses,
     whole_module,
 )
-from gradgate.events import Backward, Frame, Ids, Site, Stepped
+from gradgate.events import Backward, Differentiated, Frame, Ids, Site, Stepped
 
 _LEAST_SHARE = 0.05  # share of a step's FLOPs: a smaller share is not worth a note
 
@@ -157,6 +157,12 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
         return f"{off} Do not detach here: the gradients of {through} flow through it.", ()
     if any(event.beyond & used for event in events):
         names = run.words(used)
+        if any(each.behind & ids for each in run.of(Differentiated)):
+            return (
+                f"Make the output of {whole_module(run, ids) or 'the network'} a new leaf, whose gradient "
+                "autograd.grad can still compute: output.detach().requires_grad_(). This loss trains nothing "
+                "before this point."
+            ), ()
         return (
             f"Detach the output of {whole_module(run, ids) or 'the network'} before {own or 'the trained part'} "
             "uses it: this loss trains nothing before this point."
@@ -204,6 +210,8 @@ def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
     """Detach an assigned value in the call of a trained network, if only one call before the backward uses it."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Name) or until.file != at.file:
+        return ()
+    if any(f"{target.id}.retain_grad" in ast.unparse(node) for node in at.block):
         return ()
     given = [
         (node.lineno, call)

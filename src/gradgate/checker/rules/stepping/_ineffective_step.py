@@ -26,7 +26,8 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
-not found, because the loop may use only the dict.
+not found, because the loop may use only the dict. Where source lines might step the optimizer, it is reported as
+never stepped only if no optimizer steps and nothing reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -36,10 +37,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from itertools import takewhile
 
+from gradgate.checker.analysis._gradient_reads import reads_gradients
+from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
@@ -50,7 +53,7 @@ from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
-from gradgate.events import Backward, Frame, Scheduled, SchedulerMade, Site, Stepped, Written
+from gradgate.events import Backward, Frame, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
@@ -181,6 +184,8 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         return None
     if any(event.target == "value" for event in run.of(Written)):
         return None
+    schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}
+    advanced = [event.site for event in run.of(Scheduled) if event.scheduler in schedules]
     name = run.optimizer(optimizer)
     files = files_of(event.site for event in (*reaching, *run.made[optimizer]))
     named = [
@@ -189,23 +194,39 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         for node in inside(ast.Expr, tree_of(file))
         if isinstance(node.value, ast.Attribute) and node.value.attr == "step"
     ]
-    lost = sum(part.is_lost for part in run.contributions if part.atom & held)
+    parts = [part for part in run.contributions if part.atom & held]
+    lost = sum(part.is_lost for part in parts)
     # If gradients are cleared repeatedly, lines that step other optimizers don't count as later steps.
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
-    may_step = run.ended != "finished" or any(_calls_step(file, name, ran) for file in files)
+    updates = max(len(advanced), len({part.backward for part in parts if part.is_lost}))
+    idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
+    unused = idle and not run.stepping and not _read(run, parts, files)
+    may_step = run.ended != "finished" or (not unused and any(_calls_step(file, name, ran) for file in files))
     known = [run.parameters[number] for number in held if number in run.parameters]
     if not named and (may_step or not all(parameter.still for parameter in known)):
         return None
+    # Whether the scheduler is stepped in the place of the optimizer.
+    in_place = not (named or run.stepping) and 2 * len(advanced) > len(reaching)
     return RULE.finding(
-        named[0] if named else reaching[-1].site,
-        f"{name}.step is never called: {len(reaching)} backward calls compute gradients that no step uses.",
+        named[0] if named else advanced[-1] if in_place else reaching[-1].site,
+        f"{name}.step is never called: {len(reaching)} backward calls compute gradients that no step uses"
+        + (f", while its scheduler is advanced {len(advanced)} times." if in_place else "."),
         why=_WHY,
-        advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward().",
+        advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward()"
+        + (", before scheduler.step()." if in_place else "."),
         fix=_called if named else partial(_step_too, name=name),
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},
         about=held,
     )
+
+
+def _read(run: Run, parts: list[Contribution], files: Iterable[str]) -> bool:
+    """Return whether the user's code reads gradients, itself or in hooks, of parameters or of other tensors."""
+    calls = [(run.backward(part.backward), part.cleared) for part in parts if part.backward >= 0]
+    sites = {(event.site, () if cleared is None else run.events[cleared].site) for event, cleared in calls}
+    hooks = any("hook" in node.attr for node in inside(ast.Attribute, *map(tree_of, files)))
+    return hooks or any(event.others for event, _ in calls) or any(reads_gradients(*pair) for pair in sites)
 
 
 def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
