@@ -27,17 +27,15 @@ from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids,
 
 TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts whose result is a tensor
 WHY = "The loss includes the detached part, but training does not minimize it."
-WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph."
+WITH_GRAPH = "Pass create_graph=True, so that the gradient can be differentiated."
 _RESAMPLE = "Draw the sample with rsample(), or as mean + std * torch.randn_like(std)."
 _SHARED = (
     "Run the network a second time, on the value that is not detached, and compute this term from that output. "
     "Keep the pass on the detached value: the loss at line {} needs it."
 )
-_ATTACHED = "Add the value itself instead of a copy without a graph."
+_ATTACHED = "Add the value itself instead of a detached copy."
 _UNTRAINED = "Compute the term from the output of the network that the loss trains."
-_DIFFERENTIABLE = (
-    "Counts and comparisons have no gradient: use probabilities as weights, which have a gradient."
-)
+_DIFFERENTIABLE = "Counts and comparisons have no gradient: use probabilities as weights instead."
 _LOOKS = 3  # number of recorded gradients, all zero
 _CALLS = 2  # number of backward calls whose terms are followed to the parameters
 
@@ -100,7 +98,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
                 if drawn
                 else _SHARED.format(shared[0][0].line)
                 if shared
-                else "Pass the value with its graph: gradients can flow through a network that isn't trained.",
+                else "Don't detach the value: gradients can flow through a network that isn't trained.",
                 fix=fix if sure else (),
                 count=sum(event.site == backward for event in run.of(Backward)),
                 evidence={"parameters": len(reach)},
