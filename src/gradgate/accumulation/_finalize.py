@@ -157,10 +157,10 @@ def step(
 
 @contextmanager
 def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
-    """Restore the gradients that the optimizers received, which decay. Takes memory for a copy.
+    """Restore the gradients that the optimizers received, because ``decay`` carries them over. Keeps a copy.
 
-    SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``, for example. The
-    copy is made after all hooks, which may still change the gradients that the optimizer receives.
+    For example, SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``. The
+    copy is made after all hooks, because hooks may still change the gradients that the optimizer receives.
     """
     received: list[tuple[Tensor, Tensor]] = []
 

@@ -43,7 +43,7 @@ class Encoder:
     evolves as before and needs no copy per micro-batch.
 
     Without ``modules``, modules are recorded as they run; if ``sharded``, only their buffers are restored. Without
-    ``budget_bytes``, the last graph is kept. ``thorough`` compares also representations on devices.
+    ``budget_bytes``, the last graph is kept. ``thorough`` also compares representations on devices.
     """
 
     def __init__(

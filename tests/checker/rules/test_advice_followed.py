@@ -172,7 +172,7 @@ FOLLOWED = {
         [("hidden = torch.tanh(self.inp(inputs))", "hidden = torch.tanh(self.inp(inputs) / 1e9)")],
     ),
     "broken-graph/frozen_decoder": (
-        "Freeze self.decoder instead, so that gradients pass through it: self.decoder.requires_grad_(False), without",
+        "Freeze self.decoder instead, so that gradients pass through it: self.decoder.requires_grad_(False),",
         [
             ("        self.decoder = decoder\n", "        self.decoder = decoder.requires_grad_(False)\n"),
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),

@@ -154,8 +154,9 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
 def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[tuple[Site, int]]:
     """Yield the lines that add a constant in each call in which they add something, and the number of these calls.
 
-    A call gives the lines that add constants and the lines of the other terms. If a call without the constant has a
-    term more, the constant has a graph there, such as after a warm-up: then it is constant on purpose.
+    A call gives the lines that add constants and the lines of the other terms. If a call without the constant has
+    one more term, the constant has a graph in that call, for example after a warm-up. It is then constant on
+    purpose.
     """
     for site in sorted(set[Site]().union(*(constants for constants, _ in calls))):
         having = [others for constants, others in calls if site in constants]
@@ -168,7 +169,7 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
     """Leave out cuts of parameters that the loss doesn't train, and cuts outside of the loop around the sum.
 
     A cut that comes after the sum, or in another loop, is that of a stored value, such as a target. If all cuts are
-    of such a kind, all are returned.
+    of this kind, all are returned.
     """
     steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
     of = defaultdict[tuple[str, int], set[int]](set)  # line -> optimizers of the parameters that it cuts
