@@ -74,7 +74,7 @@ class Watching:
         self._report: Report | None = None
 
     def start(self) -> Watching:
-        """Begin to watch. A second call is an UpdateError."""
+        """Begin to watch. A second call raises an UpdateError."""
         if self._state != "new":
             raise UpdateError("watch: this watch was already started. Call gradgate.watch() for a new one.")
         self._state = "running"
