@@ -18,7 +18,7 @@ _holds: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, bool, bool
 
 
 def hold_wrapper(wrapper: DistributedDataParallel) -> None:
-    """Keep a wrapper from communicating until as many calls of :func:`release_wrapper`."""
+    """Keep a wrapper from communicating until :func:`release_wrapper` was called as often as this function."""
     found = wrapper.require_backward_grad_sync, wrapper.require_forward_param_sync
     windows, gradients, buffers = _holds.get(wrapper, (0, *found))
     _holds[wrapper] = windows + 1, gradients, buffers
