@@ -94,8 +94,8 @@ class CoupledWindow(OpenWindow):
             self._unnamed = name, now
         if name in self._coupled or (name in self._sums.by_name and self._shared.unfinished is None):
             raise UpdateError(
-                f"backward_coupled: this update already has a loss {name!r}. Call backward_coupled once for the "
-                "whole window, outside the loop over micro-batches. Give each other loss a name: name='images'."
+                f"backward_coupled: this update already has a loss named {name!r}. Call backward_coupled once for "
+                "the whole window, outside the loop over micro-batches. Give each other loss a name: name='images'."
             )
         self._coupled += (name,)
         if name in self._sums.by_name:

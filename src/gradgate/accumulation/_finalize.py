@@ -157,10 +157,10 @@ def step(
 
 @contextmanager
 def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
-    """Restore the gradients that the optimizers received, which decay. Takes memory for a copy.
+    """Restore the gradients that the optimizers received, because ``decay`` carries them over. Keeps a copy.
 
-    SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``, for example. The
-    copy is made after all hooks, which may still change the gradients that the optimizer receives.
+    For example, SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``. The
+    copy is made after all hooks, because hooks may still change the gradients that the optimizer receives.
     """
     received: list[tuple[Tensor, Tensor]] = []
 
@@ -229,7 +229,7 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
     ]
     losses = [float(loss) for running in sums.by_name.values() for *_, loss in running.contributions]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
-    cause = f" Losses that are not finite: number {', '.join(numbers[:5])}." if numbers else ""
+    cause = f" Nonfinite losses of this window: number {', '.join(numbers[:5])}." if numbers else ""
     return (
         f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
         f"{settings.names(bad)}.{cause} No step was made. Lower the learning rate or clip, "

@@ -71,7 +71,7 @@ class LossChecks:
     ) -> None:
         """Check one loss before its backward pass; raise or warn about what is wrong.
 
-        ``micro_batches`` is the number in this window, if known; ``later``: it already holds one of this loss.
+        ``micro_batches`` is the number in this window, if known; ``later``: it already has a call of this loss.
         ``graph_size`` is the number of autograd nodes created since the last backward pass.
         """
         if self.passed.pop((name, later), None) != graph_size:

@@ -44,7 +44,7 @@ _OUT_OF_PLACE |= {"baddbmm"}
 
 
 def dropped_result(sites: Iterable[Site]) -> tuple[Frame, str] | None:
-    """Return the line around a layer's call that drops the result of an operation, and the operation's name."""
+    """Return the line around a layer's call that discards the result of an operation, and the operation's name."""
     for frame in dict.fromkeys(frame for site in sites for frame in site if frame.function != "<module>"):
         for node in own_nodes(function_at(frame)):
             if isinstance(node, ast.Expr) and method(node) in _OUT_OF_PLACE:

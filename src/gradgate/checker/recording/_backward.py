@@ -74,7 +74,7 @@ class Backwards:
         self._hooked: set[int] = set()  # numbers of the nodes whose gradients the user's hooks get
 
     def hook(self, tensor: Tensor, *_: Any, **__: Any) -> None:
-        """Note a hook of the user's on a value that was computed."""
+        """Record a user's hook on a computed value."""
         if self._recorder.looking and tensor.grad_fn is not None:
             self._hooked.add(node_number.use(tensor.grad_fn))
 

@@ -59,7 +59,8 @@ from gradgate.events import Cleared, Cut, Frame, Ids, Site
 _DETACHED = ("detach", "detach_", "data")
 _WHY = "The step also minimizes another optimizer's loss. In adversarial training the two losses oppose each other."
 _WHY_LATE = (
-    "The step also minimizes another optimizer's loss, whose gradient these parameters should only pass on."
+    "The step also minimizes another optimizer's loss. These parameters should only pass on the gradient of that "
+    "loss."
 )
 
 

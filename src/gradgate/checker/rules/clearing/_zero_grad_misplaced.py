@@ -138,7 +138,7 @@ def _combined_by_hand(run: Run, number: int) -> bool:
 
 
 def _of_another(run: Run, number: int, optimizers: set[int]) -> bool:
-    """Return whether another optimizer's step follows, which got no gradient: the graph of its loss is cut."""
+    """Return whether another optimizer steps next without a gradient, because the graph of its loss is cut."""
     step = next((event for event in run.events[number:] if isinstance(event, Stepped)), None)
     return step is not None and step.optimizer not in optimizers and not step.used
 

@@ -54,7 +54,7 @@ from gradgate.events import Frame, Site
 _INPUTS = {
     "probabilities": (
         "the output of a softmax",
-        "The gradient vanishes where the model is most wrong, and the loss is no likelihood.",
+        "The gradient vanishes where the model is most wrong, and the loss is not a likelihood.",
         "Use log_softmax instead of softmax for the first argument.",
     ),
     "scores": (
@@ -64,7 +64,7 @@ _INPUTS = {
     ),
     "other axis": (
         "a log_softmax over a dimension other than the classes",
-        "The classes of a sample don't compete: the loss is no likelihood of the targets.",
+        "The classes of a sample don't compete: the loss is not a likelihood of the targets.",
         "Apply log_softmax over the dimension of the classes.",
     ),
 }
