@@ -228,9 +228,12 @@ def multiply(values: list[Tensor], factor: float | Tensor) -> None:
         return  # torch refuses an empty list
     if not isinstance(factor, Tensor):
         if factor != 1:
-            # On a CPU, torch would convert a Python number to a tensor for each gradient.
-            once = all(map(_is_cpu, values)) and set(map(_dtype, values)).isdisjoint(_HALF)
-            foreach_mul_.use(values, torch.tensor(factor, dtype=torch.float64) if once else factor)
+            # On a CPU, torch would convert a number, or a tensor of another dtype, again for each gradient. The
+            # last gradients come first, because the norm has just put them into the cache.
+            dtypes = {*map(_dtype, values)}
+            once = all(map(_is_cpu, values)) and dtypes in ({torch.float32}, {torch.float64})
+            scale = torch.full((), factor, dtype=dtypes.pop(), device="cpu") if once else factor
+            foreach_mul_.use(values[::-1], scale)
         return
     for device, tensors in by_device(values).items():
         foreach_mul_(tensors, factor.to(device))
