@@ -31,8 +31,8 @@ A module is a probe if its name says so. Two losses that are both back-propagate
 are reported only if their gradients point in opposite directions, or if the other loss compares with no data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
-value detached from the other loss's network. A leftover of a later loss that is small beside the step's own gradient,
-such as a discriminator's in a variational autoencoder, is not found.
+value detached from the other loss's network. A leftover of a later loss that is small beside the step's own
+gradient, such as a discriminator's in a variational autoencoder, is not found.
 
 ## Sources
 docs/accumulation.md, "several losses".
