@@ -93,7 +93,10 @@ ADVICE_ONLY = {
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
-    "cross-loss-leak": "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe",
+    "cross-loss-leak": (
+        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe "
+        "test_loss_after_the_step"
+    ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
