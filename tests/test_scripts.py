@@ -111,8 +111,8 @@ ADVICE_ONLY = {
         "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters"
     ),
     "loss-input": (
-        "policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation softmax_over_words "
-        "votes_of_examples wine_layer"
+        "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
+        "softmax_over_words votes_of_examples wine_layer"
     ),
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (

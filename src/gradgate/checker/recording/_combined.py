@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -65,7 +66,11 @@ class _Reader:
             if name == "MulBackward0":
                 yield from self._advantage(node)
             if (given := not_log_probabilities(node)) is not None:
-                yield self._event(given, node, self._ids(node))
+                softmax = next(
+                    (each for each in Graph(node).nodes if each.name() == "SoftmaxBackward0"), None
+                )
+                made = line_of(softmax) if given == "probabilities" and softmax is not None else ()
+                yield replace(self._event(given, node, self._ids(node)), made=made)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in ERRORS:
