@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
 import gradgate as gg
-from gradgate.errors import EstimateWarning
+from gradgate.errors import EstimateWarning, OptionError
 from tests.ranks.processes import together
 from tests.reference import assert_same
 
@@ -90,15 +90,28 @@ def test_a_batch_that_is_dealt_gives_the_update_of_one_process_and_balanced_rank
 
 
 def sharded(rank: int) -> list[Tensor]:
-    """Plan before the first pass, in which ``fully_shard`` gathers parameters for the first time."""
+    """Plan before the first pass, in which ``fully_shard`` gathers parameters for the first time, and after it.
+
+    Before each plan, another one raises between its forward and its backward pass.
+    """
     net, whole = model(), batch()
     for part in (net[0], net[2], net):
         fully_shard(part)
     accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", EstimateWarning)
-        plan = gg.plan(lambda part: loss_of(net, part)[0], whole, budget_bytes="40KiB")
+
+    def planned(part: Any) -> Any:
+        return loss_of(net, part)[0]
+
+    def with_item(part: Any) -> Any:
+        loss, count = loss_of(net, part)
+        return loss, count.item()
+
     for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", EstimateWarning)
+            with pytest.raises(OptionError, match="fully_shard over several ranks"):
+                gg.plan(with_item, whole, budget_bytes="40KiB")
+            plan = gg.plan(planned, whole, budget_bytes="40KiB")
         accumulator.step(lambda part: loss_of(net, part), whole, plan=plan, deal="whole", reduction="sum")
     return [one.detach().full_tensor() for one in net.parameters()]  # type: ignore[attr-defined]
 

@@ -157,29 +157,6 @@ def test_an_update_fills_only_what_it_owns() -> None:
     assert together(two_models, 2) == [True, True]
 
 
-def raising(rank: int) -> Any:
-    net, (x, _) = sharded(2), data()
-    accumulator = gg.Accumulator(adam(net), model=net)
-    before = [one.detach().to_local().clone() for one in net.parameters()]  # type: ignore[operator]
-    try:
-        with accumulator.update() as update:
-            for rows in update.micro_batches(x.split(12)):
-                if rank and update.micro_batch_count == 2:
-                    raise ZeroDivisionError
-                update.backward(net(rows).square().mean(), count=12)
-    except RankError as error:
-        now = [one.detach().to_local() for one in net.parameters()]  # type: ignore[operator]
-        return str(error), all(torch.equal(a, b) for a, b in zip(now, before, strict=True))
-    return None
-
-
-def test_a_rank_that_raises_in_the_middle_is_an_error_on_the_others_and_nothing_is_stepped() -> None:
-    (said, unchanged), own = together(raising, 2)
-    assert said.startswith("update: rank 0 of 2 waited for rank 1, without an answer")
-    assert unchanged
-    assert isinstance(own, ZeroDivisionError)
-
-
 class Scatters(TorchDispatchMode):
     """Counts how often gradients are added up over ranks."""
 

@@ -11,6 +11,7 @@ from torch import distributed
 from torch.optim import Optimizer
 
 from gradgate.byte_sizes import format_bytes
+from gradgate.errors import OptionError
 from gradgate.planning._estimate import TOLERANCE, Estimate
 from gradgate.planning._memory import FREE_MARGIN, ResidentMemory, free_bytes, in_one_line
 from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
@@ -65,6 +66,12 @@ class Estimator:
             reason = str(error)
         self._remove_fakes()
         if reason:
+            if self._state.gathers_over_ranks():
+                raise OptionError(
+                    f"plan: {reason}. Measuring real passes instead is not possible under fully_shard over several "
+                    "ranks, which would wait for one another in different passes. Make loss_fn independent of "
+                    "values: return the count as a tensor, for example, without .item()."
+                )
             found = self._from_real_passes()
             found.measured = reason
         return found

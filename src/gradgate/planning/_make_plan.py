@@ -67,7 +67,8 @@ def plan(
     Raises:
         BudgetError: one sample does not fit, or the budget leaves nothing for a pass.
         OptionError: the budget, the batch or the lengths cannot be read; it is unclear which part of the batch
-            belongs to which sample, or is padding; the loss function returns no scalar.
+            belongs to which sample, or is padding; the loss function returns no scalar; under ``fully_shard`` over
+            several ranks, fake tensors cannot run it.
 
     Warns:
         EstimateWarning: the estimate is uncertain, so that more than a twentieth of the memory is not used; the

@@ -240,12 +240,13 @@ class PassTracer(peak_memory):
                 with as_torch_itself():
                     self._overwritten[id(tensor)] = tensor, tensor.detach().clone()
 
-    def restore(self) -> None:
-        """Restore the values of tensors and the objects that the pass changed."""
+    def restore(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Restore the values of tensors and the objects that the pass changed; called on leaving the pass."""
         with torch.no_grad():
             for tensor, before in self._overwritten.values():
-                tensor.copy_(before)
-        self._state.restore()
+                if tensor.untyped_storage().nbytes():  # `fully_shard` frees the memory of gathered parameters
+                    tensor.copy_(before)
+        self._state.restore(raised=kind is not None)
 
     @contextmanager
     def following_modules(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from gradgate.torch_compat import (
     fsdp_records,
     fully_sharded,
     gathered_parameter,
+    reset_pass,
     storage_key,
 )
 
@@ -49,6 +50,7 @@ class ReachableState:
     def __init__(self, *roots: Any) -> None:
         self._noted: dict[int, Any] = {}
         self._undo: list[Callable[[], object]] = []
+        self._sharded: list[Any] = []  # modules under `fully_shard`
         self._functions = 0
         self.note(*roots)
 
@@ -62,11 +64,21 @@ class ReachableState:
             self._noted[id(value)] = value
             todo.extend(self._note_one(value))
 
-    def restore(self) -> None:
-        """Restore everything to its recorded state."""
+    def restore(self, *, raised: bool = False) -> None:
+        """Restore everything to its recorded state; ``raised`` if the pass did not reach its end."""
         with torch.no_grad():
+            if (
+                raised
+            ):  # `fully_shard` would take parameters that the pass gathered for those of the next pass
+                for module in self._sharded:
+                    reset_pass(module)
+                    module.reshard()
             for undo in self._undo:
                 undo()
+
+    def gathers_over_ranks(self) -> bool:
+        """Return whether passes gather parameters from several ranks, as under ``fully_shard``."""
+        return bool(self._sharded) and torch.distributed.get_world_size() > 1
 
     def _note_one(self, value: Any) -> Iterable[Any]:
         """Record one object; return the objects that it references."""
@@ -106,9 +118,11 @@ class ReachableState:
             return
         if isinstance(value, nn.Module):
             self._undo.append(functools.partial(_set_class, value, kind))  # a lazy module changes its class
-            for record in fsdp_records(value) if fully_sharded([value]) else ():
-                if gathered_parameter(record) is None:  # the first pass gathers it
-                    self._undo.append(functools.partial(forget_gathered, record))
+            if fully_sharded([value]):
+                self._sharded.append(value)
+                for record in fsdp_records(value):
+                    if gathered_parameter(record) is None:  # the first pass gathers it
+                        self._undo.append(functools.partial(forget_gathered, record))
         yield from (vars(value), kind)
 
     def _class(self, value: type) -> Iterator[Any]:

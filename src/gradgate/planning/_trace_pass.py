@@ -70,7 +70,7 @@ def _traced(
         _restore_random_states(undo)
         # An autocast block around this would keep copies of parameters.
         undo.callback(torch.clear_autocast_cache)
-        undo.callback(tracer.restore)
+        undo.push(tracer.restore)
         with ExitStack() as modes:
             if compiler_is_loaded():
                 modes.enter_context(torch.compiler.set_stance("force_eager"))

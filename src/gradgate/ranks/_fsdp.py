@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from gradgate.ranks._coordinator import RankCoordinator
 from gradgate.ranks._process_group import RankGroup, is_lost, lost
 from gradgate.ranks._single_process import Combine
 from gradgate.ranks._status_exchange import RankStatus, StatusExchange
-from gradgate.torch_compat import fsdp_records, gathered_parameter
+from gradgate.torch_compat import fsdp_records, gathered_parameter, reset_pass
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ class ShardedCoordinator(RankCoordinator):
     ) -> None:
         super().__init__(ranks, parameters, may_replay=may_replay)
         modules = list({id(module): module for module in modules}.values())
+        self._modules = modules
         self._owned = owned = set(map(id, parameters))
         self._mine = [m for m in modules if any(id(s.sharded_param) in owned for s in fsdp_records(m))]
         shards = [shard for module in modules for shard in fsdp_records(module)]
@@ -156,13 +157,11 @@ class ShardedCoordinator(RankCoordinator):
 
     def discard(self) -> None:
         """Drop the gradients of a rolled-back window, and reset modules whose pass raised."""
-        for module in self._mine:
-            if all(gathered_parameter(shard) is None for shard in fsdp_records(module)):
-                continue  # it never ran
-            # torch raises if the module is not the root, or if another rank has died and no pass can run any more.
-            with suppress(RuntimeError):
-                if hasattr(module, "reset_iter_state"):  # torch 2.11 lacks it and needs no reset
-                    module.reset_iter_state()
+        mine = {*map(id, self._mine)}
+        # The root has no parameters of its own if all of its parts are sharded as well.
+        for module in self._modules:
+            if not mine.isdisjoint(map(id, module.modules())):
+                reset_pass(module)
         for shard in self._unreduced():
             _set_local(shard, None, None)
 

@@ -79,6 +79,7 @@ from gradgate.torch_compat._ranks import (
     fully_sharded,
     gathered_parameter,
     is_dtensor,
+    reset_pass,
     reset_reducer,
     running_wrapper,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "parameters_of",
     "process_work",
     "reads_losses",
+    "reset_pass",
     "reset_reducer",
     "reuses_gradients",
     "run_backward",

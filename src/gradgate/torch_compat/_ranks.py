@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -80,3 +81,14 @@ forget_gathered: Private[[Any], None] = Private(
     find=lambda: _forget_gathered,
     instead=lambda record: None,
 )
+
+
+def reset_pass(module: Any) -> None:
+    """Reset a root under ``fully_shard`` after a pass that raised. Gradients that are not reduced yet are lost."""
+    inner = fully_sharded([*module.modules()])
+    if all(gathered_parameter(record) is None for part in inner for record in fsdp_records(part)):
+        return  # it never ran
+    # torch raises if the module is not the root, or if another rank has died and no pass can run any more.
+    with suppress(RuntimeError):
+        if hasattr(module, "reset_iter_state"):  # torch 2.11 lacks it and needs no reset
+            module.reset_iter_state()
