@@ -43,7 +43,6 @@ from gradgate.torch_compat import (
 )
 
 _NOTHING = nullcontext()
-_DENSE = frozenset({Tensor, torch.nn.Parameter})
 
 
 class Finalized(NamedTuple):
@@ -108,7 +107,7 @@ def _measure(
 
     Synchronizes with the device unless ``nonfinite="step"``.
     """
-    sharded = not _DENSE.issuperset(map(type, parameters)) and any(map(is_dtensor, parameters))
+    sharded = {*map(type, parameters)} - {Tensor, torch.nn.Parameter} and any(map(is_dtensor, parameters))
     norm = norm_of_shards(parameters) if sharded else total_norm(values)
     if settings.nonfinite == "step" and isinstance(norm, Tensor):
         return norm * factor, True
@@ -195,10 +194,9 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
     """Return the version counter of every tensor that a step may change; in-place writes increase it."""
     tensors = list(parameters)
-    for optimizer in optimizers:
-        for state in optimizer.state.values():
-            if isinstance(state, dict):
-                tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    states = (each for optimizer in optimizers for each in optimizer.state.values() if isinstance(each, dict))
+    for state in states:
+        tensors += [value for value in state.values() if isinstance(value, Tensor)]
     return dict(zip(map(id, tensors), map(tensor_version.use, tensors), strict=True))
 
 

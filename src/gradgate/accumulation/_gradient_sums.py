@@ -57,9 +57,7 @@ class GradientSums:
         self._sharded = sharded
         self._scale = scale
         self._thorough, self._measures = thorough, measures
-        self._orders: tuple[Sequence[Tensor], ...] = (
-            (parameters,) if thorough else (parameters, parameters[::-1])
-        )
+        self._orders = (parameters,) if thorough else (parameters, parameters[::-1])
         self._seeds: dict[tuple[object, ...], Tensor] = {}
         self._watch()
 
@@ -145,7 +143,7 @@ class GradientSums:
         key = weight, loss.dtype, loss.device, loss.shape
         found = self._seeds.get(key)
         if found is None:
-            found = torch.full_like(loss, weight, requires_grad=False)
+            found = torch.ones_like(loss) if weight == 1 else torch.full_like(loss, weight)
             self._seeds[key] = found = found if self._scale is None else self._scale.apply(found)
         return found
 
@@ -269,7 +267,7 @@ class GradientSums:
         for running in self.by_name.values():  # otherwise a reference cycle keeps the sums alive
             running.aside, running.headroom = None, RunningSum.headroom
         self._seeds.clear()
-        self._current, self._watched, self.parameters, self._orders = None, [], (), ()
+        self._current, self._watched, self.parameters, self._orders = None, [], (), ((),)
 
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""

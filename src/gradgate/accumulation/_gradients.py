@@ -8,6 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -32,9 +33,9 @@ from gradgate.torch_compat import (
     transforming,
 )
 
-_HALF = frozenset({torch.float16, torch.bfloat16})
-_FULL = frozenset({torch.float32, torch.float64})
+_HALF, _FULL = frozenset({torch.float16, torch.bfloat16}), frozenset({torch.float32, torch.float64})
 _dtype, _grad, _is_cpu = attrgetter("dtype"), attrgetter("grad"), attrgetter("is_cpu")
+_scalar = lru_cache(maxsize=16)(partial(torch.full, (), device="cpu"))  # windows with equal counts share it
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
@@ -230,10 +231,9 @@ def multiply(values: list[Tensor], factor: float | Tensor) -> None:
         if factor != 1:
             # On a CPU, torch would convert a number, or a tensor of another dtype, again for each gradient. The
             # last gradients come first, because the norm has just put them into the cache.
-            dtypes = {*map(_dtype, values)}
-            once = all(map(_is_cpu, values)) and dtypes in ({torch.float32}, {torch.float64})
-            scale = torch.full((), factor, dtype=dtypes.pop(), device="cpu") if once else factor
-            foreach_mul_.use(values[::-1], scale)
+            dtype, *others = {*map(_dtype, values)}
+            once = not others and dtype in _FULL and all(map(_is_cpu, values))
+            foreach_mul_.use(values[::-1], _scalar(factor, dtype=dtype) if once else factor)
         return
     for device, tensors in by_device(values).items():
         foreach_mul_(tensors, factor.to(device))
