@@ -56,6 +56,10 @@ UNUSED = {
     "right/generative/free_bits": [
         "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
     ],
+    "right/several_losses/second_phase_without_prior": [
+        "None of 12 steps of opt moved model.center. Check whether a loss uses it.",
+        "None of 12 steps of opt moved model.width. Check whether a loss uses it.",
+    ],
     "right/unusual/norm_in_some_blocks": [
         "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it."
     ],
@@ -79,7 +83,7 @@ ADVICE_ONLY = {
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
-        "q_learning quality_head td_error teacher_in_the_optimizer value_computed_again"
+        "q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_straight_through compressed_memory features_of_the_detached "
@@ -88,8 +92,11 @@ ADVICE_ONLY = {
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
-    "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
-    "cross-loss-leak": "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe",
+    "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
+    "cross-loss-leak": (
+        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe "
+        "test_loss_after_the_step"
+    ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
@@ -104,14 +111,15 @@ ADVICE_ONLY = {
         "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters"
     ),
     "loss-input": (
-        "policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation softmax_over_words wine_layer"
+        "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
+        "softmax_over_words votes_of_examples wine_layer"
     ),
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": ("line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
+    "missing-zero-grad": ("clears_if_asked line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
@@ -119,21 +127,22 @@ ADVICE_ONLY = {
     ),
     "param-in-multiple-optimizers": (
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all "
-        "one_discriminator_twice shared_trunk"
+        "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
-        "named_groups new_tasks norm_built_in_forward output_built_in_forward"
+        "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
     ),
     "scheduler-cadence": (
-        "cosine_before_groups trainer_keeps_scheduler "
+        "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
-        "recsys_trainer superconvergence warmup_in_steps"
+        "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
-        "folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head trainer_copy unit_rows"
+        "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
+        "trainer_copy unit_rows"
     ),
     "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (

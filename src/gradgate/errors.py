@@ -22,7 +22,7 @@
     ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
     ├── CountWarning                         counts do not match the items that the losses' graphs show
     ├── CoupledLossWarning                   a loss compares items, or is a function of their mean
-    ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches
+    ├── DividedTwiceWarning                  a loss was already divided by micro-batches or items of the window
     └── EstimateWarning                      a plan's estimate is uncertain, or left fake tensors behind
 
 Each message gives the place, the problem, its consequence, and the fix.
@@ -100,7 +100,7 @@ class CountWarning(GradgateWarning):
 
 
 class DividedTwiceWarning(GradgateWarning):
-    """A loss is already divided by the number of micro-batches, but the update divides by their counts."""
+    """A loss is already divided by its window's micro-batches or items, but the update divides by all counts."""
 
 
 class BatchNormWarning(GradgateWarning):

@@ -5,7 +5,6 @@ Until an update ends, no other update may fill the gradients of its parameters.
 
 from __future__ import annotations
 
-import weakref
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-claims: weakref.WeakKeyDictionary[Any, Sequence[Tensor]] = weakref.WeakKeyDictionary()
-"""Open updates, and the parameters that they own."""
+claims: dict[int, Sequence[Tensor]] = {}
+"""For each accumulator with an open update, by the id of its state: the parameters that the update owns."""
 
 
 def claimed() -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import ExitStack
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from gradgate.torch_compat import get_signal_handler, set_signal_handler
@@ -44,17 +44,12 @@ class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
                 try:
                     self._give_back()
                 finally:
-                    self._leave()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave()
+                    self.__exit__()
 
     def _hold(self, received: int, frame: FrameType | None) -> None:
         self._held.append(received)
 
-    def _leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             try:
                 try:

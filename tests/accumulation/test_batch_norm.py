@@ -73,7 +73,7 @@ def test_it_is_said_once_by_the_modules_name() -> None:
     assert len(said) == 1
     assert said[0].filename == __file__
     assert str(said[0].message).startswith(
-        "BatchNorm1d 'encoder.stem.1': in training mode a batch norm normalises each micro-batch by its own mean "
+        "BatchNorm1d 'encoder.stem.1': in training mode, a batch norm normalizes each micro-batch by its own mean "
         "and variance, so no split gives the gradient of the whole batch."
     )
     assert "batch_norm='window'" in str(said[0].message)

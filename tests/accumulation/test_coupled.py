@@ -41,12 +41,12 @@ APART: dict[str, Loss] = {
 }
 
 
-def train(loss_fn: Loss) -> None:
+def train(loss_fn: Loss, sizes: tuple[int, ...] = (4, 4)) -> None:
     left, right = nn.Linear(3, 4), nn.Linear(3, 4)
     accumulator = gg.Accumulator(torch.optim.SGD([*left.parameters(), *right.parameters()], lr=0.1))
     for _ in range(2):
         with accumulator.update() as update:
-            for x in update.micro_batches(torch.randn(8, 3).split(4)):
+            for x in update.micro_batches(torch.randn(sum(sizes), 3).split(sizes)):
                 update.backward(loss_fn(left(x), right(x)), count=len(x))
 
 
@@ -56,6 +56,14 @@ def test_a_loss_over_pairs_is_warned_of_once(name: str) -> None:
         train(COUPLED[name])
     assert len(said) == 1
     assert said[0].filename == __file__
+
+
+def test_a_single_sample_shows_no_pairs_so_a_later_micro_batch_does() -> None:
+    with warns(CoupledLossWarning, "a loss that compares its items") as said:
+        train(COUPLED["info_nce"], (4, 1, 4, 4))
+    assert len(said) == 1
+    with no_warning():
+        train(COUPLED["info_nce"], (1, 1))
 
 
 @pytest.mark.parametrize("name", APART)

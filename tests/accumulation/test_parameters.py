@@ -67,6 +67,9 @@ def test_a_parameter_is_named_as_the_optimizer_names_it_or_by_its_place() -> Non
     )
     settings = gg.Accumulator(optimizer)._settings
     assert settings.names([b]) == "'head.weight'"
-    assert gg.Accumulator([SGD([c]), SGD([a, b])])._settings.names([b]) == "1 of group 0 (SGD, shape [2, 3])"
+    assert (
+        gg.Accumulator([SGD([c]), SGD([a, b])])._settings.names([b])
+        == "parameter 1 of group 0 (SGD, shape [2, 3])"
+    )
     assert settings.names([c]) == "a tensor of shape [2, 3]"
     assert settings.names([a, b, a, b, a]) == ("'encoder.weight', 'head.weight', 'encoder.weight' and 2 more")

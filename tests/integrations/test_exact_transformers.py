@@ -13,7 +13,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 
 from gradgate.errors import CountError, OptionError, UpdateError
-from gradgate.integrations.transformers import WatchGradients, exact
+from gradgate.integrations.transformers import WatchGradientsCallback, exact
 from tests.integrations import exact_cases
 from tests.integrations.text_models import model_of, texts
 
@@ -150,7 +150,7 @@ def bert_trainer(*callbacks: Any, kind: Any = t.Trainer, rate: float = 0.0, **op
 
 def test_a_training_that_is_watched_and_exact_has_no_findings() -> None:
     for line, codes in ((lambda trainer: trainer, ["GG102", "GG103"]), (exact, [])):
-        watching = WatchGradients(show=False)
+        watching = WatchGradientsCallback(show=False)
         line(bert_trainer(watching, num_train_epochs=3, rate=1e-3)).train()
         assert watching.report is not None
         assert [finding.code for finding in watching.report.findings] == codes

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from gradgate.errors import FindingError
-from gradgate.integrations.transformers import WatchGradients
+from gradgate.integrations.transformers import WatchGradientsCallback
 from tests.interpreter import python
 
 
@@ -62,7 +62,7 @@ def trainer(
     )
 
 
-def found(watching: WatchGradients) -> list[tuple[str, str, int]]:
+def found(watching: WatchGradientsCallback) -> list[tuple[str, str, int]]:
     assert watching.report is not None
     return [(finding.code, finding.file, finding.line) for finding in watching.report.findings]
 
@@ -109,7 +109,7 @@ class Fails(Trainer):
 
 
 def test_a_right_training_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    watching = WatchGradients(raise_on="warning")
+    watching = WatchGradientsCallback(raise_on="warning")
     trainer(watching, eval_strategy="epoch").train()
     assert found(watching) == []
     assert watching.report is not None
@@ -120,21 +120,21 @@ def test_a_right_training_shows_nothing(capsys: pytest.CaptureFixture[str]) -> N
 def test_parameters_that_are_frozen_on_purpose_are_no_mistake() -> None:
     model = causal_lm()
     model.model.embed_tokens.requires_grad_(False)
-    watching = WatchGradients(show=False)
+    watching = WatchGradientsCallback(show=False)
     trainer(watching, model=model).train()
     assert found(watching) == []
 
 
 @pytest.mark.parametrize(("kind", "code"), [(Undivided, "GG102"), (Detached, "GG402")])
 def test_a_mistake_is_found_at_its_line(kind: type[Trainer], code: str) -> None:
-    watching = WatchGradients(show=False)
+    watching = WatchGradientsCallback(show=False)
     trainer(watching, kind=kind).train()
     assert found(watching) == [(code, __file__, line_of(code))]
 
 
 def test_a_model_that_takes_the_count_and_does_not_divide_by_it_is_found_where_it_is_trained() -> None:
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    watching = WatchGradients(show=False)
+    watching = WatchGradientsCallback(show=False)
     run = trainer(watching, model=BertForMaskedLM(BertConfig(vocab_size=40, **sizes)))
     run.train()  # BERT
     assert found(watching) == [("GG102", __file__, line_of("BERT"))]
@@ -145,7 +145,7 @@ def test_a_model_that_takes_the_count_and_does_not_divide_by_it_is_found_where_i
 
 
 def test_what_is_left_out_of_the_optimizer_is_found_where_the_training_begins() -> None:
-    watching = WatchGradients(show=False)
+    watching = WatchGradientsCallback(show=False)
     run = trainer(watching, kind=HeadForgotten)
     run.train()  # GG501
     assert found(watching) == [("GG501", __file__, line_of("GG501"))]
@@ -153,7 +153,7 @@ def test_what_is_left_out_of_the_optimizer_is_found_where_the_training_begins() 
 
 def test_the_parameters_are_those_of_a_training_that_nobody_watches() -> None:
     weights = []
-    for callbacks in ([], [WatchGradients(show=False)]):
+    for callbacks in ([], [WatchGradientsCallback(show=False)]):
         model = causal_lm()
         trainer(*callbacks, model=model).train()
         weights.append(nn.utils.parameters_to_vector(model.parameters()).detach())
@@ -161,15 +161,15 @@ def test_the_parameters_are_those_of_a_training_that_nobody_watches() -> None:
 
 
 def test_findings_raise_as_told_when_the_report_is_written(tmp_path: Path) -> None:
-    watching = WatchGradients(raise_on="error", output=tmp_path / "report.sarif", show=False)
+    watching = WatchGradientsCallback(raise_on="error", output=tmp_path / "report.sarif", show=False)
     with pytest.raises(FindingError, match="GG102 accumulation-scaling"):
         trainer(watching, kind=Undivided).train()
     (run,) = json.loads((tmp_path / "report.sarif").read_text("utf-8"))["runs"]
     assert [result["ruleId"] for result in run["results"]] == ["GG102"]
 
 
-def failed(**options: Any) -> WatchGradients:
-    watching = WatchGradients(show=False, **options)
+def failed(**options: Any) -> WatchGradientsCallback:
+    watching = WatchGradientsCallback(show=False, **options)
     with pytest.raises(ZeroDivisionError):
         trainer(watching, kind=Fails).train()
     return watching
@@ -177,10 +177,10 @@ def failed(**options: Any) -> WatchGradients:
 
 def test_a_training_that_raised_is_over_when_the_report_is_asked_for(tmp_path: Path) -> None:
     watching = failed(raise_on="error", output=tmp_path / "report.json")
-    assert repr(watching) == "WatchGradients(watching)"
+    assert repr(watching) == "WatchGradientsCallback(watching)"
     assert watching.report is not None
     assert (watching.report.summary.outcome, watching.report.summary.steps) == ("failed", 2)
-    assert repr(watching) != "WatchGradients(watching)"
+    assert repr(watching) != "WatchGradientsCallback(watching)"
     assert json.loads((tmp_path / "report.json").read_text("utf-8"))["summary"]["steps"] == 2
 
 
@@ -190,7 +190,7 @@ def test_a_training_that_raised_is_over_at_the_next_step_of_any_optimizer() -> N
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.sum().backward()
     optimizer.step()
-    assert repr(watching) != "WatchGradients(watching)"
+    assert repr(watching) != "WatchGradientsCallback(watching)"
     assert watching.report is not None
     assert watching.report.summary.steps == 2
 
@@ -198,7 +198,7 @@ def test_a_training_that_raised_is_over_at_the_next_step_of_any_optimizer() -> N
 def test_a_training_that_raised_is_over_when_the_next_begins() -> None:
     watching = failed()
     trainer(watching).train()
-    assert repr(watching) != "WatchGradients(watching)"
+    assert repr(watching) != "WatchGradientsCallback(watching)"
     assert watching.report is not None
     assert (watching.report.summary.outcome, watching.report.summary.steps) == ("finished", 6)
 
@@ -219,7 +219,7 @@ def test_a_training_that_goes_on_is_not_taken_for_one_that_raised() -> None:
             assert watching.report is not None
             return loss
 
-    watching = WatchGradients(show=False)
+    watching = WatchGradientsCallback(show=False)
     trainer(watching, kind=Asks).train()
     assert watching.report is not None
     assert (watching.report.summary.outcome, watching.report.summary.steps) == ("finished", 6)
@@ -227,10 +227,10 @@ def test_a_training_that_goes_on_is_not_taken_for_one_that_raised() -> None:
 
 def test_a_script_that_fails_still_gets_its_findings(tmp_path: Path) -> None:
     script = """
-        from gradgate.integrations.transformers import WatchGradients
+        from gradgate.integrations.transformers import WatchGradientsCallback
         from tests.integrations.test_transformers import Fails, Undivided, trainer
         class Both(Fails, Undivided): pass
-        trainer(WatchGradients(), kind=Both).train()
+        trainer(WatchGradientsCallback(), kind=Both).train()
     """
     (tmp_path / "train.py").write_text(textwrap.dedent(script), "utf-8")
     here = str(Path(__file__).parents[2])
@@ -243,4 +243,4 @@ def test_a_script_that_fails_still_gets_its_findings(tmp_path: Path) -> None:
 
 
 def test_a_callback_says_in_one_line_what_it_is() -> None:
-    assert repr(WatchGradients()) == "WatchGradients(no run yet)"
+    assert repr(WatchGradientsCallback()) == "WatchGradientsCallback(no run yet)"

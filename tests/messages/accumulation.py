@@ -492,6 +492,11 @@ def scaled_by_hand() -> None:
     backward(lambda weight: scaler.scale(weight.exp().mean()), {"scaler": scaler})
 
 
+def clipped_under_a_scaler() -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    backward(lambda weight: gg.clip_gradient(weight, max_value=1.0).mean(), {"scaler": scaler})
+
+
 def step(returned: Any, **options: Any) -> Callable[[], None]:
     return lambda: with_model().step(lambda _: returned, torch.ones(4), **options)
 
@@ -550,6 +555,7 @@ CASES: dict[str, Any] = {
     "a norm read too early": read("grad_norm"),
     "a noise scale that is not measured": read("noise_scale"),
     "a loss multiplied by the scale": scaled_by_hand,
+    "clip_gradient under a scaler": clipped_under_a_scaler,
     "a tensor as a window": lambda: with_model().step_window(lambda _: torch.ones(()), torch.ones(4)),
     "no optimizer": lambda: gg.Accumulator([]),
     "a word as an optimizer": lambda: gg.Accumulator("SGD"),  # type: ignore[arg-type]

@@ -146,7 +146,7 @@ def test_all_ranks_need_the_same_option() -> None:
 
 
 def coupled(rank: int, wrapper: str) -> tuple[list[Tensor], list[Tensor]]:
-    """Train on a loss that normalises the representations of all ranks once more, as Barlow Twins does."""
+    """Train on a loss that normalizes the representations of all ranks once more, as Barlow Twins does."""
     model, projector = net(0.1), nn.BatchNorm1d(2, affine=False).double()
     if wrapper == "fully_shard":
         fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
@@ -178,7 +178,7 @@ def test_a_coupled_loss_adds_each_representation_once() -> None:
 
 
 class Synchronized(nn.SyncBatchNorm):
-    """What ``SyncBatchNorm`` does, on the CPU: normalises over the items of all ranks."""
+    """What ``SyncBatchNorm`` does, on the CPU: normalizes over the items of all ranks."""
 
     def forward(self, x: Tensor) -> Tensor:
         of_ranks: list[Any] = [None] * dist.get_world_size()

@@ -184,4 +184,4 @@ def test_ranks_at_different_places_are_told_so() -> None:
     assert first[0] == "KeyboardInterrupt: stop"
     for said in (first[1], second[0]):
         assert said.startswith("RankError: update: ranks")
-        assert "at different places of their loops" in said
+        assert "at different points of their loops" in said

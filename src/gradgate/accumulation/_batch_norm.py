@@ -1,6 +1,6 @@
 """Warns about batch norms in a window and, on request, updates their running statistics once per window.
 
-A batch norm in training mode normalises each micro-batch by that micro-batch's own mean and variance. This couples
+A batch norm in training mode normalizes each micro-batch by that micro-batch's own mean and variance. This couples
 the samples of a micro-batch, so no split of a batch gives the gradient of the whole batch. Only the running
 statistics can be exact, because they are a sum divided by a count.
 """
@@ -102,7 +102,7 @@ class BatchNorms:
         if name in self._checked:
             return
         self._checked.add(name)
-        found = [node for node, _ in walk(loss.grad_fn) if _normalises(node)]
+        found = [node for node, _ in walk(loss.grad_fn) if _normalizes(node)]
         if not found:
             return
         compiled = [node for node in found if "CompiledFunction" in node.name()]
@@ -113,17 +113,14 @@ class BatchNorms:
             return
         names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
-        offer = (
-            ", or pass model=model, batch_norm='window' to update at least the running statistics once per "
-            "window"
-        )
+        offer = ". To update at least the running statistics once per window, pass model=model, batch_norm='window'"
         if self.statistics == "window":
             pooled = {id(pool.module) for pool in self.pools}
             reached = bool(ran) and all(id(module) in pooled for module in ran)
             beyond = ". batch_norm='window' pools torch's own modules only"
             offer = "" if reached else beyond
         warnings.warn(
-            f"{names}{more}: in training mode a batch norm normalises each micro-batch by its own mean and "
+            f"{names}{more}: in training mode, a batch norm normalizes each micro-batch by its own mean and "
             "variance, so no split gives the gradient of the whole batch. Put it in eval() mode, use a norm "
             "without batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory "
             f"allows{offer}.",
@@ -132,7 +129,7 @@ class BatchNorms:
         )
 
 
-def _normalises(node: Any) -> bool:
+def _normalizes(node: Any) -> bool:
     """Return whether a node is a batch norm in training mode, or a compiled graph, which may hide one."""
     kind = node.name()
     return ("BatchNorm" in kind and getattr(node, "_saved_training", True)) or "CompiledFunction" in kind

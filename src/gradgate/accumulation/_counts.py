@@ -275,7 +275,7 @@ def warn_if_spread(loss: Tensor, micro_batches: int) -> None:
     if found is not None:
         items, divisor = found
         warnings.warn(
-            f"backward: loss is a sum over {items} items divided by {divisor:.10g}, so it is no mean over them. "
+            f"backward: loss is a sum over {items} items divided by {divisor:.10g}, so it is not their mean. "
             "The update divides once, by the sum of all counts, so the gradient will be too small. Pass the sum "
             "without the division: update.backward(loss, count=n, reduction='sum').",
             DividedTwiceWarning,

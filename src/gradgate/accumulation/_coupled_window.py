@@ -94,8 +94,8 @@ class CoupledWindow(OpenWindow):
             self._unnamed = name, now
         if name in self._coupled or (name in self._sums.by_name and self._shared.unfinished is None):
             raise UpdateError(
-                f"backward_coupled: this update already has a loss {name!r}. Call backward_coupled once for the "
-                "whole window, outside the loop over micro-batches. Give each other loss a name: name='images'."
+                f"backward_coupled: this update already has a loss named {name!r}. Call backward_coupled once for "
+                "the whole window, outside the loop over micro-batches. Give each other loss a name: name='images'."
             )
         self._coupled += (name,)
         if name in self._sums.by_name:
@@ -144,6 +144,7 @@ class CoupledWindow(OpenWindow):
             refuse_hidden_parameters(loss)
             if self._scale is not None:
                 self._scale.look_at(loss)
+                self._scale.refuse_clips(loss)
             return loss
 
         passes = two_passes(
@@ -162,6 +163,8 @@ class CoupledWindow(OpenWindow):
                 for place, part in enumerate(passes):
                     if place and self._first:
                         refuse_hidden_parameters(part.loss)
+                        if self._scale is not None:
+                            self._scale.refuse_clips(part.loss)
                     if place and (len(micro_batches) > 1 or coordinator.count > 1):
                         batch_norms.warn_once(name, part.loss)
                     if place and unreached and any(map(Graph(part.loss).__contains__, unreached)):

@@ -43,6 +43,7 @@ from gradgate.torch_compat import (
 )
 
 _NOTHING = nullcontext()
+_DENSE = frozenset({Tensor, torch.nn.Parameter})
 
 
 class Finalized(NamedTuple):
@@ -107,7 +108,7 @@ def _measure(
 
     Synchronizes with the device unless ``nonfinite="step"``.
     """
-    sharded = {*map(type, parameters)} - {Tensor, torch.nn.Parameter} and any(map(is_dtensor, parameters))
+    sharded = not _DENSE.issuperset(map(type, parameters)) and any(map(is_dtensor, parameters))
     norm = norm_of_shards(parameters) if sharded else total_norm(values)
     if settings.nonfinite == "step" and isinstance(norm, Tensor):
         return norm * factor, True
@@ -157,10 +158,10 @@ def step(
 
 @contextmanager
 def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
-    """Restore the gradients that the optimizers received, which decay. Takes memory for a copy.
+    """Restore the gradients that the optimizers received, because ``decay`` carries them over. Keeps a copy.
 
-    SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``, for example. The
-    copy is made after all hooks, which may still change the gradients that the optimizer receives.
+    For example, SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``. The
+    copy is made after all hooks, because hooks may still change the gradients that the optimizer receives.
     """
     received: list[tuple[Tensor, Tensor]] = []
 
@@ -194,9 +195,10 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
     """Return the version counter of every tensor that a step may change; in-place writes increase it."""
     tensors = list(parameters)
-    states = (each for optimizer in optimizers for each in optimizer.state.values() if isinstance(each, dict))
-    for state in states:
-        tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            if isinstance(state, dict):
+                tensors += [value for value in state.values() if isinstance(value, Tensor)]
     return dict(zip(map(id, tensors), map(tensor_version.use, tensors), strict=True))
 
 
@@ -229,7 +231,7 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
     ]
     losses = [float(loss) for running in sums.by_name.values() for *_, loss in running.contributions]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
-    cause = f" Losses that are not finite: number {', '.join(numbers[:5])}." if numbers else ""
+    cause = f" Nonfinite losses of this window: number {', '.join(numbers[:5])}." if numbers else ""
     return (
         f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
         f"{settings.names(bad)}.{cause} No step was made. Lower the learning rate or clip, "

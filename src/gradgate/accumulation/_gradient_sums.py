@@ -37,6 +37,12 @@ class GradientSums:
     by other code, rather than the first and the last; ``measures`` measures the gradient of the first micro-batch.
     """
 
+    _current: RunningSum | None = None  # the sum in `.grad`
+    _torn = False  # True during a backward pass, and after one that raised
+    first: Callable[[], SmallBatch | None] = staticmethod(
+        lambda: None
+    )  # reads the measured first micro-batch
+
     def __init__(
         self,
         parameters: Sequence[Tensor] = (),
@@ -54,11 +60,7 @@ class GradientSums:
         self._orders: tuple[Sequence[Tensor], ...] = (
             (parameters,) if thorough else (parameters, parameters[::-1])
         )
-        self._current: RunningSum | None = None  # the sum in `.grad`
-        self._seeds: dict[float, Tensor] = {}
-        self._watched: list[tuple[Tensor, Tensor | None, int]] = []
-        self.first: Callable[[], SmallBatch | None] = lambda: None  # reads the measured first micro-batch
-        self._torn = False  # True during a backward pass, and after one that raised
+        self._seeds: dict[tuple[object, ...], Tensor] = {}
         self._watch()
 
     def add(
@@ -140,10 +142,11 @@ class GradientSums:
         if isinstance(weight, Tensor):
             seed = weight.to(loss.dtype).reshape(loss.shape)
             return seed if self._scale is None else self._scale.apply(seed)
-        found = self._seeds.get(weight)
-        if found is None or (found.dtype, found.device, found.shape) != (loss.dtype, loss.device, loss.shape):
+        key = weight, loss.dtype, loss.device, loss.shape
+        found = self._seeds.get(key)
+        if found is None:
             found = torch.full_like(loss, weight, requires_grad=False)
-            self._seeds[weight] = found = found if self._scale is None else self._scale.apply(found)
+            self._seeds[key] = found = found if self._scale is None else self._scale.apply(found)
         return found
 
     def _choose(self, name: str) -> RunningSum:

@@ -32,13 +32,14 @@ from gradgate.torch_compat import (
     transforming,
 )
 
-_HALF = (torch.float16, torch.bfloat16)
+_HALF = frozenset({torch.float16, torch.bfloat16})
+_FULL = frozenset({torch.float32, torch.float64})
 _dtype, _grad, _is_cpu = attrgetter("dtype"), attrgetter("grad"), attrgetter("is_cpu")
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
-def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
-    """Record that an update owns parameters until it ends; raise OwnerError if another update owns one."""
+def check_unowned(parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
+    """Raise OwnerError if an open update already owns one of the parameters, or one is listed twice."""
     mine = set(map(id, parameters))
     if len(mine) < len(parameters):
         times = Counter(map(id, parameters))
@@ -47,7 +48,7 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
             f"update: the optimizers list {settings.names(twice)} twice, so both steps would use the same "
             "gradient. List each parameter once, in one group of one optimizer."
         )
-    for others in list(claims.values()) if claims else ():
+    for others in list(claims.values()):
         shared = [parameter for parameter in others if id(parameter) in mine]
         if shared:
             raise OwnerError(
@@ -55,7 +56,6 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
                 "same gradients. Leave the other block first, or give each parameter one optimizer. If an "
                 "interrupt left a window open, call accumulator.discard()."
             )
-    claims[update] = parameters
 
 
 class Leftovers:
@@ -121,7 +121,7 @@ class Slots:
         if isinstance(clear, Decay):
             for parameter in self.parameters:
                 parameter.grad = None
-        if dtype is not None or {p.dtype for p in self.parameters} - {torch.float32, torch.float64}:
+        if dtype is not None or not _FULL.issuperset(map(_dtype, self.parameters)):
             widen(self.parameters, dtype, self.wide)
         if clear == "zero":
             for parameter, zeros in zip(self.parameters, self.before, strict=True):
@@ -228,9 +228,12 @@ def multiply(values: list[Tensor], factor: float | Tensor) -> None:
         return  # torch refuses an empty list
     if not isinstance(factor, Tensor):
         if factor != 1:
-            # On a CPU, torch would convert a Python number to a tensor for each gradient.
-            once = all(map(_is_cpu, values)) and set(map(_dtype, values)).isdisjoint(_HALF)
-            foreach_mul_.use(values, torch.tensor(factor, dtype=torch.float64) if once else factor)
+            # On a CPU, torch would convert a number, or a tensor of another dtype, again for each gradient. The
+            # last gradients come first, because the norm has just put them into the cache.
+            dtypes = {*map(_dtype, values)}
+            once = all(map(_is_cpu, values)) and dtypes in ({torch.float32}, {torch.float64})
+            scale = torch.full((), factor, dtype=dtypes.pop(), device="cpu") if once else factor
+            foreach_mul_.use(values[::-1], scale)
         return
     for device, tensors in by_device(values).items():
         foreach_mul_(tensors, factor.to(device))
@@ -260,14 +263,14 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
 
     16-bit gradients are squared and added in float32, because float16 overflows above 65504.
     """
-    if not set(map(_dtype, values)).isdisjoint(_HALF):
+    if not _HALF.isdisjoint(map(_dtype, values)):
         wide = [torch.promote_types(value.dtype, torch.float32) for value in values]
         pairs = zip(values, wide, strict=True)
         norms = [torch.linalg.vector_norm(value, dtype=dtype) for value, dtype in pairs]
     else:
         norms = foreach_norm.use(values)
     if all(map(_is_cpu, values)):
-        return math.hypot(*map(float, norms))
+        return math.hypot(*map(Tensor.item, norms))
     first = norms[0]
     if any(norm.device != first.device or norm.dtype != first.dtype for norm in norms):
         norms = [norm.to(first.device, torch.float64) for norm in norms]

@@ -71,7 +71,7 @@ class LossChecks:
     ) -> None:
         """Check one loss before its backward pass; raise or warn about what is wrong.
 
-        ``micro_batches`` is the number in this window, if known; ``later``: it already holds one of this loss.
+        ``micro_batches`` is the number in this window, if known; ``later``: it already has a call of this loss.
         ``graph_size`` is the number of autograd nodes created since the last backward pass.
         """
         if self.passed.pop((name, later), None) != graph_size:
@@ -90,9 +90,9 @@ class LossChecks:
         else:
             batch_norms.warn_once(name, loss)
             if name not in self._checked_for_pairs:
-                self._checked_for_pairs.add(name)
-                if not _warn_if_coupled(loss):
-                    _warn_if_function_of_mean(loss, count)
+                warned = _warn_if_coupled(loss) or _warn_if_function_of_mean(loss, count)
+                if warned or not _is_one(count):  # a single sample shows no pairs
+                    self._checked_for_pairs.add(name)
         if not self._contradicted and reduction == "mean":
             self._warn_if_counted_otherwise(name, loss, count, later)
 
@@ -237,17 +237,22 @@ def _warn_if_coupled(loss: Tensor) -> bool:
     return False
 
 
-def _warn_if_function_of_mean(loss: Tensor, count: Count) -> None:
-    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is not a mean over items.
+def _is_one(count: Count) -> bool:
+    """Return whether a loss has a single item. A count on a device is not read."""
+    return (not isinstance(count, Tensor) or count.is_cpu) and float(count) == 1
+
+
+def _warn_if_function_of_mean(loss: Tensor, count: Count) -> bool:
+    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is not a mean over items. Return whether it is one.
 
     A function of a single item is allowed, and so is a sum with one function per item.
     """
     try:
         functions = functions_of_means(loss.grad_fn)
     except (NotUnderstoodError, AttributeError):
-        return
+        return False
     if not functions or (not isinstance(count, Tensor) and count == len(functions)):
-        return
+        return False
     warnings.warn(
         f"backward: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over the "
         "micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no split "
@@ -257,3 +262,4 @@ def _warn_if_function_of_mean(loss: Tensor, count: Count) -> None:
         CoupledLossWarning,
         stacklevel=5,
     )
+    return True

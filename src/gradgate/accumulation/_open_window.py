@@ -27,7 +27,7 @@ from gradgate.accumulation._finalize import (
     step,
 )
 from gradgate.accumulation._gradient_sums import GradientSums
-from gradgate.accumulation._gradients import Leftovers, Slots, claim
+from gradgate.accumulation._gradients import Leftovers, Slots, check_unowned
 from gradgate.accumulation._loss_checks import LossChecks
 from gradgate.accumulation._precision import LossScale, keep_loaded_state_wide
 from gradgate.accumulation._settings import UpdateSettings, in_use, owned_parameters
@@ -117,10 +117,10 @@ class OpenWindow:
             refuse_sharded(parameters)
         coordinator = shared.ranks.coordinator(parameters, settings, may_replay=self._may_replay)
         self._coordinator = coordinator
-        self._undo.append(partial(claims.pop, self, None))
-        claim(self, parameters, settings)
+        check_unowned(parameters, settings)
         self._slots = slots = Slots(parameters, settings, shared.leftovers)
         self._undo.append(self._end)
+        claims[id(shared)] = parameters
         self._state, shared.open_update = "open", self
         self._scale = None if settings.scaler is None else LossScale(settings.scaler)
         if self._scale is not None:
@@ -260,7 +260,7 @@ class OpenWindow:
         self._coordinator.release()
         shared.open_update = shared.unfinished = None
         shared.windows += 1
-        claims.pop(self, None)
+        claims.pop(id(shared), None)
 
     def _require_open(self, verb: str) -> None:
         if self._state != "open":
@@ -280,6 +280,7 @@ def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> Remov
 def watch_optimizers(state: TrainingState) -> None:
     """Make manual steps inside a window raise, and keep loaded moments wide, as long as the state lives."""
     in_use.add(state.settings.models)
+    weakref.finalize(state, claims.pop, id(state), None)
     weak = weakref.ref(state)
 
     def refuse(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._settings import owned_parameters
+from gradgate.autograd_graph import Graph
 from gradgate.errors import OptionError, UpdateError
 from gradgate.torch_compat import is_dtensor
 
@@ -177,6 +178,16 @@ class LossScale:
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other
+
+    def refuse_clips(self, loss: Tensor) -> None:
+        """Raise UpdateError if a graph holds a gate whose limit would apply to the scaled gradient."""
+        if any(node.name() == "_ClippedBackward" for node in Graph(loss).nodes):
+            raise UpdateError(
+                "backward: the graph holds gg.clip_gradient. With a GradScaler, its limit would apply to the "
+                "gradient times the loss scale. Clip the whole gradient: Accumulator(..., clip_norm=1.0); or use "
+                "bfloat16, which needs no scaler; or clip in a hook of your own, with the limit times "
+                "scaler.get_scale()."
+            )
 
     def resume(self, scale: float | None) -> None:
         """Use the scale of a loaded window."""

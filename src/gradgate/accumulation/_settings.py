@@ -114,7 +114,7 @@ def _place(parameter: Tensor, optimizers: Iterable[Optimizer]) -> str:
             for index, candidate in enumerate(group["params"]):
                 if candidate is parameter:
                     names = group.get("param_names")
-                    place = f"{index} of group {number} ({type(optimizer).__name__}, {shape})"
+                    place = f"parameter {index} of group {number} ({type(optimizer).__name__}, {shape})"
                     return place if names is None else f"'{names[index]}'"
     return f"a tensor of {shape}"
 
@@ -207,14 +207,14 @@ class UpdateSettings:
             )
         if self.scaler is not None and dtype == torch.float16:
             raise OptionError(
-                "Accumulator: accumulate_dtype=torch.float16 together with a GradScaler, which refuses to "
-                "unscale float16 gradients. Leave accumulate_dtype out: sums are then kept in float32."
+                "Accumulator: accumulate_dtype=torch.float16 does not work with a GradScaler, because the scaler "
+                "refuses to unscale float16 gradients. Leave accumulate_dtype out: sums are then kept in float32."
             )
         check_choice("Accumulator", "nonfinite", self.nonfinite, ("raise", "skip", "step"))
         if self.nonfinite == "step" and self.scaler is not None:
             raise OptionError(
-                "Accumulator: nonfinite='step' together with a GradScaler, which never steps on an overflow. "
-                "Use nonfinite='skip', or leave the scaler out."
+                "Accumulator: nonfinite='step' does not work with a GradScaler, because the scaler never steps on "
+                "an overflow. Use nonfinite='skip', or leave the scaler out."
             )
         if not isinstance(self.clear, Decay):
             check_choice("Accumulator", "clear", self.clear, ("none", "zero"), "gradgate.decay(factor)")

@@ -143,6 +143,8 @@ class Update(CoupledWindow):
         if before is None:
             if self._scale is not None:
                 self._scale.look_at(loss)
+                if self._first:
+                    self._scale.refuse_clips(loss)
         elif not counter.in_loop and shared.batch_norms.pools:
             raise UpdateError(
                 "backward: batch_norm='window' needs to know where each micro-batch begins, but this call is "

@@ -1,4 +1,4 @@
-"""Find the last layers whose outputs a loss drives one way, such as a critic's in an actor's loss."""
+"""Find the last layers whose outputs a loss pushes in one direction, such as a critic's in an actor's loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_VALUES = 1 << 22  # larger targets are not read
 
 
 def driven(graph: Graph) -> Iterator[Tensor]:
-    """Yield the trained tensors of last layers whose outputs a loss drives one way, without any data.
+    """Yield the trained tensors of last layers whose outputs a loss pushes in one direction, without any data.
 
     Examples are ``-q(state, action).mean()``, and a cross entropy with one target for all samples. Where the output
     meets any other tensor without a graph, that tensor is data.

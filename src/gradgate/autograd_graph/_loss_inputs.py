@@ -117,12 +117,13 @@ def normalized_twice(node: Any) -> Any:
     """Return the node of a softmax or sigmoid whose result a loss normalizes once more; otherwise None.
 
     That is a ``log_softmax`` of a softmax over the same dimension, also inside ``cross_entropy`` and a categorical
-    distribution of ``logits=``, and ``binary_cross_entropy_with_logits`` of a sigmoid. A ``log_softmax`` of a
-    ``log_softmax`` changes nothing, and a scaled softmax may be meant.
+    distribution of ``logits=``, and ``binary_cross_entropy_with_logits`` of a sigmoid. A softmax that
+    weights constant distributions, such as one-hot labels, counts as well. A ``log_softmax`` of a ``log_softmax``
+    changes nothing, and a scaled softmax may be meant.
     """
     name = node.name()
     if name == "LogSoftmaxBackward0":
-        inner = through(node.next_functions[0][0], RESHAPES)
+        inner = _mixed(through(node.next_functions[0][0], RESHAPES))
         if inner is not None and inner.name() == "SoftmaxBackward0" and _dim(inner) == _dim(node):
             return inner
     elif name == "BinaryCrossEntropyWithLogitsBackward0":
@@ -136,6 +137,20 @@ def normalized_twice(node: Any) -> Any:
         if total.name() == "LogsumexpBackward0" and total.next_functions[0][0] is inner:
             return inner
     return None
+
+
+def _mixed(node: Any) -> Any:
+    """Return the softmax that weights constant distributions in a matrix product; other nodes as they are."""
+    if (
+        node is None
+        or node.name() not in ("MmBackward0", "BmmBackward0")
+        or node.next_functions[1][0] is not None
+    ):
+        return node
+    rows, softmax = node._saved_mat2.detach(), through(node.next_functions[0][0], RESHAPES)
+    if softmax.name() != "SoftmaxBackward0" or _dim(softmax) != -1 or rows.numel() > _MOST_VALUES:
+        return node
+    return softmax if _sums_to_one(rows.float(), -1) else node
 
 
 def _dim(node: Any) -> int:

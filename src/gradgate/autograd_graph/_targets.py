@@ -16,8 +16,8 @@ _FILLED = ("IndexPutBackward0", "CopySlices")
 def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     """Return the input and target of a binary cross entropy, if both have a graph, and whether data was filled in.
 
-    Filled in: the target is a tensor of data into which values with a graph were written.
-    The entropy of the input is left out: there, the target is computed from the values that it is compared with.
+    Data was filled in if the target is a tensor of data into which values with a graph were written. Returns None
+    for an entropy, whose target is computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:
         return None

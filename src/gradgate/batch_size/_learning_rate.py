@@ -83,7 +83,7 @@ def _ranks() -> int:
     if started > 1:
         raise OptionError(
             f"scale_lr: per_rank is True, and WORLD_SIZE is {started}, but torch.distributed was not "
-            "initialised, so ranks cannot be counted. Call torch.distributed.init_process_group() first."
+            "initialized, so ranks cannot be counted. Call torch.distributed.init_process_group() first."
         )
     return 1
 

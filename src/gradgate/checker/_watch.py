@@ -50,7 +50,7 @@ def watch(
         ((), 3)
     """
     if raise_on not in (None, "warning", "error"):
-        raise OptionError(f"watch: raise_on is {raise_on!r}; it is 'warning', 'error' or None.")
+        raise OptionError(f"watch: raise_on is {raise_on!r}; it must be 'warning', 'error' or None.")
     return Watching(select=select, ignore=ignore, raise_on=raise_on)
 
 
@@ -74,9 +74,9 @@ class Watching:
         self._report: Report | None = None
 
     def start(self) -> Watching:
-        """Begin to watch. A second call is an UpdateError."""
+        """Begin to watch. A second call raises an UpdateError."""
         if self._state != "new":
-            raise UpdateError("watch: this has been started already. Call gradgate.watch() to watch again.")
+            raise UpdateError("watch: this watch was already started. Call gradgate.watch() for a new one.")
         self._state = "running"
         self._watcher.start()
         return self

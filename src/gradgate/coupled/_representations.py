@@ -43,7 +43,7 @@ class Encoder:
     evolves as before and needs no copy per micro-batch.
 
     Without ``modules``, modules are recorded as they run; if ``sharded``, only their buffers are restored. Without
-    ``budget_bytes``, the last graph is kept. ``thorough`` compares also representations on devices.
+    ``budget_bytes``, the last graph is kept. ``thorough`` also compares representations on devices.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ def _check_leaf(leaf: Any) -> None:
     if not isinstance(leaf, Hashable) or next(hidden, None) is not None:
         raise ShapeError(
             f"backward_coupled: encode returned a value of type {type(leaf).__name__}. Only tensors are "
-            "concatenated, so loss_fn would see that of the first micro-batch, and no other. Return tensors, in "
+            "concatenated, so loss_fn would see only the first micro-batch's value. Return tensors, in "
             "tuples, lists, dicts or dataclasses: torch.as_tensor(labels), distribution.loc."
         )
 

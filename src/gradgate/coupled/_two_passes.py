@@ -111,7 +111,7 @@ def _joined(
             raise ShapeError(
                 f"backward_coupled: encode returned {_described(trees[0])} for the first micro-batch and "
                 f"{_described(tree)} for another. Their rows are concatenated, so all need the same keys, "
-                "dtypes and sizes beyond dimension 0. A value that is not the same for all is returned as a "
+                "dtypes and sizes beyond dimension 0. Return a value that differs between micro-batches as a "
                 "tensor: torch.tensor(value)."
             )
     own = [[entry if entry.dim() else entry[None] for entry in part.entries] for part in parts]

@@ -64,7 +64,7 @@ class StatisticsMoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class NormsMoved(Event):
-    """A ``no_grad`` block ended in which trained batch norms ran in training mode."""
+    """A ``no_grad`` block ended, after trained batch norms ran in it in training mode."""
 
     parameters: Annotated[Ids, "the batch norms' parameters"]
     passes: Annotated[int, "forward passes: the most of any of these batch norms"]

@@ -124,6 +124,7 @@ class Combined(Event):
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
     sizes: Annotated[tuple[int, ...], "the shape after broadcasting"] = ()
+    made: Annotated[Site, "where the probabilities were computed"] = ()
 
 
 @dataclass(frozen=True, slots=True)

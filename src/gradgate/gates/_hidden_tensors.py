@@ -20,27 +20,27 @@ def check_leaf(leaf: Any, verb: str) -> None:
     kind = type(leaf).__name__
     if isinstance(leaf, nn.Module):
         raise OptionError(
-            f"{verb}: it was given a module ({kind}), and a gate acts on tensors. Pass the tensor that the module "
-            "returns; gg.frozen(module) keeps a module unchanged, gg.scaled(module, factor=...) scales its "
-            "gradients."
+            f"{verb}: got a module ({kind}), but a gate acts on tensors. Pass the tensor that the module returns. "
+            "To keep a module unchanged, use gg.frozen(module). To scale its gradients, use gg.scaled(module, "
+            "factor=...)."
         )
     if isinstance(leaf, Iterator):
         raise OptionError(
-            f"{verb}: it was given an iterator ({kind}), and a gate does not draw from it. Pass a list: "
+            f"{verb}: got an iterator ({kind}), but a gate does not consume iterators. Pass a list: "
             f"{verb}(list(x))."
         )
     if type(leaf).__module__ == "torch.fx.proxy":
         raise OptionError(
             f"{verb}: torch.fx.symbolic_trace would leave the gate out of the graph. Put the call into a function "
-            "that it does not trace into, at the top level of a file: @torch.fx.wrap above def gated(x)."
+            "at the top level of a file, and keep the tracer out of it: @torch.fx.wrap above def gated(x)."
         )
     name = _name_of_hidden(leaf)
     if name is None:
         return
     instead = f"the tensor itself, x.{name}" if name else "them in a list, list(x)"
     raise OptionError(
-        f"{verb}: it was given a {kind} that holds tensors, and a gate finds tensors in tuples, lists, dicts and "
-        f"dataclasses only, so their gradient would pass unchanged. Pass {instead}."
+        f"{verb}: got a {kind} that holds tensors. A gate finds tensors only in tuples, lists, dicts and "
+        f"dataclasses, so the gradient would pass this {kind} unchanged. Pass {instead}."
     )
 
 

@@ -199,6 +199,8 @@ def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
     inner = [
         each for each in vars(optimizer).values() if isinstance(each, Optimizer) and each is not optimizer
     ]
+    if inner and any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
+        return []  # the inner optimizers step all parameters, each rank's its own part
     # A wrapper's inner optimizer steps these.
     delegated = {id(each) for other in inner for group in other.param_groups for each in group["params"]}
     return [parameter for parameter in found if id(parameter) not in delegated]
@@ -253,8 +255,8 @@ def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> No
         if of_other_rows or of_all_rows:
             raise OptionError(
                 f"train_rows, train_mask: the optimizer's {key} has shape {list(shape)}, but the chosen entries "
-                f"have {list(entries.shape)} of {list(parameter.shape)}. Choose the entries with which the state "
-                "was saved, or choose before the first step, or drop the state: del optimizer.state[parameter]."
+                f"have shape {list(entries.shape)} of {list(parameter.shape)}. Choose the entries with which the "
+                "state was saved, choose before the first step, or drop the state: del optimizer.state[parameter]."
             )
 
 

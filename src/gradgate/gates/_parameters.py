@@ -66,8 +66,8 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 continue
             call = holding.call
             raise OptionError(
-                f"{call}: the {name} of {type(module).__name__} was replaced by a parameter on which the call "
-                "has no effect: the model was sharded, parametrized, or loaded with assign=True. Call remove() on "
+                f"{call}: the {name} of {type(module).__name__} was replaced after the call, so the call no longer "
+                "affects it: the model was sharded, parametrized, or loaded with assign=True. Call remove() on "
                 f"the handle, then call {call} again."
             )
 

@@ -24,13 +24,14 @@ class Watched:
         raise_on: RaiseOn,
         output: str | Path | None,
         show: bool,
+        where: str,
     ) -> None:
         select, ignore = (names if isinstance(names, str) else tuple(names) for names in (select, ignore))
         self._new = partial(watch, select=select, ignore=ignore, raise_on=raise_on)
         self._new()  # raises for an unknown name now, not when the training begins
         self._raise_on = raise_on
         # Absolute, because the training may change the working directory.
-        self._output = None if output is None else checked_path(output, where="WatchGradients").absolute()
+        self._output = None if output is None else checked_path(output, where=where).absolute()
         self._show = show
         self._watching: Watching | None = None
         self._report: Report | None = None
@@ -80,7 +81,7 @@ class WatchingCallback:
         show: bool = True,
     ) -> None:
         super().__init__()
-        self._watched = Watched(select, ignore, raise_on, output, show)
+        self._watched = Watched(select, ignore, raise_on, output, show, type(self).__name__)
 
     @property
     def report(self) -> Report | None:

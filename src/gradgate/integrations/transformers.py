@@ -16,10 +16,10 @@ from gradgate.checker.reports import Report
 from gradgate.integrations._exact_trainer import exact
 from gradgate.integrations._watched import Watched, WatchingCallback
 
-__all__ = ["WatchGradients", "exact"]
+__all__ = ["WatchGradientsCallback", "exact"]
 
 
-class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  # from an optional library
+class WatchGradientsCallback(WatchingCallback, TrainerCallback):  # type: ignore[misc]  # from an optional library
     """Watch a training run from start to end and report what is wrong with its gradients.
 
     A callback for ``Trainer(callbacks=[...])`` of transformers. It does not change the computation.
@@ -43,7 +43,7 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
         FindingError: raised by ``train`` for findings that ``raise_on`` selects.
 
     Example:
-        >>> watching = WatchGradients(ignore="GG405", raise_on="error")
+        >>> watching = WatchGradientsCallback(ignore="GG405", raise_on="error")
         >>> watching.report is None  # until Trainer(..., callbacks=[watching]).train()
         True
     """

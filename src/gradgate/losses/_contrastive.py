@@ -207,7 +207,9 @@ def _scale(temperature: float | Tensor, like: Tensor, who: str) -> Tensor:
     """Return 1 / temperature in the dtype of the logits. Does not read a tensor, which would synchronize."""
     if isinstance(temperature, Tensor):
         if temperature.numel() != 1:
-            raise ShapeError(f"{who}: temperature has shape {list(temperature.shape)}, a scalar is needed.")
+            raise ShapeError(
+                f"{who}: temperature has shape {list(temperature.shape)}, but it must be a scalar."
+            )
         return temperature.reshape(()).to(like.device, wide(like.dtype)).reciprocal()
     if not temperature > 0:
         raise OptionError(

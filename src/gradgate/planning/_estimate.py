@@ -36,7 +36,7 @@ class Estimate:
         start: the work of starting a micro-batch, in floating-point operations.
         aligned: whether passes run the same operations, so that each size is fitted. Otherwise only peaks are
             fitted.
-        exact: whether each size is a polynomial that more passes confirm than its fit needs.
+        exact: whether each size is a polynomial, confirmed by more passes than its fit needs.
         measured: why real passes were traced instead of fake ones; "" if they were not.
         unchecked: why no real pass confirms the estimate; "" if one does.
     """

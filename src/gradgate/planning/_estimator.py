@@ -31,8 +31,9 @@ _REFINEMENTS = 3
 class Estimator:
     """Traces passes of a loss function, and restores what they change.
 
-    The budget covers a pass and all resident memory. If it is None, it is most of what is free on the device of the
-    passes, and what they have allocated already. ``warnings`` collects what the user must know.
+    The budget covers a pass and all resident memory. If it is None, the budget is most of the free memory on the
+    device of the passes, plus the memory that they have already allocated. ``warnings`` collects what the user must
+    know.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ def _of_lengths(values: Tensor, source: Any) -> Lengths:
     lengths = [int(each) for each in values.tolist()]
     if min(lengths, default=0) < 0:
         raise OptionError(
-            f"plan: sample {lengths.index(min(lengths))} has the length {min(lengths)}. A length is a number of "
+            f"plan: sample {lengths.index(min(lengths))} has length {min(lengths)}. A length is a number of "
             "columns from the left: give 0 or more for each sample."
         )
     return Lengths([max(each, 1) for each in lengths], lengths, 0, source=source)

@@ -63,9 +63,11 @@ class ResidentMemory:
         return self.parameter_bytes + self.gradient_bytes + (self.state_bytes or 0)
 
     def __str__(self) -> str:
-        state = f", {format_bytes(self.state_bytes)} of optimizer state" if self.state_bytes else ""
         parameters, gradients = format_bytes(self.parameter_bytes), format_bytes(self.gradient_bytes)
-        return f"{parameters} of parameters, {gradients} of gradients{state}"
+        if not self.state_bytes:
+            return f"{parameters} of parameters and {gradients} of gradients"
+        state = format_bytes(self.state_bytes)
+        return f"{parameters} of parameters, {gradients} of gradients and {state} of optimizer state"
 
     def with_optimizer(self, optimizer: Optimizer | None) -> ResidentMemory:
         """Return this memory with an optimizer's state, estimated if the optimizer has not stepped yet."""

@@ -117,7 +117,7 @@ class Samples:
 def pooled(window: Sequence[Samples], pad: Any) -> Any:
     """Return one batch with all samples of several batches of one kind, padded to the longest.
 
-    ``pad`` is the padding value, if the batches' own padding does not show it: a number, or one by field.
+    ``pad`` is the padding value, if the batches' own padding does not show it: a number, or one for each field.
 
     Raises:
         OptionError: batches have different widths, or their shared values differ.

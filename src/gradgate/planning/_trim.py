@@ -185,7 +185,7 @@ def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[
         along = field.along(width)
         if chosen is None and len(along) > 1:
             raise OptionError(
-                f"plan: {field_name(path)} has the size {width} along the dimensions {along}. Say which are "
+                f"plan: {field_name(path)} has size {width} along dimensions {along}. Say which are "
                 f"trimmed: trim={{{key_of(path)}: {along[0]}}}, or a tuple of them."
             )
         if not along or not set(chosen or ()) <= set(along):
@@ -196,7 +196,7 @@ def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[
         dims[path] = tuple(chosen or along)
     if max(lengths.values, default=0) > width:
         raise OptionError(
-            f"plan: a sample has the length {max(lengths.values)}, but its fields have {width} columns. Pass the "
+            f"plan: a sample has length {max(lengths.values)}, but its fields have {width} columns. Pass the "
             "lengths of the fields in trim."
         )
     lengths = replace(lengths, width=width)

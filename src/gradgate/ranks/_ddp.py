@@ -18,7 +18,7 @@ _holds: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, bool, bool
 
 
 def hold_wrapper(wrapper: DistributedDataParallel) -> None:
-    """Keep a wrapper from communicating until as many calls of :func:`release_wrapper`."""
+    """Keep a wrapper from communicating until :func:`release_wrapper` was called as often as this function."""
     found = wrapper.require_backward_grad_sync, wrapper.require_forward_param_sync
     windows, gradients, buffers = _holds.get(wrapper, (0, *found))
     _holds[wrapper] = windows + 1, gradients, buffers
@@ -51,8 +51,8 @@ def own_wrappers(modules: Sequence[nn.Module]) -> list[DistributedDataParallel]:
     wrappers = wrappers_in(modules)
     if any(wrapper.static_graph for wrapper in wrappers):
         raise RankError(
-            "update: DistributedDataParallel was made with static_graph=True, so it cannot be kept from "
-            "synchronizing in a window. Leave static_graph out."
+            "update: DistributedDataParallel was made with static_graph=True, so its synchronization "
+            "cannot be turned off within a window. Leave static_graph out."
         )
     if any(kind.__name__ == "FullyShardedDataParallel" for kind in set(map(type, modules))):
         raise RankError("update: FullyShardedDataParallel (FSDP1) is not supported. Use fully_shard or DDP.")

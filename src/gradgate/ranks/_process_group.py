@@ -44,7 +44,7 @@ class RankGroup:
         Uses one small all-gather, and a second one only if a message is too long.
 
         Raises:
-            RankError: a rank died, did not join within the group's time-out, or is at another place of its loop.
+            RankError: a rank died, did not join within the group's time-out, or is at another point of its loop.
         """
         text = json.dumps(message).encode()
         lengths, texts = self._gather(text, _TEXT_BYTES)
@@ -54,7 +54,7 @@ class RankGroup:
         elsewhere = [rank for rank, each in enumerate(received) if each.keys() != message.keys()]
         if elsewhere:
             raise RankError(
-                f"update: ranks {self.rank} and {elsewhere[0]} are at different places of their loops, because "
+                f"update: ranks {self.rank} and {elsewhere[0]} are at different points of their loops, because "
                 "one of them left a window early, by an error or an interrupt, and began another one. No step was "
                 "made here. Fix the first error of that rank, and start all ranks again."
             )

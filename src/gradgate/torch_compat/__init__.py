@@ -8,7 +8,7 @@ can no longer make. Every report shows them, together with the rules that need t
 Some names begin with an underscore but are documented, so they are not private: the values that a node saves
 (``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,
 ``torch.utils._python_dispatch.TorchDispatchMode`` (https://docs.pytorch.org/docs/stable/notes/extending.html),
-``sys._getframe``, ``sys._current_frames``, ``os._exit``, and the methods of named tuples.
+``sys._current_frames``, ``os._exit``, and the methods of named tuples.
 """
 
 from gradgate.torch_compat._backward import (

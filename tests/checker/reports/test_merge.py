@@ -46,6 +46,6 @@ def test_a_summary_tells_what_each_optimizer_holds() -> None:
 def test_a_summary_of_several_processes_is_of_the_one_that_went_furthest() -> None:
     idle = log(steps=0)
     summary = report_on([idle, log(steps=2), log(steps=3)]).summary
-    assert (summary.steps, summary.processes, summary.equal) == (3, 2, False)
+    assert (summary.steps, summary.processes, summary.equal_counts) == (3, 2, False)
     assert not report_on([idle], outcome="failed").summary.began
     assert not report_on([], outcome="failed").summary.began

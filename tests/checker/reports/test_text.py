@@ -95,10 +95,17 @@ def test_the_command_that_explains_a_rule_stands_once_below_its_last_finding(tmp
             "silenced 1 finding, by `# gradgate: ignore`",
         ),
         (
-            {"outcome": "failed", "backwards": 31, "processes": 2, "equal": False, "seconds": 7500.0},
+            {"outcome": "failed", "backwards": 31, "processes": 2, "equal_counts": False, "seconds": 7500.0},
             "train.py failed after 30 steps. No mistakes found until then.\n"
             "watched  30 steps, 31 backward calls in the longest of 2 processes\n"
             "took     2 h 5 min, 0% of it spent on watching",
+        ),
+        (
+            {"processes": 2, "ended_apart": 6},
+            "No mistakes found.\n"
+            "watched  30 steps, 120 backward calls (4 for each step) in each of 2 processes; 6\n"
+            "         tensors ended with different values on the ranks\n"
+            "took     12.3 s, 4% of it spent on watching",
         ),
         ({"outcome": "failed", "steps": 0, "backwards": 0}, "train.py failed before training began."),
         (

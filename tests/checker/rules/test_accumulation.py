@@ -41,7 +41,7 @@ def test_micro_batches_that_are_cleared_unused_at_the_end_of_an_epoch_are_left_o
         story.step(6).clear(7)
     assert said(story.judged()) == [
         "train.py:5: GG101 error: No step uses the gradients of the 2 micro-batches left after the last "
-        "window of 4."
+        "window of 4: line 1 clears them."
     ]
 
 

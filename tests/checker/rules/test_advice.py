@@ -226,7 +226,7 @@ SEEN = {
         GAN.replace("g_loss = F.softplus(-D(fake))", "g_loss = F.softplus(-D(fake.detach()))"),
         "GG402",
         "g_loss = ",
-        "To train G, use its output",
+        "To train G, keep its output",
         [("g_loss = F.softplus(-D(fake.detach()))", "g_loss = F.softplus(-D(fake))")],
     ),
     "the generator in a critic's loss": (

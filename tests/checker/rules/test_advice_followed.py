@@ -172,14 +172,14 @@ FOLLOWED = {
         [("hidden = torch.tanh(self.inp(inputs))", "hidden = torch.tanh(self.inp(inputs) / 1e9)")],
     ),
     "broken-graph/frozen_decoder": (
-        "Freeze self.decoder instead, which lets gradients pass: self.decoder.requires_grad_(False), without",
+        "Freeze self.decoder instead, so that gradients pass through it: self.decoder.requires_grad_(False),",
         [
             ("        self.decoder = decoder\n", "        self.decoder = decoder.requires_grad_(False)\n"),
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),
         ],
     ),
     "broken-graph/sac_detached": (
-        "Pass the value with its graph: gradients can flow through a network that isn't trained",
+        "Don't detach the value: gradients can flow through a network that isn't trained",
         [("q(qf1, obs, pi.detach()), q(qf2, obs, pi.detach())", "q(qf1, obs, pi), q(qf2, obs, pi)")],
     ),
     "graph-retention/parameters_in_a_list": (

@@ -32,12 +32,27 @@ def fixed(fix: FixAt, line: int, text: str, folder: Path) -> str | None:
     return "\n".join(apply(text.splitlines(), edits)) + "\n" if edits else None
 
 
+GUARDED = "for x in loader:\n    step(x)\n    if {}:\n        opt.step()\n{}    log()\n"
+
+
 COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.step()\n"
 
 
 @pytest.mark.parametrize(
     ("fix", "line", "before", "after"),
     [
+        (
+            partial(_missing_zero_grad._cleared, name="opt"),
+            4,
+            GUARDED.format("torch.isfinite(norm)", ""),
+            GUARDED.format("torch.isfinite(norm)", "    opt.zero_grad()\n"),
+        ),
+        (
+            partial(_missing_zero_grad._cleared, name="opt"),
+            4,
+            GUARDED.format("i % 4 == 0 and norm.isfinite()", ""),
+            GUARDED.format("i % 4 == 0 and norm.isfinite()", "        opt.zero_grad()\n"),
+        ),
         (
             _accumulation_window._count_from_one,
             2,

@@ -46,7 +46,7 @@ def test_a_mean_over_padding() -> None:
         story.clear(5).backward(6, mean(40, line=1, masked=share)).step(7)
     assert said(story.judged()) == [
         "train.py:1: GG104 error: A mean is taken over all 40 positions although a mask keeps only 50 to "
-        "80 % of them."
+        "80% of them."
     ]
 
 

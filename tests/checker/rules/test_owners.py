@@ -182,8 +182,8 @@ def frozen(*, fresh: bool, zero: bool = False) -> Story:
 
 def test_a_gradient_from_before_moves_what_is_frozen() -> None:
     assert said(frozen(fresh=False).judged("GG505")) == [
-        "train.py:2: GG505 error: 1 frozen parameter (body) changed in 3 steps of optimizer, along an "
-        "earlier gradient."
+        "train.py:2: GG505 error: 1 frozen parameter (body) changed in 3 steps of optimizer, with a "
+        "leftover gradient."
     ]
 
 

@@ -224,7 +224,7 @@ def test_a_penalty_without_a_graph_of_its_own() -> None:
         "train.py:3: GG402 error: `10 * penalty` is added to the loss at line 5 as a constant: its "
         "graph is cut here."
     ]
-    assert found.advice == "Pass create_graph=True, so that the gradient has a graph."
+    assert found.advice == "Pass create_graph=True, so that the gradient can be differentiated."
 
 
 def test_a_sum_that_starts_from_zero_and_a_detached_factor_are_right() -> None:
@@ -250,7 +250,7 @@ loss.backward()
 
 
 def consistent(source: str = CONSISTENCY, *, times: int = 4, then: tuple[Term, ...] = ()) -> list[Finding]:
-    """The second summand of line 8 is a constant in the first ``times`` of four calls, and ``then`` in the others."""
+    """The second summand of line 8 is constant in the first ``times`` of four calls, and ``then`` in the others."""
     story = Story("model.w", source="import torch\n" + source).optimizer()
     for call in range(4):
         terms = (mean(8, line=8), *([constant(8)] if call < times else then))

@@ -264,3 +264,12 @@ def statements_at(frame: Frame) -> list[ast.AST]:
     return [node for node in beside if isinstance(node, ast.stmt) and spans(node, frame.line)] or [
         *path[1:][-1:]
     ]
+
+
+def makes_leaf(call: ast.Call) -> bool:
+    """Return whether a call makes a leaf tensor that gets a gradient."""
+    wanted = any(
+        keyword.arg == "requires_grad" and getattr(keyword.value, "value", None) is True
+        for keyword in call.keywords
+    )
+    return wanted or called(call) in ("requires_grad_", "Parameter")

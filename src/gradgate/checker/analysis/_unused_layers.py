@@ -44,7 +44,7 @@ _OUT_OF_PLACE |= {"baddbmm"}
 
 
 def dropped_result(sites: Iterable[Site]) -> tuple[Frame, str] | None:
-    """Return the line around a layer's call that drops the result of an operation, and the operation's name."""
+    """Return the line around a layer's call that discards the result of an operation, and the operation's name."""
     for frame in dict.fromkeys(frame for site in sites for frame in site if frame.function != "<module>"):
         for node in own_nodes(function_at(frame)):
             if isinstance(node, ast.Expr) and method(node) in _OUT_OF_PLACE:
@@ -124,8 +124,8 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     """Return the line that should use a layer that is never read, and whether this is certain.
 
     If a sibling is used twice (``norm1`` in place of ``norm2``), the line is the second use. Otherwise it is the
-    last use of the attribute that is defined just before the layer, or the definition. The line is not
-    certain in a model that loads pretrained weights, because this training may not need all of its layers.
+    layer's definition. The line is not certain in a model that loads pretrained weights, because this training may
+    not need all of its layers.
     """
     attribute, sure = key.lstrip("."), not loads_weights(files)
     for scope in (scope for file in files for scope in scopes_of(file) if key in definitions(scope)):
@@ -140,8 +140,7 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
             if again:
                 return again[-1], True
         bare = isinstance(value, ast.Call) and called(value) == "Parameter"
-        before = order[: order.index(attribute)][-1:]
-        return [made, *(use for each in before for use in _reads(each, scope.file))][-1], sure or bare
+        return made, sure or bare
     return None
 
 

@@ -25,7 +25,7 @@ from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
-from gradgate.checker.recording._user_objects import is_a, items_of, tensors_in
+from gradgate.checker.recording._user_objects import listed, tensors_in
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, StaleUsed, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
@@ -74,7 +74,7 @@ class Backwards:
         self._hooked: set[int] = set()  # numbers of the nodes whose gradients the user's hooks get
 
     def hook(self, tensor: Tensor, *_: Any, **__: Any) -> None:
-        """Note a hook of the user's on a value that was computed."""
+        """Record a user's hook on a computed value."""
         if self._recorder.looking and tensor.grad_fn is not None:
             self._hooked.add(node_number.use(tensor.grad_fn))
 
@@ -133,7 +133,7 @@ class Backwards:
         known = self._last.get((site, threading.get_ident()))
         if not recorder.looking and known is not None:
             return self._repeat(site, known, facts), None
-        graph = Graph(_listed(tensors))
+        graph = Graph(listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in tensors_in(inputs)}
         found = self._reach.of(graph, chosen)
@@ -272,7 +272,7 @@ class Backwards:
         recorder.derivatives += 1
         if recorder.looking:
             known = recorder.parameters.known
-            graph = Graph(_listed(outputs))
+            graph = Graph(listed(outputs))
             self._evaluations.used(graph.nodes)
             site = recorder.site()
             old_nodes, old_site = older_than(graph.nodes, self._newest.get(site, -1))
@@ -295,8 +295,3 @@ class Backwards:
                 yield
             finally:
                 recorder.lines.pause(-1)
-
-
-def _listed(given: Any) -> list[Any]:
-    """Return the tensors in an argument of torch.autograd: one tensor, or a list, tuple or dict of several."""
-    return [given] if is_a(given, Tensor) else items_of(given)

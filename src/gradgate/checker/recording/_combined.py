@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -65,7 +66,11 @@ class _Reader:
             if name == "MulBackward0":
                 yield from self._advantage(node)
             if (given := not_log_probabilities(node)) is not None:
-                yield self._event(given, node, self._ids(node))
+                softmax = next(
+                    (each for each in Graph(node).nodes if each.name() == "SoftmaxBackward0"), None
+                )
+                made = line_of(softmax) if given == "probabilities" and softmax is not None else ()
+                yield replace(self._event(given, node, self._ids(node)), made=made)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in ERRORS:
@@ -100,6 +105,7 @@ class _Reader:
             inner = _after_reward(target)
             if inner is None:
                 continue
+            value = _row(value, RESHAPES)
             ids = self._ids(inner)
             if ids and ids == self._ids(value) and _are_apart(inner, value):
                 yield self._event("own target", through(target, RESHAPES), ids)
@@ -271,8 +277,18 @@ def _after_reward(target: Any) -> Any:
     if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
         return None
     product = through(only_input(node), RESHAPES)
-    node = through(product, RESHAPES | {"MulBackward0"})
+    node = _row(product, RESHAPES | {"MulBackward0"})
     return None if node is product else node
+
+
+def _row(node: Any, names: frozenset[str]) -> Any:
+    """Return what :func:`through` returns, or the value that a row of a stack holds: ``values[t]``."""
+    while node is not None and node.name() in names and (below := only_input(node)) is not None:
+        if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
+            same = node._saved_dim == below._saved_dim
+            return below.next_functions[node._saved_index][0] or below if same else below
+        node = below
+    return node
 
 
 def _are_apart(first: Any, second: Any) -> bool:

@@ -214,7 +214,7 @@ class Modes:
                 self._evaluated[type(module)] = site
 
     def copied(self, module: Any, *_: Any, **__: Any) -> Around:
-        """Record the mode of a copied module if it is that of evaluation: ``copy.deepcopy`` copies it, too."""
+        """Record that a copied module is in evaluation mode, because ``copy.deepcopy`` copies the mode."""
         yield
         site = self._evaluated.get(type(module))
         if site is not None and fields_of(module).get("training") is False:

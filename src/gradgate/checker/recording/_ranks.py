@@ -112,7 +112,7 @@ class RankRecorder:
         self._gradients.note(ids)
 
     def ended(self) -> None:
-        """Measure the values that the parameters end with, to compare them with the other ranks'."""
+        """Measure the final values of the parameters, to compare them with those of the other ranks."""
         if self.position()[1] > 1:
             for number, each in self._recorder.parameters.numbers.alive():
                 record = self._recorder.parameters.records[number]

@@ -188,7 +188,7 @@ class Scalers:
 
 
 class Loaders:
-    """Watches where epochs, iterations over a DataLoader, begin and end."""
+    """Watches where epochs begin and end. An epoch is an iteration over a DataLoader."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

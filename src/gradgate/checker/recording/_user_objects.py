@@ -69,6 +69,11 @@ def items_of(thing: object, most: int = 1 << 20) -> list[Any]:
     return [item for _, item in pairs_of(thing, most)]
 
 
+def listed(given: Any) -> list[Any]:
+    """Return the tensors in an argument of torch.autograd: one tensor, or a list, tuple or dict of several."""
+    return [given] if is_a(given, Tensor) else items_of(given)
+
+
 def tensors_in(*given: Any) -> list[Tensor]:
     """Return the tensors among several objects, and in the lists, tuples and dicts among them."""
     values = (each for thing in given for each in ([thing] if is_a(thing, Tensor) else items_of(thing)))

@@ -133,7 +133,7 @@ class Writes:
         off = float((left - kept * given).norm())
         point = (now - kept * before).double()
         same_point = off < 1e-2 * float(left.norm()) and float(point.norm()) > 1e-3 * float(now.norm())
-        return round(1 - kept, 2) if same_point and 1e-3 < kept < 0.999 else None
+        return round(1 - kept, 3) if same_point and 1e-3 < kept < 0.999 else None
 
 
 def _address(tensor: Tensor) -> int | None:

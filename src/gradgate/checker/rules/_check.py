@@ -29,7 +29,7 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
-    "param-in-multiple-optimizers": frozenset({"param-not-in-optimizer"}),
+    "param-in-multiple-optimizers": frozenset({"param-not-in-optimizer", "wasted-gradient"}),
     "frozen-state-drift": frozenset({"zero-gradient"}),
 }
 

@@ -22,7 +22,7 @@ class Encoder(nn.Module):
     def __init__(self, cfg):
         super().__init__()
         self.tok_emb = nn.Embedding(cfg.vocab, cfg.dim)
-        self.pos_emb = nn.Parameter(0.02 * torch.randn(1, cfg.length, cfg.dim))
+        self.pos_emb = nn.Parameter(0.02 * torch.randn(1, cfg.length, cfg.dim))  # expect: unreached-parameter
         layer = nn.TransformerEncoderLayer(cfg.dim, cfg.heads, 2 * cfg.dim, dropout=0.0, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 1)
         self.head = nn.Linear(cfg.dim, 2)

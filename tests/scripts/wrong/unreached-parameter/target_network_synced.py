@@ -10,7 +10,7 @@ class QNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = nn.Linear(5, 24)
-        self.norm = nn.LayerNorm(24)
+        self.norm = nn.LayerNorm(24)  # expect: unreached-parameter
         self.head = nn.Linear(24, 2)
 
     def forward(self, s):

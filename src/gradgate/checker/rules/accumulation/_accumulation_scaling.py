@@ -35,8 +35,10 @@ docs/exactness.md
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
@@ -94,7 +96,9 @@ def _judge(run: Run) -> Iterator[Finding]:
         first = full[0][0]
         if means and all(_is_wrong(column, size, count) for column, count in means):
             # A divisor that only some terms have may be their weight: `cross_entropy + 0.1 * distance`.
-            column = min((column for column, _ in means), key=lambda column: len(column[0].divisors))
+            columns = [column for columns in several for column in _without_weights(columns)]
+            known = (column for column in columns if all(share.factor is not None for share in column))
+            column = min(known, key=lambda column: len(column[0].divisors))
             if not is_over_kinds(site, run.events[first.step].site):
                 say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
                 yield from _finding(run, site, first, column, size, say)
@@ -126,6 +130,28 @@ def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
     weights = [number for op, number, _ in column[0].numbers if op != "div"]
     explained = terms == size or sum(abs(abs(number) - 1 / size) < 1e-6 for number in weights) == 1
     return times != 1 and not (times == 2 and explained)
+
+
+def _without_weights(columns: list[list[Share]]) -> list[list[Share]]:
+    """Leave out the fractions that weight single terms, as in ``alpha * a + (1 - alpha) * b``."""
+    if len(columns) < 2:
+        return columns
+    shared = set(columns[0][0].numbers).intersection(*(column[0].numbers for column in columns))
+
+    def without(share: Share) -> Share:
+        weights = [
+            each
+            for each in share.numbers
+            if each[0] != "div"
+            and 0 < abs(each[1]) < 1
+            and each[2]
+            and (each not in shared or abs(abs(each[1]) * len(columns) - 1) < 1e-6)
+        ]
+        rest = tuple(each for each in share.numbers if each not in weights)
+        times = math.prod(abs(number) for _, number, _ in weights)
+        return replace(share, numbers=rest, factor=share.factor and share.factor / times)
+
+    return [[without(share) for share in column] for column in columns]
 
 
 def _total(column: list[Share]) -> float:

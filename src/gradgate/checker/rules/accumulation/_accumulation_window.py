@@ -49,7 +49,7 @@ from itertools import combinations, groupby, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
@@ -104,7 +104,7 @@ def _of_line(
         count = len(left)
         message = (
             f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
-            f"{size}{f' ({count} times)' if count > 1 else ''}."
+            f"{size}{f' ({count} times)' if count > 1 else ''}{_cleared_by(run, site)}."
         )
         if carried and count == 1 and not varied:
             count += carried
@@ -211,6 +211,19 @@ def _left_over(run: Run, optimizer: int, site: Site) -> list[int]:
     return [len(row) for unused, row in rows if unused]
 
 
+def _cleared_by(run: Run, site: Site) -> str:
+    """Return as text where gradients of this backward line are cleared unused; "" if nowhere or unknown."""
+    lost = [
+        part.cleared
+        for number, parts in run.by_backward.items()
+        if number >= 0 and run.events[number].site == site
+        for part in parts
+        if part.is_lost and part.cleared is not None
+    ]
+    lines = {innermost(run.events[number].site) for number in lost if run.events[number].site}
+    return f": line {lines.pop().line} clears them" if len(lines) == 1 else ""
+
+
 def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | None:
     """Return the whole number that all losses are divided by, or None if the divisors differ."""
     found = {
@@ -229,8 +242,8 @@ def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | N
 
 def _where_zero(at: Statement, *, remainder: str) -> Fix:
     """Compare the remainder with 0."""
-    assert isinstance(at.node, ast.If)  # noqa: S101
-    return (Replace(at.line, ast.unparse(at.node.test), f"{remainder} == 0"),)
+    test = at.node.test if isinstance(at.node, ast.If) else None
+    return (Replace(at.line, ast.unparse(test), f"{remainder} == 0"),) if test is not None else ()
 
 
 def _at_least(at: Statement) -> Fix:

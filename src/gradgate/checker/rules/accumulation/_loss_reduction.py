@@ -134,7 +134,7 @@ def _over_padding(events: list[Backward]) -> Iterator[Finding]:
     yield RULE.finding(
         _longest(terms),
         f"A mean is taken over all {terms[0].items:g} positions although a mask keeps only "
-        f"{100 * min(parts):.0f} to {100 * max(parts):.0f} % of them.",
+        f"{100 * min(parts):.0f} to {100 * max(parts):.0f}% of them.",
         why="The masked positions count as zeros: the more padding a batch has, the smaller the weight of its "
         "items.",
         advice="(loss * mask).sum() / mask.sum()",

@@ -4,7 +4,8 @@
 Looks for steps that use the gradients of two losses, one of which is a leftover. A gradient is a leftover if
 another optimizer's step used it before the second loss was back-propagated, or if the two gradients point in
 opposite directions. A discriminator or critic must also step before the loss that passes through it is
-back-propagated. Also reports a probe whose loss trains the representation that the probe reads.
+back-propagated. Also reports a probe whose loss trains the representation that the probe reads, and a test loss
+(by its name) that is back-propagated after the clearing, into the next step.
 
 ## Why is this bad?
 A GAN's generator loss is small if the discriminator is wrong. If the discriminator's step uses the gradient of this
@@ -30,7 +31,8 @@ A module is a probe if its name says so. Two losses that are both back-propagate
 reported only if their gradients point in opposite directions, or if the other loss is not compared with data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
-value detached from the other loss's network.
+value detached from the other loss's network. A leftover of a later loss that is small beside the step's own
+gradient, such as a discriminator's in a variational autoencoder, is not found.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -47,7 +49,7 @@ from functools import partial
 from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import inside, next_use
+from gradgate.checker.analysis._source import inside, next_use, text_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
@@ -56,16 +58,19 @@ from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
 from gradgate.checker.rules.clearing._probes import detached, of_one_name, probes
 from gradgate.events import Cleared, Cut, Frame, Ids, Site
 
+_MEASURED = re.compile(r"(^|_|\b)(test|val|valid|validation|eval)(_|\b|$)", re.IGNORECASE)
 _DETACHED = ("detach", "detach_", "data")
 _WHY = "The step also minimizes another optimizer's loss. In adversarial training the two losses oppose each other."
 _WHY_LATE = (
-    "The step also minimizes another optimizer's loss, whose gradient these parameters should only pass on."
+    "The step also minimizes another optimizer's loss. These parameters should only pass on the gradient of that "
+    "loss."
 )
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     of_probes = list(probes(run, RULE))
     yield from (finding for _, finding in of_probes)
+    yield from _measured(run)
     found: dict[tuple[int, Loss, bool], list[Leak]] = defaultdict(list)
     for leak in leaks(run):
         found[leak.window.optimizer, loss_of(run, leak.part.backward), leak.late].append(leak)
@@ -114,6 +119,26 @@ def _judge(run: Run) -> Iterator[Finding]:
                 fix=partial(_apart, own=own.line, other=theirs.line if alone else 0, left=run.names(ids)),
                 severity=None if surely else "info",
             )
+
+
+def _measured(run: Run) -> Iterator[Finding]:
+    """Report a test loss that is back-propagated after the clearing: only the first step doesn't use it."""
+    for optimizer in run.stepping:
+        windows = [{loss_of(run, number) for number in each.micro} for each in windows_of(run, optimizer)]
+        for loss in set.intersection(*windows[1:]) - windows[0] if len(windows) > 2 else ():
+            if (
+                _MEASURED.search(text_of(innermost(loss.site)).partition("backward")[0])
+                and windows[0] & windows[1]
+            ):
+                yield RULE.finding(
+                    loss.site,
+                    f"Each step of {run.optimizer(optimizer)} but the first also uses the gradient of this loss, "
+                    "which is back-propagated after the last clearing.",
+                    why="The model trains on the data that it is tested with.",
+                    advice="Only measure this loss: remove its backward().",
+                    count=len(windows) - 1,
+                    evidence={"steps": len(windows) - 1},
+                )
 
 
 def where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:

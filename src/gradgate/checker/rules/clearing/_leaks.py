@@ -28,8 +28,8 @@ class Leak(NamedTuple):
 def leaks(run: Run) -> Iterator[Leak]:
     """Yield the leaks into each step.
 
-    A late loss opposes the step's own, or compares with no data: an encoder's loss through a decoder, and the
-    decoder's own loss, both say what to decode and may be added.
+    A late loss is a leak only if its gradient opposes that of the step's own loss, or if it compares with no data.
+    An encoder's loss through a decoder, and the decoder's own loss, both say what to decode, so they may be added.
     """
     own = {optimizer: own_losses(run, optimizer) for optimizer in run.stepping}
     for window in run.windows:

@@ -46,7 +46,7 @@ from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._queries import loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, functions_of
-from gradgate.checker.analysis._source import inside, loops_around, tree_of
+from gradgate.checker.analysis._source import block_of, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -56,6 +56,9 @@ from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Steppe
 
 _LEAST = 3  # steps whose gradients were assigned from another model
 _WHY = "Every step applies the gradients of all earlier steps again, and the update keeps growing."
+_NOW_AND_THEN = (
+    "Until the gradients are cleared, each step applies those of the steps before again, so the updates grow."
+)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -71,13 +74,14 @@ def _judge(run: Run) -> Iterator[Finding]:
         repeated = frozenset().union(*(repeats(run, window) for window in windows))
         most = max(len({part.backward for part in (*w.fresh, *w.stale)}) for w in windows)
         where, cleared = _line(run, windows, repeated)
+        later = [window for window in windows_of(run, optimizer) if window.step > windows[0].step]
         name, another = run.optimizer(optimizer), _left_by_another(run, windows[-1])
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.stepping[optimizer]} steps of {name} use gradients of "
             f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
             f"{cleared}.",
-            why=_WHY,
+            why=_WHY if all(repeats(run, window) for window in later) else _NOW_AND_THEN,
             advice=f"Call {name}.zero_grad() before "
             + ("its own backward()." if another else "each window's first backward()."),
             fix=partial(_cleared_before if another else _cleared, name=name),
@@ -239,11 +243,19 @@ def _cleared_before(at: Statement, *, name: str) -> Fix:
 
 
 def _cleared(at: Statement, *, name: str) -> Fix:
-    """Clear after the step."""
+    """Clear after the step, or after an ``if`` that skips it for gradients that aren't finite or are too large."""
     steps = [(step, _named(step, name)) for step in at.beside("step") if _named(step, name)]
-    if not steps or at.beside("zero_grad", of=steps[-1][1]):
+    if not steps:
         return ()
-    return (Insert(f"{steps[-1][1]}.zero_grad()", after=steps[-1][0].lineno),)
+    (last, named), around = steps[-1], at.path[-2]
+    skips = isinstance(around, ast.If) and re.fullmatch(
+        "[^%]*(finite|nan|isinf|norm)[^%]*", ast.unparse(around.test)
+    )
+    after = around if skips and isinstance(around, ast.If) and not at.beside("backward") else last
+    block = at.block if after is last else block_of(at.path[-3], after)
+    if any(ast.unparse(call.func) == f"{named}.zero_grad" for call in inside(ast.Call, *block)):
+        return ()  # a condition decides
+    return (Insert(f"{named}.zero_grad()", after=after.lineno),)
 
 
 def _cleared_in_closure(at: Statement, *, step: Frame) -> Fix:

@@ -74,13 +74,16 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if _only_read(run, numbers, ids, where) or all(_of_another(run, number, optimizers) for number in lost):
         return None
     here = innermost(site).file == innermost(where).file
+    count = len(lost)
+    if count == sum(run.backward(number).seen for number in numbers):  # then the other calls are like these
+        count = sum(all(part.is_lost for part in run.by_backward[number]) for number in numbers)
     finding = partial(
         RULE.finding,
         where or site,
-        f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
+        f"The gradients of {count} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
-        count=len(lost),
-        evidence={"lost": len(lost), "backward_calls": len(numbers)}
+        count=count,
+        evidence={"lost": count, "backward_calls": len(numbers)}
         | ({"backward_line": innermost(site).line} if here else {}),
         about=ids,
     )
@@ -93,7 +96,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         or not behind
         or any(op == "div" and by > 1 for term in terms for op, by, _ in term.factors)
     ):
-        return finding(advice=_ADVICE, fix=partial(_after_the_step, always=len(lost) == len(numbers)))
+        return finding(advice=_ADVICE, fix=partial(_after_the_step, always=count == len(numbers)))
     last = at.later("backward")[-1:]
     return finding(
         advice=f"Step within the loop, after backward(): the step in line {behind[0].lineno} comes after the loop.",
@@ -135,7 +138,7 @@ def _combined_by_hand(run: Run, number: int) -> bool:
 
 
 def _of_another(run: Run, number: int, optimizers: set[int]) -> bool:
-    """Return whether another optimizer's step follows, which got no gradient: the graph of its loss is cut."""
+    """Return whether another optimizer steps next without a gradient, because the graph of its loss is cut."""
     step = next((event for event in run.events[number:] if isinstance(event, Stepped)), None)
     return step is not None and step.optimizer not in optimizers and not step.used
 

@@ -32,7 +32,9 @@ recognized if the same backward call trains its value by a squared or Huber erro
 entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
 views are each compared with the other, or all parameters that it depends on also affect the input. The last case is
 still reported if the target was written into a tensor of data. An error is not judged if the script writes out its
-difference. A loss is not judged if its gradients are differentiated again.
+difference. A loss is not judged if its gradients are differentiated again. If a network is compared with itself on
+other data (two views, a consistency model's own output), both sides may have a gradient on purpose. So may the
+residual that an auxiliary decoder approximates.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
@@ -86,7 +88,7 @@ def _dropped(run: Run) -> Iterator[Finding]:
     for frame, (name, ids) in found.items():
         yield RULE.finding(
             frame,
-            f"`{name}.detach()` returns a new tensor, which is dropped here: the loss's gradient still flows "
+            f"`{name}.detach()` returns a new tensor, which is discarded here: the loss's gradient still flows "
             f"through `{name}` to {run.names(ids)}.",
             why="The loss treats the value as if it had not been detached.",
             advice=f"Assign the result: {name} = {name}.detach().",
@@ -120,8 +122,8 @@ def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
 
 _TEXTS = {
     "own target": (
-        "The target has a gradient from {}, which the loss compares with the target: the loss also trains the "
-        "target.",
+        "The target has a gradient from {}, and the loss compares the target with the same network: the loss also "
+        "trains the target.",
         "The network can lower the loss by changing its targets instead of its predictions.",
         "Compute the target under torch.no_grad(), or detach the network's value in it.",
     ),
@@ -143,7 +145,7 @@ _TEXTS = {
         "Detach the network's values before computing the target from them.",
     ),
     "advantage": (
-        "The log-probability is multiplied by an advantage with gradient: the policy's loss also trains {}.",
+        "The log-probability is multiplied by an advantage that has a gradient: the policy's loss also trains {}.",
         "The policy's gradient moves the critic away from the returns that the critic should predict.",
         "Detach the advantage here: log_prob * advantage.detach().",
     ),

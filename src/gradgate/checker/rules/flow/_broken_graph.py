@@ -33,7 +33,9 @@ not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
-graph is not found. If the source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are
+graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, which may
+be a probe. Nor is a difference of derivative zero found, such as ``x`` minus its straight-through copy. If the source
+can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are
 not checked: targets, baselines and loss weights may be detached.
 
 ## Sources
@@ -49,7 +51,7 @@ from itertools import islice
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant_checkpoint
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import makes_leaf
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
@@ -228,17 +230,9 @@ def _new_leaf(run: Run, missing: Ids) -> Frame | None:
     later = [event for event in run.events[made:] if isinstance(event, Backward) and event.others]
     for site in dict.fromkeys(event.site for event in later if event.site not in trained):
         for file, node in slice_at(site, run.files).nodes:
-            if isinstance(node, ast.Call) and _makes_leaf(node):
+            if isinstance(node, ast.Call) and makes_leaf(node):
                 return Frame(file, node.lineno, "")
     return None
-
-
-def _makes_leaf(call: ast.Call) -> bool:
-    wanted = any(
-        keyword.arg == "requires_grad" and getattr(keyword.value, "value", None) is True
-        for keyword in call.keywords
-    )
-    return wanted or called(call) in ("requires_grad_", "Parameter")
 
 
 RULE = Rule("GG402", "broken-graph", "error", __doc__ or "", _judge)

@@ -42,7 +42,7 @@ _INDEX = (
     "An index has no gradient. Multiply the selected value by the probability of the choice, as a router does with "
     "an expert's output, or use the probabilities instead of the index."
 )
-_FREEZE = "Freeze {0} instead, which lets gradients pass: {0}.requires_grad_(False), without no_grad."
+_FREEZE = "Freeze {0} instead, so that gradients pass through it: {0}.requires_grad_(False), without no_grad."
 
 
 def copied_at(frame: Frame) -> str:
@@ -67,7 +67,7 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
             return _IN_THE_GRAPH.format(network or "the original"), ()
         return _OF_A_COPY.format(network or "the original", name), ()
     if how == CHECKPOINT:
-        return "None of its inputs needs a gradient. Pass use_reentrant=False.", not_reentrant
+        return "None of its inputs requires a gradient. Pass use_reentrant=False.", not_reentrant
     if how in (".argmax()", ".argmin()"):
         return _INDEX, ()
     cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
@@ -89,7 +89,7 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
     if how == OFF or "detach" in how:
         off = "no_grad" if how == OFF else "detach"
         return (
-            f"To train {network or 'this part'}, use its output with its graph, without {off}. To keep it "
+            f"To train {network or 'this part'}, keep its output in the graph, without {off}. To keep it "
             f"unchanged (a teacher, a fixed target), leave it out of {name}."
         ), partial(unless_target, fix=fix) if network else fix
-    return f"Use the value with its graph, {_WITHOUT.get(how, f'without {how.lstrip(chr(46))}')}.", fix
+    return f"Keep the value in the graph, {_WITHOUT.get(how, f'without {how.lstrip(chr(46))}')}.", fix

@@ -27,17 +27,15 @@ from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids,
 
 TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts whose result is a tensor
 WHY = "The loss includes the detached part, but training does not minimize it."
-WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph."
+WITH_GRAPH = "Pass create_graph=True, so that the gradient can be differentiated."
 _RESAMPLE = "Draw the sample with rsample(), or as mean + std * torch.randn_like(std)."
 _SHARED = (
     "Run the network a second time, on the value that is not detached, and compute this term from that output. "
     "Keep the pass on the detached value: the loss at line {} needs it."
 )
-_ATTACHED = "Add the value itself instead of a copy without a graph."
+_ATTACHED = "Add the value itself instead of a detached copy."
 _UNTRAINED = "Compute the term from the output of the network that the loss trains."
-_DIFFERENTIABLE = (
-    "Counts and comparisons have no gradient: use probabilities as weights, which have a gradient."
-)
+_DIFFERENTIABLE = "Counts and comparisons have no gradient: use probabilities as weights instead."
 _LOOKS = 3  # number of recorded gradients, all zero
 _CALLS = 2  # number of backward calls whose terms are followed to the parameters
 
@@ -100,7 +98,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
                 if drawn
                 else _SHARED.format(shared[0][0].line)
                 if shared
-                else "Pass the value with its graph: gradients can flow through a network that isn't trained.",
+                else "Don't detach the value: gradients can flow through a network that isn't trained.",
                 fix=fix if sure else (),
                 count=sum(event.site == backward for event in run.of(Backward)),
                 evidence={"parameters": len(reach)},
@@ -156,8 +154,9 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
 def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[tuple[Site, int]]:
     """Yield the lines that add a constant in each call in which they add something, and the number of these calls.
 
-    A call gives the lines that add constants and the lines of the other terms. If a call without the constant has a
-    term more, the constant has a graph there, such as after a warm-up: then it is constant on purpose.
+    A call gives the lines that add constants and the lines of the other terms. If a call without the constant has
+    one more term, the constant has a graph in that call, for example after a warm-up. It is then constant on
+    purpose.
     """
     for site in sorted(set[Site]().union(*(constants for constants, _ in calls))):
         having = [others for constants, others in calls if site in constants]
@@ -170,7 +169,7 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
     """Leave out cuts of parameters that the loss doesn't train, and cuts outside of the loop around the sum.
 
     A cut that comes after the sum, or in another loop, is that of a stored value, such as a target. If all cuts are
-    of such a kind, all are returned.
+    of this kind, all are returned.
     """
     steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
     of = defaultdict[tuple[str, int], set[int]](set)  # line -> optimizers of the parameters that it cuts

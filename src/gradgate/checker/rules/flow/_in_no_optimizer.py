@@ -18,6 +18,9 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site
 
 WHY = "The gradients cost memory, and time in each backward pass, but update no parameter."
+_NOT_TRAINED = (
+    "No step changes these parameters. If they should not train, their gradients only cost memory and time."
+)
 
 
 def of_module(run: Run, left: Left, rule: Rule) -> Finding:
@@ -50,7 +53,7 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
         where if left.fixed else listed,
         f"{times} backward calls compute gradients of {size(run, ids)} (estimated) for {run.names(ids)}. No "
         f"optimizer uses the gradients{', and nothing clears them' if grows else ''}.",
-        why=WHY,
+        why=WHY if left.fixed else _NOT_TRAINED,
         advice=freeze[:1].upper() + freeze[1:],
         fix=fix if left.fixed and (passes or not _runs_trained(run, where)) else (),
         severity="warning" if grows and not _evaluating(run, ids) else None,

@@ -37,9 +37,10 @@ docs.pytorch.org/docs/stable/generated/torch.nn.NLLLoss.html, torch.nn.CrossEntr
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._combinations import combinations
+from gradgate.checker.analysis._combinations import Combination, combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, key_of, last_name, scopes_of
 from gradgate.checker.analysis._slices import files_of
@@ -54,7 +55,7 @@ from gradgate.events import Frame, Site
 _INPUTS = {
     "probabilities": (
         "the output of a softmax",
-        "The gradient vanishes where the model is most wrong, and the loss is no likelihood.",
+        "The gradient vanishes where the model is most wrong, and the loss is not a likelihood.",
         "Use log_softmax instead of softmax for the first argument.",
     ),
     "scores": (
@@ -64,7 +65,7 @@ _INPUTS = {
     ),
     "other axis": (
         "a log_softmax over a dimension other than the classes",
-        "The classes of a sample don't compete: the loss is no likelihood of the targets.",
+        "The classes of a sample don't compete: the loss is not a likelihood of the targets.",
         "Apply log_softmax over the dimension of the classes.",
     ),
 }
@@ -75,7 +76,16 @@ _FUNCTIONS = ("softmax", "sigmoid")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    for each in combinations(run, _INPUTS):
+    several = list(combinations(run, _INPUTS))
+    softmaxes: dict[Frame, list[Combination]] = defaultdict(list)
+    for each in several:
+        if each.first.made and _losses_at(each.site[0]):
+            softmaxes[each.first.made[0]].append(each)
+    for softmax, given in softmaxes.items():
+        if len({each.site[0].line for each in given}) > 1:
+            yield _of_several(softmax, given)
+            several = [each for each in several if each not in given]
+    for each in several:
         kind, why, advice = _INPUTS[each.how]
         for _, loss in _losses_at(each.site[0])[:1]:
             yield RULE.finding(
@@ -101,6 +111,31 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=_given_logits,
             **each.measured,
         )
+
+
+def _of_several(softmax: Frame, given: list[Combination]) -> Finding:
+    """Report a softmax whose output several losses get."""
+    names = dict.fromkeys(name for each in given for _, name in _losses_at(each.site[0])[:1])
+    lines = sorted({each.site[0].line for each in given})
+    keys = {key_of(call.func) for call in inside(ast.Call, statement_at(softmax))}
+    layers = [
+        softmax._replace(line=each.value.lineno)
+        for scope in scopes_of(softmax.file)
+        for key in keys
+        for each in definitions(scope).get(key, ())
+        if isinstance(each.value, ast.Call) and called(each.value) == "Softmax"
+    ]
+    return RULE.finding(
+        layers[0] if len(layers) == 1 else softmax,
+        f"{' and '.join(names)} at lines {', '.join(map(str, lines[:-1]))} and {lines[-1]} "
+        f"get{'s' if len(names) == 1 else ''} the output of the softmax at this line instead of log-probabilities.",
+        why=_INPUTS["probabilities"][1],
+        advice="Use log_softmax (nn.LogSoftmax) here, and its exp() where the script needs probabilities.",
+        severity="warning",
+        count=sum(each.times for each in given),
+        evidence={"losses": len(lines)},
+        about=given[0].ids.union(*(each.ids for each in given)),
+    )
 
 
 def _losses_at(frame: Frame) -> list[tuple[ast.Call, str]]:

@@ -90,16 +90,16 @@ def _judge(run: Run) -> Iterator[Finding]:
             reported.add(name)
             times = sum(each.site == calls[0].site for each in run.of(Backward))
             unread = (
-                f", and its weight `{weight.name}` of line {weight.at.line} is never read" if weight else ""
+                f", and its weight `{weight.name}` in line {weight.at.line} is never read" if weight else ""
             )
             weighed = f" with the weight `{weight.name}`" if weight else ""
             yield RULE.finding(
                 _loss_line(calls[0].site),
-                f"`{name}` has a graph and is shown at line {shown.line}, but none of {times} backward calls "
+                f"`{name}` has a graph and is displayed at line {shown.line}, but none of {times} backward calls "
                 f"includes it{unread}.",
                 why="The term is displayed, but training does not minimize it.",
                 advice=f"Include `{name}` in the loss{weighed}, or compute it under torch.no_grad() if it "
-                "is only shown.",
+                "is only displayed.",
                 count=times,
                 evidence={"shown_at": shown.line},
             )

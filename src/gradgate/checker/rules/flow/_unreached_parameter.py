@@ -125,7 +125,7 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids) -> Finding | None:
         dropped = dropped_result(event.site for event in ran)
         if dropped is not None:
             advice = (
-                f"{dropped[1]}() returns a new tensor, which is dropped here: assign the result, or call "
+                f"{dropped[1]}() returns a new tensor, which is discarded here: assign the result, or call "
             )
             return found(unused, dropped[0], advice=f"{advice}{dropped[1]}_().", fix=kept)
         frame = line_of_loss(run, ids, ran[0].site, run.files)

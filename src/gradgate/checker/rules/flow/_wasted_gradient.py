@@ -149,7 +149,8 @@ def _of_step(share: float | None) -> str:
 def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:
     """Return the advice and edit that keep a line's loss from reaching another optimizer's parameters."""
     events = [event for event in run.of(Backward) if event.site == site]
-    own, off = whole_module(run, used), turned_off(networks(run, ids, used, site))
+    own, others = whole_module(run, used), networks(run, ids, used, site)
+    off = turned_off(others)
     inputs = not used & run.owned
     if inputs or any(event.beyond & ids for event in events):
         # The trained module comes before the other module, such as a generator before its discriminator.
@@ -164,7 +165,7 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
                 "before this point."
             ), ()
         return (
-            f"Detach the output of {whole_module(run, ids) or 'the network'} before {own or 'the trained part'} "
+            f"Detach the output of {' and '.join(others) or 'the network'} before {own or 'the trained part'} "
             "uses it: this loss trains nothing before this point."
         ), partial(_detached, names=names, until=innermost(site))
     numbers = [number for number in run.by_backward if number >= 0 and run.events[number].site == site]

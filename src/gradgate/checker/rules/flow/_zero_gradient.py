@@ -17,9 +17,9 @@ The parameter is in the graph and in the optimizer, but never changes. No error 
 ## Known limits
 A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change.
 Experts and other layers of a list are not reported if some of them get a gradient. For a factor that is written as
-0, the finding is a note. The cause of a zero factor is named only if ``nn.Parameter(torch.zeros(...))`` makes it
-or ``//`` rounds it. Otherwise, for example if a low initial bias puts a ReLU below zero, the finding is at the
-operation itself.
+0, also in a call, the finding is a note. The cause of a zero factor is named only if
+``nn.Parameter(torch.zeros(...))`` makes it or ``//`` rounds it. Otherwise, for example if a low initial bias puts a
+ReLU below zero, the finding is at the operation itself.
 
 ## Sources
 docs/checking.md.
@@ -34,6 +34,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at
+from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import inside, statement_at, text_of, whole_text
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
@@ -55,6 +56,7 @@ _IN_GENERAL = (
     "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
     "the two factors with nonzero values."
 )
+_CHOSEN = "A factor at this line is set to 0. To train the parameters, give it another value."
 # key = 0, key: 0.0, "key": 0, key: float = 0, "--key", default=0
 _WRITTEN_ZERO = r"\b{key}\b[\"']?(\s*(:\s*\w+\s*)?[=:]|[^\n]*\bdefault=)\s*0(\.0*)?(?![\d.])"
 
@@ -74,16 +76,15 @@ def _judge(run: Run) -> Iterator[Finding]:
         factors = _factors(frame)
         ids = {parameter.id for parameter in several}
         looks = [parameter.looks for parameter in several]
+        chosen = _written_as_zero(run, frame, factors)
         yield RULE.finding(
-            _made_of_zeros(several) or _rounded(frame, factors) or frame,
+            frame if chosen else _made_of_zeros(several) or _rounded(frame, factors) or frame,
             f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, "
             f"because the operation at line {frame.line} has a derivative of zero.",
             why="The parameters are in the graph and in the optimizer, but never change.",
-            advice=_advice(several, frame, factors),
+            advice=_CHOSEN if chosen else _advice(several, frame, factors),
             fix=_not_rounded,
-            severity="info"
-            if _written_as_zero(frame, factors) or _has_floor(frame) or run.ended == "stopped"
-            else None,
+            severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
             count=max(looks),
             evidence={"parameters": len(several), "steps": min(looks)},
             about=ids,
@@ -130,10 +131,14 @@ def _factors(frame: Frame) -> list[ast.expr]:
     return [side for node in products for side in (node.left, node.right)]
 
 
-def _written_as_zero(frame: Frame, factors: list[ast.expr]) -> bool:
-    """Return whether a factor is the number 0, or a name that the file sets to 0."""
-    if any(isinstance(side, ast.Constant) and side.value == 0 for side in factors):
-        return True
+def _written_as_zero(run: Run, frame: Frame, factors: list[ast.expr]) -> bool:
+    """Return whether a factor is the number 0, also as an argument, or a name that the file sets to 0."""
+    scope = scope_at(frame)
+    for side in factors:
+        given = [node for _, node in Slice([(scope, side)] if scope is not None else [], run.files).nodes]
+        plain = all(isinstance(node, (ast.Name, ast.Attribute, ast.Constant)) for node in given)
+        if plain and any(isinstance(node, ast.Constant) and node.value == 0 for node in given):
+            return True
     names = {re.escape(key_of(side).lstrip(".")).replace("_", "[_-]") for side in factors} - {""}
     return any(re.search(_WRITTEN_ZERO.format(key=name), whole_text(frame.file)) for name in names)
 

@@ -96,10 +96,10 @@ def _autocast_around(site: Site) -> Frame | None:
 
 
 def _without_cache(at: Statement) -> Fix:
-    (call, *others) = at.calls("autocast")
-    if others or any(keyword.arg in ("cache_enabled", None) for keyword in call.keywords):
+    calls = at.calls("autocast")
+    if len(calls) != 1 or any(keyword.arg in ("cache_enabled", None) for keyword in calls[0].keywords):
         return ()
-    text = ast.unparse(call)
+    text = ast.unparse(calls[0])
     return (Replace(at.line, text, f"{text[:-1]}, cache_enabled=False)"),)
 
 

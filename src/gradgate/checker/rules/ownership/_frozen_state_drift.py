@@ -76,7 +76,7 @@ def _stepped(run: Run) -> Iterator[Finding]:
         how = (
             "by momentum or weight decay, because their gradients are zero instead of None"
             if all(zero for _, zero in steps)
-            else "along an earlier gradient"
+            else "with a leftover gradient"
         )
         yield RULE.finding(
             freezing_line(run, ids) or run.made[optimizer][0].site,

@@ -2,7 +2,7 @@
 
 ## What it does
 Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists
-twice, perhaps by mistake for a network with the same shapes that is in no optimizer.
+twice, perhaps by mistake for another network that is in no optimizer.
 
 ## Why is this bad?
 The parameter is updated twice with one gradient, at two learning rates. The running averages of each optimizer miss
@@ -35,15 +35,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._left_out import left_out, optimizer_beside
 from gradgate.checker.analysis._origins import list_line
-from gradgate.checker.analysis._parameter_usage import unowned
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._in_no_optimizer import whole_module
-from gradgate.events import Ids, OptimizerMade, Parameter
+from gradgate.events import Ids, OptimizerMade
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -56,41 +56,41 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _listed_twice(run: Run, event: OptimizerMade) -> Finding:
     """Report parameters that an optimizer lists twice, perhaps in place of another module's parameters."""
-    them, alike = "it" if len(event.twice) == 1 else "them", _left_out_for(run, event)
-    twice, other = whole_module(run, event.twice), whole_module(run, alike)
+    them, missing = "it" if len(event.twice) == 1 else "them", _left_out_for(run, event)
+    twice, other = whole_module(run, event.twice), whole_module(run, missing)
     name = run.optimizer(event.optimizer)
     message = f"{name} lists {run.names(event.twice)} twice, so each step updates {them} twice"
     advice = "List each parameter once: dict.fromkeys(parameters) drops duplicates."
-    if other:
-        message += f". {other}, whose parameters have the same shapes, is in no optimizer"
-        advice = f"Pass {other}.parameters() instead of the second {twice}.parameters()."
+    if missing:
+        message += f". No optimizer has {other or run.names(missing)}"
+        advice = (
+            f"Pass {other}.parameters() instead of the second {twice}.parameters()."
+            if twice and other
+            else f"List each parameter once, and add {f'{other}.parameters()' if other else run.names(missing)}."
+        )
     return RULE.finding(
         list_line(event.site) or event.site,
         f"{message}.",
         why="Each update has twice the learning rate, and the running averages are updated twice.",
         advice=advice,
-        fix=() if other else _listed_once,
+        fix=() if missing else _listed_once,
         count=run.stepping[event.optimizer],
         evidence={"parameters": len(event.twice)},
-        about=event.twice | alike,
+        about=event.twice | missing,
     )
 
 
 def _left_out_for(run: Run, event: OptimizerMade) -> Ids:
-    """Return a module's parameters in no optimizer that have the shapes of the parameters listed twice."""
-    wanted = sorted(run.parameters[number].shape for number in event.twice)
-    modules: dict[str, list[Parameter]] = defaultdict(list)
-    twice, free = whole_module(run, event.twice), unowned(run)
-    beside = twice.rpartition(".")[0]
-    for number in free:
-        path = run.name(number).split(".")
-        depth = len(twice.split("."))
-        if twice and ".".join(path[: depth - 1]) == beside and len(path) > depth:
-            modules[".".join(path[:depth])].append(run.parameters[number])
-    for several in modules.values():
-        if sorted(each.shape for each in several) == wanted and all(each.still for each in several):
-            return frozenset(each.id for each in several)
-    return frozenset()
+    """Return parameters that no optimizer has, and that this one may be meant to have."""
+    return frozenset[int]().union(
+        *(
+            left.ids
+            for left in left_out(run)
+            if (left.forgotten or not left.fixed)
+            and left.listed
+            and optimizer_beside(run, left) == event.optimizer
+        )
+    )
 
 
 def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:

@@ -36,6 +36,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line, unlisted_group
@@ -43,7 +44,7 @@ from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, statement_at
+from gradgate.checker.analysis._source import inside, statement_at, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.ownership._parameter_fixes import (
@@ -97,6 +98,12 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
         "{name}.add_param_group({{'params': ...}}).",
         None,
     ),
+    "in a subclass": (
+        "made after {name}, which the base class's __init__ creates",
+        "{base} creates {name} before these layers exist. Create it after super().__init__() and the layers, "
+        "or add their parameters here: {name}.add_param_group({{'params': ...}}).",
+        None,
+    ),
     "in a call": (
         "made after {name}",
         "Build the layer once, in __init__, and call it in forward: here each call builds a new layer with new "
@@ -109,7 +116,7 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _built_anew(run)
-    together: dict[tuple[Frame | Site, str, str], Ids] = defaultdict(frozenset)
+    together: dict[tuple[Frame | Site, str, str, str], Ids] = defaultdict(frozenset)
     for left in left_out(run):
         if left.forgotten:
             optimizer = optimizer_beside(run, left)
@@ -117,8 +124,10 @@ def _judge(run: Run) -> Iterator[Finding]:
             where = _line(run, left, optimizer, reason)
             frame = where if isinstance(where, Frame) else innermost(where)
             reason = "in a call" if reason == "later" and frame.function in _IN_A_CALL else reason
-            together[where, run.optimizer(optimizer), reason] |= left.ids
-    for (where, name, reason), ids in together.items():
+            base = _in_base_class(run.made[optimizer][0].site, frame) if reason == "later" else ""
+            reason = "in a subclass" if base else reason
+            together[where, run.optimizer(optimizer), reason, base] |= left.ids
+    for (where, name, reason, base), ids in together.items():
         times = sum(bool(ids & event.reached) for event in run.of(Backward))
         text, advice, fix = _REASONS[reason]
         if reason == "unlisted":
@@ -131,7 +140,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 "These parameters keep their random initial values, and the rest of the model must adapt "
                 "to them."
             ),
-            advice=advice.format(name=name),
+            advice=advice.format(name=name, base=base),
             fix=fix or (),
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
@@ -186,6 +195,15 @@ def _reason(run: Run, left: Left, optimizer: int) -> str:
     if left.later:
         return "later"
     return "unlisted" if unlisted_group(run.made[optimizer][0].site) is None else "group"
+
+
+def _in_base_class(made: Site, layer: Frame) -> str:
+    """Return where a base class makes an optimizer: "Line 9, called in line 20,", if the layer's line follows."""
+    for frame in made[1:]:
+        if frame[::2] == layer[::2] and frame.line < layer.line and "__init__(" in text_of(frame):
+            file = "" if made[0].file == layer.file else f" of {Path(made[0].file).name}"
+            return f"Line {made[0].line}{file}, called in line {frame.line},"
+    return ""
 
 
 def _line(run: Run, left: Left, optimizer: int, reason: str) -> Frame | Site:

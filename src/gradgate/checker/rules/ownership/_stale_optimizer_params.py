@@ -2,7 +2,8 @@
 
 ## What it does
 Looks for an optimizer whose parameters no longer get a gradient, while newer parameters outside the optimizer do.
-Examples are a replaced head, a model that was built or copied again, and a parameter that was wrapped again.
+Examples are a replaced head, a model that was built or copied again, and a parameter that was wrapped again. Also
+looks for tensors that a loop makes anew (latent codes of a batch), while the optimizer holds the first one.
 
 ## Why is this bad?
 The new parameters are never updated. No error is raised, and the loss may even fall because other layers still
@@ -19,7 +20,8 @@ learn.
 or change the values in place: ``model.load_state_dict(best)``, ``with torch.no_grad(): weight.copy_(new)``.
 
 ## Known limits
-New parameters that are updated by hand are assumed to be intended.
+New parameters that are updated by hand are assumed to be intended. A tensor that a loop makes anew is found only if
+the function that constructs the optimizer makes it, under the same name.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Constructing it": move a model to its device before constructing the
@@ -33,16 +35,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._origins import list_line
-from gradgate.checker.analysis._parameter_usage import replaced
+from gradgate.checker.analysis._parameter_usage import replaced, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, functions, names_read
+from gradgate.checker.analysis._scopes import called, definitions, functions, makes_leaf, names_read, scope_at
 from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.analysis._usage_lines import made_line
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Parameter
+from gradgate.events import Backward, Frame, Parameter
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -64,6 +66,42 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=swap.steps,
             evidence={"new": len(new), "old": len(old), "steps": swap.steps},
         )
+    yield from _remade(run)
+
+
+def _remade(run: Run) -> Iterator[Finding]:
+    """Yield the lines that make a tensor anew after an optimizer got the first one of this name."""
+    losses = [event for event in run.of(Backward) if event.seen]
+    if not all(event.others and event.reached & run.owned for event in losses):
+        return
+    # A plain tensor that no variable holds any more.
+    lost = [
+        number
+        for number in unreached(run)
+        if not (run.parameters[number].name or run.parameters[number].made)
+    ]
+    for optimizer in dict.fromkeys(min(run.owners[number]) for number in lost):
+        site, steps = run.made[optimizer][0].site, run.stepping[optimizer]
+        at, scope = (Statement.at(site[0]), scope_at(site[0])) if site else (None, None)
+        if at is None or scope is None:
+            continue
+        for name in sorted(names_read(at.node) & definitions(scope).keys()):
+            lines = [each.value.lineno for each in definitions(scope)[name] if _is_leaf(each.value)]
+            if lines and lines[-1] > at.line:
+                yield RULE.finding(
+                    Frame(at.file, lines[-1], ""),
+                    f"`{name}` is made again here, but {run.optimizer(optimizer)} holds the first `{name}`, which "
+                    f"no loss uses. {steps} steps left every later `{name}` as it was made.",
+                    why="The optimizer does not update the tensor that gets gradients.",
+                    advice=f"Write into the tensor that the optimizer holds: {name}.copy_(...) under "
+                    "torch.no_grad().",
+                    count=steps,
+                    evidence={"new": 1, "old": 1, "steps": steps},
+                )
+
+
+def _is_leaf(value: ast.AST) -> bool:
+    return any(map(makes_leaf, inside(ast.Call, value)))
 
 
 def _advice(optimizer: str, new: list[Parameter], old: list[Parameter], *, listed: bool) -> str:

@@ -143,7 +143,7 @@ def _synchronized_at_each(run: Run) -> Iterator[Finding]:
                 site,
                 f"DDP synchronizes each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
                 why=(
-                    "The gradients are right, but DDP communicates them for each micro-batch instead of once per "
+                    "The gradients are correct, but DDP communicates them for each micro-batch instead of once per "
                     "window."
                 ),
                 advice="Put the forward and backward of all but the last micro-batch under model.no_sync().",

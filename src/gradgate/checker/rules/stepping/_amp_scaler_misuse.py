@@ -118,14 +118,14 @@ _CLIPPED = _Mistake(
 )
 _AROUND = _Mistake(
     "{name} is stepped without the gradient scaler: its gradients still include the scale, in {steps} steps.",
-    "The gradients are too large by the scaler's scale, and steps with inf or nan are not skipped.",
+    "The gradients are multiplied by the scaler's scale, and steps with inf or nan are not skipped.",
     "Write scaler.step({name}), then scaler.update().",
     _through_the_scaler,
 )
 _TWICE = _Mistake(
     "{name} steps here without the gradient scaler, with gradients that still include the scale, and again in "
     "scaler.step({name}): {steps} times.",
-    "The first step is too large by the scaler's scale.",
+    "The gradients of the first step are multiplied by the scaler's scale.",
     "Remove this line.",
     lambda at: (Delete(at.line),) if method(at.node) == "step" else (),
 )
@@ -143,7 +143,7 @@ _PART = _Mistake(
 )
 _LATE = _Mistake(
     "A scaled loss is back-propagated after unscale_: its gradients still include the scale in {steps} steps.",
-    "Gradients added after unscale_ are too large by the scale.",
+    "Gradients added after unscale_ are still multiplied by the scale.",
     "Call scaler.unscale_ after the last backward() of the window.",
 )
 _UPDATED = _Mistake(

@@ -77,6 +77,12 @@ class Cadence:
         return [max(event.lr, default=0.0) for event in events if isinstance(event, Stepped)]
 
     @property
+    def advanced_to(self) -> list[float]:
+        """The highest learning rate after each call."""
+        events = [self.run.events[call] for call in self.calls]
+        return [max(event.lr, default=0.0) for event in events if isinstance(event, Scheduled)]
+
+    @property
     def low(self) -> float:
         """The fraction of the steps that come after the highest learning rate and have almost none."""
         peak = self.rates.index(max(self.rates))

@@ -49,6 +49,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.events import Clipped, Frame, Ids, Written
 
+_LEAST = 3  # calls
 _WHY = "The steps use gradients of any size: the limit set here doesn't apply to them."
 
 
@@ -62,7 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         if isinstance(event, Clipped) and event.site and event.limit is not None:
             places[innermost(event.site)][number] = event
     for where, calls in places.items():
-        yield from _useless(run, where, calls, clipped)
+        yield from list(_useless(run, where, calls, clipped)) or _of_another(run, where, calls, clipped)
         yield from _at_each(run, where, calls)
 
 
@@ -82,11 +83,7 @@ def _useless(
     unclipped = {
         window.step: window for number in useless for window in _unclipped(run, number, late[number])
     }
-    reached = [event.norm / event.limit for event in calls.values() if event.norm and event.limit]
-    measures = (
-        bool(reached) and max(reached) < 0.01
-    )  # the limit is so high that the call only measures the norm
-    if measures or not unclipped or 2 * len(unclipped) < len(useless) - 1:
+    if _measures(calls) or not unclipped or 2 * len(unclipped) < len(useless) - 1:
         return
     last = calls[useless[-1]]
     name = run.optimizer(next(iter(unclipped.values())).optimizer)
@@ -117,6 +114,43 @@ def _useless(
             "steps": len(unclipped),
             "limit": last.limit,
         },
+    )
+
+
+def _measures(calls: dict[int, Clipped]) -> bool:
+    """Return whether the limit is so high that the calls only measure the norm."""
+    reached = [event.norm / event.limit for event in calls.values() if event.norm and event.limit]
+    return bool(reached) and max(reached) < 0.01
+
+
+def _of_another(
+    run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
+) -> Iterator[Finding]:
+    """Report calls that clip a part of the next step's gradients, and gradients of an earlier step."""
+    dead: Ids = frozenset()
+    missed: dict[int, Ids] = {}
+    for number in calls:
+        window = next((window for window in run.windows if window.step > number), None)
+        if window is None:
+            continue
+        shared = {part.backward for part in window.fresh if number in part.clips}
+        rest = [part.atom for part in window.fresh if not part.clips and part.backward in shared]
+        old = [part.atom for part in clipped[number] if 0 <= max(part.consumed, default=-1) < number]
+        if rest and old:
+            dead = dead.union(*old)
+            missed[window.step] = frozenset().union(*rest)
+    if len(missed) < _LEAST or len(missed) < 0.9 * len(calls) or _measures(calls):
+        return
+    step, ids = next(iter(missed.items()))
+    yield RULE.finding(
+        where,
+        f"Gradients of {run.names(dead)} are clipped after the step that used them; {len(missed)} steps of "
+        f"{run.optimizer(run.stepped(step).optimizer)} use unclipped gradients of {run.names(ids)}.",
+        why=_WHY,
+        advice="Clip the parameters that the optimizer steps.",
+        count=len(missed),
+        evidence={"calls": len(calls), "steps": len(missed)},
+        about=ids,
     )
 
 

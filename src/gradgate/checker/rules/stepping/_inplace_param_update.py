@@ -82,9 +82,14 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     # A small change keeps the weights near a pretrained model.
     if hit < 3 or least < 0.1 or 2 * hit < _steps_followed(run, writes)[0]:
         return None
+    return _moved(run, where, pulling)
+
+
+def _moved(run: Run, where: Frame, pulling: _Writes) -> Finding:
+    least, hit = min(event.pulled or 0.0 for event in pulling.values()), _steps_followed(run, pulling)[0]
     return RULE.finding(
         where,
-        f"The script moves {run.names(_ids(pulling))} {least:.0%} of the way to values that never change, "
+        f"The script moves {run.names(_ids(pulling))} {100 * least:.3g}% of the way to values that never change, "
         f"{hit} times.",
         why="Each optimizer step is partly reverted, and the other network is never updated.",
         advice="Move the average towards the trained values instead: "
@@ -103,6 +108,9 @@ def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | No
     before_eval = hit <= max(1, 2 * steps / 3) and all(_evaluated_next(run, *write) for write in left.items())
     if not before_eval and not any(evaluates(run, frame) for frame in next(iter(left.values())).site):
         return None
+    pulling = {number: event for number, event in left.items() if event.pulled is not None}
+    if 2 * _steps_followed(run, pulling)[0] > hit:  # an average in the wrong direction
+        return _moved(run, where, pulling)
     return RULE.finding(
         where,
         f"An evaluation overwrites {run.names(_ids(left))} and doesn't restore the values, {hit} times: "

@@ -3,9 +3,9 @@
 ## What it does
 Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and its length
 (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function). Reports a scheduler that is
-never advanced, changes an optimizer that was replaced, or is advanced before the first step. Also reports a
-scheduler that runs several times too fast (its length counts epochs, but it is advanced at each batch) or too
-slowly (its length counts steps, but it is advanced once an epoch).
+never advanced, changes an optimizer that was replaced, or is advanced before the first step or from two lines. Also
+reports a scheduler that runs several times too fast (its length counts epochs, but it is advanced at each batch) or
+too slowly (its length counts steps, but it is advanced once an epoch).
 
 ## Why is this bad?
 The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
@@ -30,7 +30,8 @@ A schedule that is too slow is found only if the run ends by itself and has as m
 schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length counts
 epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise only a
 rate near zero for a large part of the run is reported. The rule doesn't follow schedules written by hand,
-schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length.
+schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length. If a line that didn't run
+advances a schedule, the schedule is reported only if the line waits for a flag of steps that weren't made.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -40,20 +41,34 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gradgate.checker.analysis._origins import length_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
-from gradgate.checker.analysis._source import inside, loops_around, spans, statement_at, tree_of
+from gradgate.checker.analysis._source import (
+    inside,
+    loops_around,
+    spans,
+)
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.stepping._cadence import Cadence, cadences, near
 from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
-from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
+from gradgate.checker.rules.stepping._idle_calls import would_be_advanced
+from gradgate.checker.rules.stepping._second_cadence import of_second_cadence
+from gradgate.events import Scheduled, Site
 
 _WHY = "The learning rate doesn't follow the schedule for most of the run."
+_FROM_ZERO = (
+    "StepLR",
+    "MultiStepLR",
+    "CosineAnnealingLR",
+    "PolynomialLR",
+    "OneCycleLR",
+)  # count calls from 0
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
 
 
@@ -67,12 +82,13 @@ def _judge(run: Run) -> Iterator[Finding]:
         if not advanced and not any(cadence.by_others for cadence in several):
             yield from _never(several[-1])
         for cadence in advanced:
-            yield from filter(None, [_early(cadence) or _fast(cadence) or _slow(cadence)])
+            found = _early(cadence) or of_second_cadence(cadence, RULE) or _fast(cadence) or _slow(cadence)
+            yield from filter(None, [found])
 
 
 def _never(cadence: Cadence) -> Iterator[Finding]:
     run, made = cadence.run, cadence.made
-    if run.ended == "finished" and not _would_be_advanced(run, made):
+    if run.ended == "finished" and not would_be_advanced(run, made):
         yield RULE.finding(
             made.site,
             f"{made.kind} is never advanced: {run.optimizer(made.optimizer)} makes all {len(cadence.steps)} steps "
@@ -83,30 +99,35 @@ def _never(cadence: Cadence) -> Iterator[Finding]:
         )
 
 
-def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
-    """Return whether a line that didn't run calls ``step`` on an object with the scheduler's name."""
-    statement = statement_at(innermost(made.site))
-    names = {last_name(target) for target in getattr(statement, "targets", ())}
-    files = {frame.file for event in run.of(SchedulerMade, Stepped) for frame in event.site}
-    called = [node.value for node in inside(ast.Attribute, *map(tree_of, files)) if node.attr == "step"]
-    return any(last_name(node) in names or "sched" in last_name(node).lower() for node in called)
-
-
 def _early(cadence: Cadence) -> Finding | None:
     """Report a scheduler that is advanced before its optimizer's first step, in the loop that makes the steps."""
     first, step = (cadence.run.events[numbers[0]] for numbers in (cadence.calls, cadence.steps))
     if cadence.calls[0] > cadence.steps[0] or cadence.filled < 0.99 or not isinstance(first, Scheduled):
         return None
+    if cadence.calls[-1] > cadence.steps[-1]:  # the optimizer joins later, or the last call follows its step
+        return None
     loops = [loop for frame in first.site for loop in loops_around(frame)]
     if not any(loop in loops for frame in step.site for loop in loops_around(frame)):
         return None
     before, after = max(cadence.made.lr, default=0.0), max(first.lr, default=0.0)
-    if before == 0 or abs(after - before) < 0.01 * before:
+    effect = f"the first learning rate, {before:g}, is never used, and training begins at {after:g}"
+    if abs(after - before) < 0.01 * before:
+        called = Statement.at(innermost(first.site))  # step(epoch) chooses the learning rate itself
+        if (
+            cadence.made.kind not in _FROM_ZERO
+            or not called
+            or any(call.args for call in called.calls("step"))
+        ):
+            return None
+        rates = [before, *cadence.advanced_to]
+        if max(abs(new - old) for old, new in pairwise(rates)) < 0.01 * max(rates):
+            return None
+        effect = "each learning rate is used one call too early"
+    if before == 0:
         return None
     return RULE.finding(
         first.site,
-        f"The schedule is advanced before the first step: the first learning rate, {before:g}, is never used, and "
-        f"training begins at {after:g}.",
+        f"The schedule is advanced before the first step: {effect}.",
         why="Each step uses the learning rate meant for the next step.",
         advice="Call scheduler.step() after optimizer.step(), or at the end of the epoch.",
         fix=_after_later_steps,

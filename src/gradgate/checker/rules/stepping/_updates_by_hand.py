@@ -97,7 +97,7 @@ def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
 
 
 def _is_lost(node: ast.Assign | ast.Expr, names: set[str], copies: set[str]) -> bool:
-    """Return whether an update gets lost. ``names``: of local variables; ``copies``: of state dicts."""
+    """Return whether an update gets lost. ``names`` are local variables, ``copies`` are copies of state dicts."""
     match node:
         case ast.Expr():  # p.sub(lr * p.grad), without the underscore
             return method(node) in _RESULTS
