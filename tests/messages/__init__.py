@@ -75,7 +75,7 @@ def expected() -> dict[str, str]:
 # What differs between messages of one cause: the call, names of parameters, types, values in quotes or brackets,
 # capitalized words, dotted names, and numbers.
 VALUE = re.compile(
-    r"""^[\w.]+(?=:) | \b\d+\ of\ group\ \d+\ \([^()]*\) | \b(?:list|tuple)\ of\ \d+\b
+    r"""^[\w.]+(?=:) | \b(?:parameter\ )?\d+\ of\ group\ \d+\ \([^()]*\) | \b(?:list|tuple)\ of\ \d+\b
     | \b(?:bool|dict|float|inf|int|list|nan|object|str|tuple)\b | (?<!\w)'[^']*'(?!\w) | "[^"]*"
     | \w*\[[^]]*\] | \([^()]*\) | \b[A-Z]\w* | \b\w+(?:[._][\w<>]+)+(?:\([^()]*\))? | -?\b\d[\d.]*\b""",
     re.VERBOSE,

@@ -18,7 +18,7 @@ from gradgate.torch_compat import node_number
 _MOST_USES = 48
 _MOST_OLD = 256  # old nodes whose lines are counted
 _MOST_NODES = 20_000  # larger graphs are not searched for paths
-_SHARED = named("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze", "012")
+_SHARED = named("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze Clone", "012")
 _WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View", "Expand", "ToCopy")}
 
 # The owner of a leaf that isn't a parameter. The script requested the leaf's gradient and may use it.

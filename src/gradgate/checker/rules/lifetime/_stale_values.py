@@ -24,8 +24,9 @@ Torch raises no error, because the backward pass of a cast or a sum needs no sav
         optimizer.step()
 
 ## Known limits
-Copies made under ``no_grad`` are in no graph and are not seen. A copy that is one step old is not reported, because
-some algorithms compute gradients with a delay.
+Copies made under ``no_grad`` are in no graph and are not seen. A ``clone()`` is not reported, because it may keep
+the old values on purpose. A graph that ``retain_graph=True`` keeps is left to GG601. A copy that is one step old is
+not reported, because some algorithms compute gradients with a delay.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/amp.html: autocast "should wrap only the forward pass(es) of your network".
@@ -46,7 +47,7 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Frame, Site, StaleUsed, Stepped
+from gradgate.events import Backward, Frame, Site, StaleUsed, Stepped
 
 _CALLS = 2
 
@@ -54,8 +55,11 @@ _CALLS = 2
 def _judge(run: Run) -> Iterator[Finding]:
     moved = frozenset().union(*(event.moved for event in run.of(Stepped)))
     places: dict[Site, list[StaleUsed]] = defaultdict(list)
-    for event in run.of(StaleUsed):
-        if event.parameters & moved and event.made:
+    retained = False
+    for _, event in run.numbered(Backward, StaleUsed):
+        if isinstance(event, Backward):
+            retained = event.retain  # a graph that is kept is GG601's affair
+        elif isinstance(event, StaleUsed) and event.parameters & moved and event.made and not retained:
             places[event.made].append(event)
     for made, events in places.items():
         if len(events) < _CALLS:

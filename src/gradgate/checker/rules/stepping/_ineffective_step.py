@@ -200,7 +200,8 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
     updates = max(len(advanced), len({part.backward for part in parts if part.is_lost}))
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
-    unused = idle and not run.stepping and not _read(run, parts, files)
+    alone = run.log.world == 1  # of several ranks, others may step: that is for GG106
+    unused = alone and idle and not run.stepping and not _read(run, parts, files)
     may_step = run.ended != "finished" or (not unused and any(_calls_step(file, name, ran) for file in files))
     known = [run.parameters[number] for number in held if number in run.parameters]
     if not named and (may_step or not all(parameter.still for parameter in known)):
