@@ -259,7 +259,8 @@ class Accumulator(CoupledSteps, Checkpointed):
         """Register a function to be called at the end of each update, including skipped ones.
 
         The hook runs after the optimizer step, the clearing of gradients, and the scheduler step. It does not run
-        if the block raised. If the hook raises, the exception leaves the block, but the update has been made.
+        if the block raised. If the hook raises, the exception propagates out of the
+        block, but the update has already been made.
 
         Args:
             hook: called with the update, after previously registered hooks.

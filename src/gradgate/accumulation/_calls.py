@@ -48,13 +48,13 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models, *, sharded: b
         parts = [parameter for parameter in inside if id(parameter) in ours]
         if not parts:
             raise OwnerError(
-                f"backward: into names {models.name(target)}, which no optimizer of this accumulator owns. An "
-                "update fills only parameters that it owns. Use the accumulator that owns it, or add it to the "
+                f"backward: into=[...] names {models.name(target)}, which no optimizer of this accumulator owns. "
+                "An update fills only parameters that it owns. Use the accumulator that owns it, or add it to the "
                 "optimizer."
             )
         if not any(parameter.requires_grad for parameter in parts):
             raise GraphError(
-                f"backward: into names {models.name(target)}, which is frozen (requires_grad is False). "
+                f"backward: into=[...] names {models.name(target)}, which is frozen (requires_grad is False). "
                 "Unfreeze it, or leave it out."
             )
         chosen |= {id(parameter) for parameter in parts}
@@ -72,7 +72,7 @@ def refuse_unreached(parameters: Sequence[Tensor], models: Models) -> None:
     """Raise GraphError: a loss reaches none of these parameters."""
     names = ", ".join(models.name(parameter) for parameter in parameters[:3])
     raise GraphError(
-        f"backward: the loss reaches none of the {len(parameters)} parameters that into names: {names}. "
+        f"backward: the loss reaches none of the {len(parameters)} parameters selected by into=[...]: {names}. "
         "A tensor in between is detached, or these parameters take no part in the loss: print(gg.flow(loss_fn, "
         "model)) shows where the gradient stops."
     )

@@ -86,9 +86,10 @@ class _UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class _Node:
-    """A part of a batch that holds samples: along ``dim``, in its fields, or, if ambiguous, either.
+    """A part of a batch that holds samples.
 
-    ``size`` is the number of samples along ``dim``; None for a record.
+    The samples lie along ``dim`` or in ``fields``. If the part can be read both ways, both are set. ``size`` is the
+    number of samples along ``dim``; it is None for a record.
     """
 
     path: Path

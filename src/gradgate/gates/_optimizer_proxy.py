@@ -255,8 +255,9 @@ def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> No
         if of_other_rows or of_all_rows:
             raise OptionError(
                 f"train_rows, train_mask: the optimizer's {key} has shape {list(shape)}, but the chosen entries "
-                f"have shape {list(entries.shape)} of {list(parameter.shape)}. Choose the entries with which the "
-                "state was saved, choose before the first step, or drop the state: del optimizer.state[parameter]."
+                f"have shape {list(entries.shape)}, and the parameter has shape {list(parameter.shape)}. Choose "
+                "the same entries as when the state was saved, choose them before the first step, or drop the "
+                "state: del optimizer.state[parameter]."
             )
 
 

@@ -92,7 +92,7 @@ class _Field:
     Attributes:
         value: the array.
         dim: the dimension of its samples.
-        column: the first other dimension, which holds the columns.
+        column: the dimension of its columns, which is the first dimension other than ``dim``.
     """
 
     def __init__(self, value: Any, dim: int) -> None:
