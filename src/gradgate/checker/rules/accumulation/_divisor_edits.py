@@ -76,7 +76,7 @@ def divided(at: Statement, size: int) -> Fix:
 
 
 def _name_of(at: Statement, size: int) -> str:
-    """Return the expression for a window's number of micro-batches, or "" if the number may not be ``size``.
+    """Return the expression for a window's number of micro-batches, or "" if that may differ from ``size``.
 
     The source shows the number as the divisor in the step's condition, ``i % number``, or as the end of the loop's
     range, ``for _ in range(number)``.
