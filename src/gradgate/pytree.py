@@ -91,7 +91,7 @@ def mapped_tensors(
 ) -> T:
     """Return a pytree of the same types, with ``change(tensor)`` in place of each tensor.
 
-    ``check_leaf`` is called with every other leaf.
+    ``check_leaf`` is called with each leaf that is not a tensor.
     """
     if isinstance(tree, Tensor):
         return change(tree)  # type: ignore[no-any-return]

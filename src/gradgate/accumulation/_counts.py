@@ -178,7 +178,7 @@ def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
         try:
             return count_in_graph(loss)
         except NotUnderstoodError as unknown:
-            why = f"the loss's graph does not prove it: {unknown}"
+            why = f"the loss's graph does not prove what it is: {unknown}"
         refuse_divided("backward", loss)
     raise CountError(
         f"backward: count is missing, and {why}. Micro-batches are weighted by their counts, so a guess would "

@@ -75,7 +75,8 @@ class GradientSums:
         """Add a loss's gradient to its sum. With a count of zero, no backward pass runs unless ``items`` is given.
 
         Gradients are computed only for the owned parameters in ``receiving`` (by default all) and the leaves in
-        ``also``. For a part of a coupled loss, ``items`` divides the gradient, and the count grows by ``count``.
+        ``also``. If the loss is a part of a coupled loss, ``items`` is the part's weight, and ``count`` is the
+        number of items that the part adds to the sum's count.
         """
         self.check()
         chosen = self._current

@@ -52,11 +52,13 @@ class RunningSum:
     def prepare(
         self, loss: Tensor, count: Count, reduction: Reduction, items: float | None = None
     ) -> tuple[Count, Count]:
-        """Choose the unit for the next contribution, which is a mean over ``items`` if given.
+        """Choose the unit of the sum for its next contribution.
+
+        If ``items`` is given, the contribution is a mean over that many items.
 
         Returns:
-            the factor that converts the sum so far to that unit, and the weight of the contribution; usually
-            both ``SAME``, the object.
+            the factor that converts the sum so far to that unit, and the weight of the contribution. Usually,
+            both are the object ``SAME``, which callers recognize with ``is``.
         """
         before, per_item = self.unit, items or (1.0 if reduction == "sum" else count)
         if (

@@ -249,9 +249,9 @@ class WindowMean:
                 return checked_count(loss, passed, "mean")
             refuse_divided(self._library, loss)
             raise CountError(
-                f"{self._library}: the count of a micro-batch is missing, and the loss's graph does not prove it: "
-                f"{unknown}. Micro-batches are weighted by their counts, so a guess would give a wrong update. "
-                f"{self._advice}"
+                f"{self._library}: the count of a micro-batch is missing, and the loss's graph does not prove what "
+                f"it is: {unknown}. Micro-batches are weighted by their counts, so a guess would give a wrong "
+                f"update. {self._advice}"
             ) from None
 
     def _warn_if_counted_otherwise(self, loss: Tensor, count: Count) -> None:

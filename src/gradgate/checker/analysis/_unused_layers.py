@@ -53,10 +53,11 @@ def dropped_result(sites: Iterable[Site]) -> tuple[Frame, str] | None:
 
 
 def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
-    """Return the names of a parameter's layer in the user's source: ["model.norm2", "model"], innermost first.
+    """Return the names of the layers that hold a parameter, innermost first, such as ["model.norm2", "model"].
 
-    A layer is an attribute that the source sets, or a variable. A parameter itself counts only if its own object
-    sets it: ``out.weight = embed.weight`` ties a weight but makes no layer.
+    A layer is an attribute that the user's source sets, or a variable. The parameter itself is also listed if the
+    source sets it on ``self``, but not if it is only set from outside, as in ``out.weight = embed.weight``, which
+    ties a weight.
     """
     parts = name.split(".")
     known = assigned(files)

@@ -76,9 +76,10 @@ def divided(at: Statement, size: int) -> Fix:
 
 
 def _name_of(at: Statement, size: int) -> str:
-    """Return the expression for the number of micro-batches in a window, or "" if it may differ from ``size``.
+    """Return the expression for a window's number of micro-batches, or "" if that may differ from ``size``.
 
-    It is the divisor in the step's condition, ``i % number``, or ends the loop: ``for _ in range(number)``.
+    The source shows the number as the divisor in the step's condition, ``i % number``, or as the end of the loop's
+    range, ``for _ in range(number)``.
     """
     conditions = [
         node.test for node in own_nodes(at.function) if isinstance(node, ast.If) and at.steps(within=node)

@@ -74,10 +74,10 @@ def _has_length(at: Statement, name: str) -> bool:
 
 
 def divided_by_its_window(at: Statement) -> Fix | None:
-    """Divide by the micro-batches that a window holds, also at the end of an epoch.
+    """Return the edit that divides by the number of micro-batches in each window, even in a shorter last window.
 
-    ``at`` is any statement of the loop. Returns () if nothing in the loop divides by the size of a window, and None
-    if such a division cannot be edited.
+    ``at`` is any statement of the loop. The result is () if nothing in the loop divides by the size of a window,
+    and None if such a division cannot be edited.
     """
     loop = at.loops[0] if at.loops else None
     count = next(filter(None, (count_in(at, node.test) for node in inside(ast.If, loop))), None)
