@@ -58,7 +58,6 @@ class GradientSums:
         self._scale = scale
         self._thorough, self._measures = thorough, measures
         self._orders = (parameters,) if thorough else (parameters, parameters[::-1])
-        self._seeds: dict[tuple[object, ...], Tensor] = {}
         self._watch()
 
     def add(
@@ -141,12 +140,9 @@ class GradientSums:
         if isinstance(weight, Tensor):
             seed = weight.to(loss.dtype).reshape(loss.shape)
             return seed if self._scale is None else self._scale.apply(seed)
-        key = weight, loss.dtype, loss.device, loss.shape
-        found = self._seeds.get(key)
-        if found is None:
-            found = torch.ones_like(loss) if weight == 1 else torch.full_like(loss, weight)
-            self._seeds[key] = found = found if self._scale is None else self._scale.apply(found)
-        return found
+        # New for each pass, because a hook on the loss may change it in place.
+        seed = torch.ones_like(loss) if weight == 1 else torch.full_like(loss, weight)
+        return seed if self._scale is None else self._scale.apply(seed)
 
     def _choose(self, name: str) -> RunningSum:
         """Swap the named loss's sum into ``.grad``."""
@@ -264,10 +260,9 @@ class GradientSums:
         self._watch()
 
     def release(self) -> None:
-        """Release gradients and seeds; keep losses and counts for logging."""
+        """Release gradients; keep losses and counts for logging."""
         for running in self.by_name.values():  # otherwise a reference cycle keeps the sums alive
             running.aside, running.headroom = None, RunningSum.headroom
-        self._seeds.clear()
         self._current, self._watched, self.parameters, self._orders = None, [], (), ((),)
 
     def state(self) -> list[dict[str, Any]]:

@@ -165,7 +165,7 @@ class _SeenSeed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, seed: Tensor) -> tuple[Tensor, None]:
-        ctx.seen[:] = [seed]
+        ctx.seen[:] = [seed.clone()]  # a hook on the loss may change it in place
         return seed, None
 
 
