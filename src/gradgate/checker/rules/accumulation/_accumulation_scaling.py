@@ -5,12 +5,12 @@ Reads from each loss's graph the factor by which a mean is multiplied before ``b
 factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to
 1. Also reports means that are divided by the number of micro-batches and then passed to
 ``gradgate.Accumulator``, which already divides by all counts. Under Accelerate's ``accumulate()``, reports a
-second division in addition to the division in ``Accelerator.backward()``, and a call of ``loss.backward()``, which
-doesn't divide.
+division in addition to the division in ``Accelerator.backward()``, and calls of ``loss.backward()``, which doesn't
+divide.
 
 ## Why is this bad?
 Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.
-Clipping removes almost all of the gradient, and weight decay has a different relative weight.
+Clipping removes almost all of the gradient, and weight decay becomes weaker relative to the gradient.
 
 ## Example
     for i, (x, y) in enumerate(loader):
@@ -25,8 +25,8 @@ or call ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, whi
 items in the window.
 
 ## Known limits
-A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, and so are
-means that a loop over a literal tuple, list or dict, such as a list of tasks, adds without a division. A term that
+A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are means
+that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks. A term that
 is added undivided to divided terms isn't found, because its weight may include the division.
 
 ## Sources
