@@ -157,7 +157,7 @@ def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
         if innermost(each.site)[:2] not in terms and changed and len(each.numbers) >= max(_READ, read):
             yield RULE.finding(
                 each.site,
-                "This line compares a value with itself: the difference is always 0, and a ratio 1.",
+                "This line compares a value with itself: a difference is always 0, and a ratio is always 1.",
                 why="The gradients of both sides cancel, so the term trains nothing.",
                 advice="Compare with a different value. PPO stores the log-probability when it draws the sample.",
                 **each.measured,
