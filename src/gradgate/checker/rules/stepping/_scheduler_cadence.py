@@ -146,7 +146,8 @@ def _fast(cadence: Cadence) -> Finding | None:
         if length is None or epochs < 2 or length >= steps / epochs or calls < 0.9 * steps:
             return None
         message = (
-            f"{kind} is advanced {cadence.counts} in {epochs} epochs: its patience of {length:g} counts batches."
+            f"{kind} is advanced {cadence.counts} in {epochs} epochs: its patience of {length:g} counts "
+            "batches."
         )
         return _finding(cadence, message, "after each epoch, with the validation loss", _after_epoch)
     falls = kind == "LinearLR" and bool(cadence.rates) and cadence.rates[-1] < cadence.rates[0]
@@ -207,7 +208,9 @@ def _slow(cadence: Cadence) -> Finding | None:
             )
     if made.kind == "OneCycleLR" and 4 * calls <= length and not near(length, steps):
         message = f"{made.kind} is {length:g} steps long, but the run ends after {calls / length:.0%} of it."
-        return _finding(cadence, message, f"{length:g} times, or make the schedule {calls} long", at=made.site)
+        return _finding(
+            cadence, message, f"{length:g} times, or make the schedule {calls} long", at=made.site
+        )
     if 2 * calls > min(length, steps) or not near(length, steps):
         return None
     message = f"{made.kind} is {length:g} steps long, like the run, but is advanced only {calls} times."
