@@ -55,7 +55,7 @@ def log_to(
         model: log a separate gradient norm for each part of this model, over the parameters that the
             accumulator owns.
         every: write every update whose number is a multiple of this.
-        depth: how many leading names of a parameter's path name its part: 1 for "encoder", 2 for
+        depth: the number of components of a parameter's path that name its part: 1 for "encoder", 2 for
             "encoder.layers".
         step: the number of the last update before this one, to continue an earlier run.
 

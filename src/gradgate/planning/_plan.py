@@ -25,7 +25,7 @@ class Plan:
     """Splits batches of one kind so that they fit a memory budget. Made by :func:`plan`; ``print`` shows it.
 
     Attributes:
-        budget_bytes: the memory that training may take in all.
+        budget_bytes: the memory that training may take in total.
         resident: the memory that stays allocated between passes: parameters, gradients, optimizer state.
         parts: the split of the given batch: indices, length, count and estimated peak of each micro-batch.
         reason: why real passes were measured; "" if they were not.
