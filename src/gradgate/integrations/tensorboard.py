@@ -40,7 +40,7 @@ def log_to(
     gradgate/grad_norm        the 2-norm of the mean gradient, before any clip
     gradgate/noise_scale      with ``noise_scale=``: the gradient noise scale, in items
     gradgate/grad_norm/<name> the same norm for each part of ``model``, before any clip
-    gradgate/clipped          with a clip: the fraction of updates since the last write that were clipped
+    gradgate/clipped          with a clip: the fraction of clipped updates since the last write
     gradgate/skipped          the number of updates skipped so far because a gradient was not finite
     gradgate/lr               the learning rate; ``gradgate/lr/<number>`` if there are several groups
     ========================= ===========================================================================

@@ -71,7 +71,8 @@ class Plan:
         """Split one batch into micro-batches that fit.
 
         Every sample is in exactly one micro-batch. With lengths, samples of similar length go together, and padding
-        is trimmed. Without lengths, micro-batches are equally large, in order. The result is deterministic.
+        is trimmed. Without lengths, micro-batches are equally large and keep the batch's order. The result is
+        deterministic.
 
         Args:
             batch: one batch of the same kind as the plan's. To join several into one, use :meth:`pool`.
