@@ -93,6 +93,11 @@ ADVICE_ONLY = {
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
+    "compared-with-itself": (
+        "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
+        "ppo_new_over_new predictions_named_y proximal_clones teacher_is_student triplet_positive "
+        "views_without_noise"
+    ),
     "cross-loss-leak": (
         "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe "
         "test_loss_after_the_step"
@@ -161,7 +166,6 @@ ADVICE_ONLY = {
     ),
 }
 NEVER_AN_EDIT = {
-    "compared-with-itself",
     "inplace-param-update",
     "term-left-out",
     "unintended-broadcast",
