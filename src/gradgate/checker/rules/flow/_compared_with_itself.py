@@ -120,8 +120,8 @@ def _cancelled(run: Run) -> Iterator[Finding]:
             each.site,
             f"This line adds and subtracts the same value, so {run.names(each.ids)} get no gradient through it.",
             why="The two gradients of the value are equal and opposite.",
-            advice="Detach one of the two: x + (q - x.detach()) trains what made x and q, x + (q - x).detach() "
-            "only what made x. Earlier weights are p.detach().clone().",
+            advice="Detach one of the two: x + (q - x.detach()) passes the gradient to x and q, and "
+            "x + (q - x).detach() only to x. Copy earlier weights by p.detach().clone().",
             fix=_passed_straight,
             **each.measured,
         )
