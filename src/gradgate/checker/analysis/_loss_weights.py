@@ -72,12 +72,14 @@ def shares(terms: Iterable[Term]) -> list[Share]:
 
 
 def _of_sum(term: Term) -> Share:
-    """Return a sum's share. A sum that is divided by a size of its input is a mean."""
+    """Return a sum's share. A sum that is divided by its number of items, or by a size of its input, is a mean."""
     weight = abs(term.weight)
+    divisions = [place for place, (op, number, _) in enumerate(term.factors) if op == "div" and number > 1]
+    by_items = [place for place in divisions if term.items and _close(term.factors[place][1], term.items)]
     batch_sizes = list(accumulate(term.sizes, mul))  # products of the first 1, 2, ... dimensions
-    for place in reversed(range(len(term.factors))):  # the division nearest to the sum averages
-        op, number, where = term.factors[place]
-        if op == "div" and number > 1 and any(_close(number, size) for size in batch_sizes):
+    for place in (by_items or divisions)[-1:]:  # the division nearest to the sum
+        _, number, where = term.factors[place]
+        if by_items or any(_close(number, size) for size in batch_sizes):
             rest = (*term.factors[:place], *term.factors[place + 1 :])
             return Share(term, weight * number, weight, number, rest, where)
     return Share(term, None, weight, None, term.factors)
