@@ -6,6 +6,7 @@ Follows which backward calls each optimizer step uses. Reports:
 - a step after each micro-batch, in addition to the step that ends a window;
 - a step after the first micro-batch (``i % N == 0`` with ``i`` from 0);
 - a step after every micro-batch except each N-th (``if i % N:`` without ``== 0``), if the losses are divided by N;
+- a step after each micro-batch once the first window is full, because nothing resets a counter;
 - windows that have one micro-batch more or fewer than the number by which their losses are divided;
 - micro-batches at the end of an epoch that are cleared before a step, never used, or added to the next epoch's
   first window.
@@ -48,7 +49,7 @@ from functools import partial
 from itertools import combinations, groupby, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of
+from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
@@ -87,6 +88,9 @@ def _of_line(
         return
     often, size = max((times, size) for size, times in Counter(sizes).items())
     if size < 2:
+        largest = max(windows, key=lambda each: len(each[1]))
+        if condition and max(sizes) > 1 and adds_up_to_one(run, *largest):
+            yield _never_reset(sizes, condition, at)
         return
     left = _left_over(run, optimizer, site)
     varied = any(first > size and second > size for first, second in pairwise(sizes))
@@ -222,6 +226,23 @@ def _cleared_by(run: Run, site: Site) -> str:
     ]
     lines = {innermost(run.events[number].site) for number in lost if run.events[number].site}
     return f": line {lines.pop().line} clears them" if len(lines) == 1 else ""
+
+
+def _never_reset(sizes: list[int], condition: Frame, at: Statement | None) -> Finding:
+    test = (
+        f"`{ast.unparse(at.node.test)}`"
+        if at is not None and isinstance(at.node, ast.If)
+        else "the condition"
+    )
+    return RULE.finding(
+        condition,
+        f"A window holds {max(sizes)} micro-batches and {sizes.count(1)} windows hold 1, but each loss is weighted as "
+        f"one of {max(sizes)}: {test} stays true after the first window.",
+        why=_WHY,
+        advice=f"Reset what {test} counts after each step.",
+        count=sizes.count(1),
+        evidence={"windows": sizes[:32]},
+    )
 
 
 def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | None:
