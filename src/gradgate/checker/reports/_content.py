@@ -188,10 +188,9 @@ def _watched(summary: Summary) -> str:
 
 
 def _holds(held: Held) -> str:
-    name = f"{held.name or 'optimizer'}{f' ({held.kind})' if held.kind else ''}"
-    if not held.name and not held.kind:
-        name = "in no optimizer"
-    return f"{name}: {counted(held.parameters, 'tensor')}, {counted(held.elements, 'parameter')}"
+    name = held.name or "in no optimizer"
+    kind = f" ({held.kind})" if held.kind else ""
+    return f"{name}{kind}: {counted(held.parameters, 'tensor')}, {counted(held.elements, 'parameter')}"
 
 
 def _dedented(lines: Sequence[SourceLine]) -> list[SourceLine]:
