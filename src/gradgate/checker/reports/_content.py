@@ -31,7 +31,7 @@ class SourceLine(NamedTuple):
 
 
 # Keys of the evidence whose value is the number of another line in the same file.
-_CONFLICTS = ("leaking_line", "again_in_line", "term_line", "added_at", "step_line", "backward_line")
+_CONFLICTS = ("leaking_line", "again_in_line", "term_line", "added_at", "backward_line")
 
 _SKIPPED = SourceLine(0, "", "…")
 
