@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any, Literal
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import Trainer, TrainerCallback
 
-from gradgate.call_sites import outwards
 from gradgate.checker.reports import Report
 from gradgate.integrations._exact_trainer import exact
 from gradgate.integrations._watched import Watched, WatchingCallback
@@ -78,7 +79,7 @@ class _Training:
         self._first_rank = first_rank
         self._over = False
         self._thread = threading.get_ident()
-        callers = (frame.f_locals.get("self") for frame in outwards(sys._getframe(1)))
+        callers = (frame.f_locals.get("self") for frame in _outwards(sys._getframe(1)))
         self._trainer = next((weakref.ref(each) for each in callers if isinstance(each, Trainer)), None)
         watched.begin()
         # After a training that raised, the next step of any optimizer shows that it is over.
@@ -88,7 +89,7 @@ class _Training:
         """Stop watching if no method of the trainer is running any more."""
         if self._over or self._trainer is None:
             return
-        trainer, frames = self._trainer(), outwards(sys._current_frames().get(self._thread))
+        trainer, frames = self._trainer(), _outwards(sys._current_frames().get(self._thread))
         if trainer is None or not any(frame.f_locals.get("self") is trainer for frame in frames):
             self.end("failed")
 
@@ -98,3 +99,9 @@ class _Training:
             self._over = True
             self._hook.remove()
             self._watched.end(how, first_rank=self._first_rank)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
