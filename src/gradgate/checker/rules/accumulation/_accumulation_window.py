@@ -99,26 +99,29 @@ def _of_line(
     if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
         message = f"The first step uses 1 micro-batch, other steps use {size}"
-        message += f"; {sum(left)} at the end are never used." if left else "."
+        message += (
+            f"; {sum(left)} at the end {'is' if sum(left) == 1 else 'are'} never used." if left else "."
+        )
         advice = (
             f"Step when (i + 1) % {size} == 0, where i counts from 0, and once more for the micro-batches left "
             "at the end of an epoch."
         )
     elif left and max(left) < max(sizes):
-        count = len(left)
+        count, rest = len(left), max(left)
         message = (
-            f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
-            f"{size}{f' ({count} times)' if count > 1 else ''}{_cleared_by(run, site)}."
+            f"No step uses the gradients of the {f'{rest} micro-batches' if rest > 1 else 'micro-batch'} left "
+            f"after the last window of {size}{f' ({count} times)' if count > 1 else ''}{_cleared_by(run, site)}."
         )
         if carried and count == 1 and not varied:
             count += carried
             message = (
                 f"Micro-batches left at the end of an epoch are added to the next window: {carried} of "
-                f"{len(sizes)} windows hold {max(sizes)} instead of {size}, and no step uses the last {max(left)}."
+                f"{len(sizes)} windows hold{'s' * (carried == 1)} {max(sizes)} instead of {size}, and no step uses "
+                f"the last {rest if rest > 1 else 'micro-batch'}."
             )
         counter = count_in(at, getattr(at.node, "test", None)) if at is not None else None
-        rest = f": `or {counter.last}`" if counter and counter.last else " at the end of an epoch"
-        advice = f"Step once more for the remaining micro-batches{rest}, and divide by their number."
+        when = f": `or {counter.last}`" if counter and counter.last else " at the end of an epoch"
+        advice = f"Step once more for the remaining micro-batches{when}, and divide by their number."
     elif carried and often * 2 > len(sizes) and not varied and not planned:
         count = carried
         message = (
