@@ -239,8 +239,8 @@ def _never_reset(sizes: list[int], condition: Frame, at: Statement | None) -> Fi
     )
     return RULE.finding(
         condition,
-        f"A window holds {max(sizes)} micro-batches and {sizes.count(1)} windows hold 1, but each loss is weighted as "
-        f"one of {max(sizes)}: {test} stays true after the first window.",
+        f"A window holds {max(sizes)} micro-batches and {sizes.count(1)} windows hold 1, but each loss is weighted "
+        f"as one of {max(sizes)}: {test} stays true after the first window.",
         why=_WHY,
         advice=f"Reset what {test} counts after each step.",
         count=sizes.count(1),
