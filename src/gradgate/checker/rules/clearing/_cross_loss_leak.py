@@ -122,22 +122,23 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _measured(run: Run) -> Iterator[Finding]:
-    """Report a test loss that is back-propagated after the clearing: only the first step doesn't use it."""
+    """Report a test loss that is back-propagated after the step: only the first step doesn't use it."""
     for optimizer in run.stepping:
-        windows = [{loss_of(run, number) for number in each.micro} for each in windows_of(run, optimizer)]
-        for loss in set.intersection(*windows[1:]) - windows[0] if len(windows) > 2 else ():
-            if (
-                _MEASURED.search(text_of(innermost(loss.site)).partition("backward")[0])
-                and windows[0] & windows[1]
-            ):
+        windows = windows_of(run, optimizer)
+        first, *later = [{loss_of(run, number) for number in each.micro} for each in windows] or [set()]
+        for loss in set.intersection(*later) - first if len(later) > 1 and first & later[0] else ():
+            name = text_of(innermost(loss.site)).partition("backward")[0]
+            lines = with_line_of(loss.site, run.events[windows[0].step].site)
+            follows = next((frame.line > line for frame, line in lines if line is not None), False)
+            if follows and _MEASURED.search(name):
                 yield RULE.finding(
                     loss.site,
                     f"Each step of {run.optimizer(optimizer)} but the first also uses the gradient of this loss, "
                     "which is back-propagated after the last clearing.",
                     why="The model trains on the data that it is tested with.",
                     advice="Only measure this loss: remove its backward().",
-                    count=len(windows) - 1,
-                    evidence={"steps": len(windows) - 1},
+                    count=len(later),
+                    evidence={"steps": len(later)},
                 )
 
 
