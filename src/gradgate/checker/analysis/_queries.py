@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gradgate.checker.analysis._history import StepWindow
@@ -10,10 +10,15 @@ from gradgate.checker.analysis._run import Run, once
 from gradgate.events import Backward, Frame, Ids, Site
 
 
-def with_line_of(site: Site, other: Site) -> Iterator[tuple[Frame, int | None]]:
+def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, int | None]]:
     """Yield each line of a site, innermost first, and the line of another site in the same function, or None."""
     lines = {(frame.file, frame.function): frame.line for frame in other}
     return ((frame, lines.get((frame.file, frame.function))) for frame in site)
+
+
+def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
+    """Return the innermost line of a site that is in a function in which the other site has a line too, or None."""
+    return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
 
 
 def windows_of(run: Run, optimizer: int) -> list[StepWindow]:

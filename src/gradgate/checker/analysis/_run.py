@@ -159,6 +159,11 @@ class Run:
         return frozenset().union(*sets)
 
     @functools.cached_property
+    def moved(self) -> Ids:
+        """The parameters that a step changed."""
+        return frozenset().union(*{event.moved for event in self.of(Stepped)})
+
+    @functools.cached_property
     def by_backward(self) -> dict[int, list[Contribution]]:
         """The contributions of each backward call."""
         found = defaultdict(list)

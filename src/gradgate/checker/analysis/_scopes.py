@@ -195,6 +195,11 @@ def names_read(*nodes: ast.AST) -> set[str]:
     return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Load)}
 
 
+def names_stored(*nodes: ast.AST) -> set[str]:
+    """Return the variables that these nodes assign."""
+    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Store)}
+
+
 def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
     """Return an argument that is passed by position or keyword."""
     for keyword in call.keywords:

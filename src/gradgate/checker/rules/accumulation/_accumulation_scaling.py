@@ -82,7 +82,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         return  # gradients are summed over ranks by hand: the divisor must include the number of ranks
     meta = bool(run.of(Differentiated))
     for _, site, windows in run.accumulating():
-        again = _divided_again(run, site, windows)
+        again = _divided_again(run, windows)
         if again is not None:
             yield again
             continue
@@ -216,7 +216,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
     return None
 
 
-def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
+def _divided_again(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
     """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
     uneven = 0
     for window, micro in windows:

@@ -47,7 +47,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, windows_of, with_line_of
+from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, shared_line, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import inside, next_use, text_of
 from gradgate.checker.analysis._statement import Statement, method, owner
@@ -182,18 +182,13 @@ def _line(run: Run, optimizer: int, ids: Ids, loss: Loss, part: Contribution) ->
     ]
     beyond = any(event.beyond & ids for event in events)
     if mine and others and max(mine) < max(others) and not beyond:
-        own = _calling(uses[max(mine)][1], source)
-        used = _calling(uses[min(place for place in others if place > min(mine))][1], source)
+        own = shared_line(uses[max(mine)][1], source)
+        used = shared_line(uses[min(place for place in others if place > min(mine))][1], source)
         return (own and next_use(own, innermost(source).line)) or used or source, True
     for event in reversed(run.events[: part.backward]):
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
             return event.site, False
     return source, not beyond
-
-
-def _calling(site: Site, beside: Site) -> Frame | None:
-    """Return the line, in the function that calls backward, through which a parameter was used."""
-    return next((frame for frame, line in with_line_of(site, beside) if line is not None), None)
 
 
 # The fix: clear later, step earlier, or detach

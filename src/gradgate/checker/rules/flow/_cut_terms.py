@@ -13,6 +13,7 @@ from gradgate.checker.analysis._scopes import (
     called,
     is_function,
     names_read,
+    names_stored,
     own_nodes,
     statements_at,
 )
@@ -257,12 +258,8 @@ def _may_score(drawn: Frame, score: ast.Call) -> bool:
     own = list(own_nodes(function)) if function is not None and is_function(function) else []
     if score not in own or not isinstance(statement, ast.Assign):
         return True
-    names = _names_stored(*statement.targets)
+    names = names_stored(*statement.targets)
     assignments = [node for node in own if isinstance(node, ast.Assign)]
     for _ in assignments:  # values computed from the sample
-        names |= _names_stored(*(each for each in assignments if names & names_read(each.value)))
+        names |= names_stored(*(each for each in assignments if names & names_read(each.value)))
     return bool(names & names_read(*score.args))
-
-
-def _names_stored(*nodes: ast.AST) -> set[str]:
-    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Store)}

@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
+from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._unused_layers import (
     dropped_result,
@@ -50,7 +51,7 @@ from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
 from gradgate.checker.rules.flow._graph_fixes import kept
-from gradgate.events import Backward, Differentiated, Frame, Ids, Ran, Site
+from gradgate.events import Backward, Differentiated, Frame, Ids, Ran
 
 _RUNS = 2
 
@@ -148,11 +149,10 @@ def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
         for event in run.of(Differentiated)
         if event.create and event.old_nodes and ids <= event.reached - event.asked and event.site
     ]
-    functions = {event.site[0][::2] for event in run.of(Backward) if event.site}
     if len(events) < _RUNS:
         return None
-    site: Site = events[_RUNS - 1].site
-    return next((frame for frame in site if frame[::2] in functions), site[0])
+    site = events[_RUNS - 1].site
+    return shared_line(site, [event.site[0] for event in run.of(Backward) if event.site]) or site[0]
 
 
 def _finding(

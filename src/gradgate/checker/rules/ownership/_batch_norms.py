@@ -137,8 +137,9 @@ def _running_line(run: Run, ids: Ids) -> Frame | None:
 def _is_unused(run: Run, ids: Ids) -> bool:
     """Return whether trainable parameters are in no loss or optimizer, and are no copy of trained parameters."""
     several = [run.parameters[number] for number in ids]
-    moved: Ids = frozenset().union(*(event.moved for event in run.of(Stepped)))
-    if ids & (run.reached | run.owned | moved) or not all(each.trainable and each.still for each in several):
+    if ids & (run.reached | run.owned | run.moved) or not all(
+        each.trainable and each.still for each in several
+    ):
         return False
     shapes = Counter(each.shape for each in run.parameters.values() if each.root == several[0].root)
     trained = Counter(run.parameters[number].shape for number in run.owned & run.reached)

@@ -127,9 +127,8 @@ def _zeroed(run: Run) -> Iterator[Finding]:
 
 def _misfrozen(run: Run) -> Iterator[Finding]:
     """Yield parameters that steps changed although the script set an attribute to freeze them."""
-    moved = frozenset[int]().union(*(event.moved for event in run.of(Stepped)))
     found: dict[Frame, set[int]] = defaultdict(set)
-    for number in moved:
+    for number in run.moved:
         parameter = run.parameters[number]
         if parameter.misfrozen and parameter.trainable:
             line = _setting_line(run, parameter)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
+from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, text_of, tree_of
@@ -168,14 +169,8 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 def side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
     """Yield, in order, each optimizer's windows on all ranks, if all ranks have the same number of windows."""
-    by_optimizer = []
-    for run in runs:
-        windows: dict[int, list[StepWindow]] = defaultdict(list)
-        for window in run.windows:
-            windows[window.optimizer].append(window)
-        by_optimizer.append(windows)
-    for optimizer in sorted(by_optimizer[0]):
-        several = [windows[optimizer] for windows in by_optimizer]
+    for optimizer in sorted(runs[0].stepping):
+        several = [windows_of(run, optimizer) for run in runs]
         if len({len(windows) for windows in several}) == 1:
             yield from zip(*several, strict=True)
 

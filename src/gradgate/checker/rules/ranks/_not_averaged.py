@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.rules._finding import Finding
@@ -69,12 +70,10 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
 
 def _past_wrapper(event: Backward) -> Frame | Site:
     """Return the line whose forward pass bypasses DDP: the line that uses ``.module``, or else the last use."""
-    beside = {(frame.file, frame.function) for frame in event.site}
-    uses = [frame for _, site in reversed(event.uses) for frame in site]
+    uses = tuple(frame for _, site in reversed(event.uses) for frame in site)
     frames = [*(frame for term in event.terms for frame in term.site), *uses]
     named = (frame for frame in frames if ".module" in text_of(frame))
-    called = (frame for frame in uses if (frame.file, frame.function) in beside)
-    return next(named, None) or next(called, None) or event.site
+    return next(named, None) or shared_line(uses, event.site) or event.site
 
 
 def _trains_one_model(run: Run) -> bool:

@@ -7,11 +7,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
+from gradgate.checker.analysis._queries import shared_line, windows_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ranks._means import LEAST, averaged, sums_over_ranks
-from gradgate.events import Backward, Gap, Ids, Reduced, Scheduled, SchedulerMade, Site, Stepped, Written
+from gradgate.events import (
+    Backward,
+    Frame,
+    Gap,
+    Ids,
+    Reduced,
+    Scheduled,
+    SchedulerMade,
+    Site,
+    Stepped,
+    Written,
+)
 
 _EQUAL = 1e-6  # relative: the values are compared by norms
 _WHY = "The ranks train different models from there on, and the mean gradient is right for none of them."
@@ -36,7 +48,7 @@ def ended_apart(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     for optimizer in sorted(set.intersection(*(set(run.made) for run in runs))):
         yield from _uneven_steps(runs, rule, optimizer)
         parting = _parted(runs, optimizer)
-        if parting is None or not _is_one_model(runs, optimizer, parting):
+        if parting is None or not _is_one_model(runs[0], optimizer):
             continue
         where, cause, advice = _cause(runs, optimizer, parting)
         if not where:
@@ -118,10 +130,9 @@ def _differ(values: Sequence[float]) -> bool:
     return max(values) - min(values) > _EQUAL * max(map(abs, values))
 
 
-def _is_one_model(runs: Sequence[Run], optimizer: int, parting: _Parting) -> bool:
+def _is_one_model(run: Run, optimizer: int) -> bool:
     """Return whether most steps use averaged gradients, or large tensors are summed between almost all steps."""
-    run = runs[0]
-    windows = [window for window in run.windows if window.optimizer == optimizer]
+    windows = windows_of(run, optimizer)
     if 2 * sum(averaged(run, window) for window in windows) > len(windows):
         return True
     steps = [window.step for window in windows]
@@ -134,7 +145,7 @@ def _is_one_model(runs: Sequence[Run], optimizer: int, parting: _Parting) -> boo
     return between >= max(LEAST, len(windows) - 2)
 
 
-def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site, str, str]:
+def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site | Frame, str, str]:
     """Return the line, what the ranks did differently there, and what to write instead."""
     run, (number, step) = runs[0], parting.steps[0]
     if not parting.moves:  # the step changed the values equally on all ranks
@@ -149,12 +160,10 @@ def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site
                     )
         return (), "", ""
     if parting.gradients:
-        beside = {(frame.file, frame.function) for frame in step.site}
         for event in reversed(run.of(Reduced)):
             if sums_over_ranks(event) and event.numel > 2:
                 return (
-                    tuple(frame for frame in event.site if (frame.file, frame.function) in beside)
-                    or event.site,
+                    shared_line(event.site, step.site) or event.site,
                     "Each step uses the gradients of the rank's own data: the all-reduce here comes too late, "
                     "or its result is not written to the gradients.",
                     "Average the gradients between backward() and step().",

@@ -131,7 +131,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         why=_WHY,
         advice=advice,
         fix=_not_rounded,
-        severity="info" if any(event.moved for event in run.of(Stepped)) else None,
+        severity="info" if run.moved else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
         about=run.held(optimizer),

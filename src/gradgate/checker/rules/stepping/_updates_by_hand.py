@@ -14,7 +14,7 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Site, Stepped, Written
+from gradgate.events import Backward, Frame, Site, Written
 
 _LEAST = 3  # backward calls
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
@@ -23,7 +23,7 @@ _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report updates whose result is lost, if no parameter ever changes."""
     written = any(event.target == "value" for event in run.of(Written))
-    if written or any(event.moved for event in run.of(Stepped)):
+    if written or run.moved:
         return
     stepped = {number for number, owners in run.owners.items() if any(run.stepping[each] for each in owners)}
     counts = Counter(number for event in run.of(Backward) for number in event.reached - stepped)
