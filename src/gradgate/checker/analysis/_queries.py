@@ -21,6 +21,17 @@ def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
 
 
+def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
+    """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or []."""
+    parts, names = run.name(number).split(".")[:-1], [run.name(other) for other in others]
+    modules = (parts[:length] for length in range(1, len(parts) + 1))
+    return next((each for each in modules if not _holds(".".join(each), names)), [])
+
+
+def _holds(module: str, names: Iterable[str]) -> bool:
+    return any(name.startswith(f"{module}.") for name in names)
+
+
 def windows_of(run: Run, optimizer: int) -> list[StepWindow]:
     """Return the windows of an optimizer's steps."""
     return [window for window in run.windows if window.optimizer == optimizer]

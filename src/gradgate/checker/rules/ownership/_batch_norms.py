@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of
@@ -31,7 +32,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
             moved[event.parameters].append((number, event))
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
     for ids, events in moved.items():
-        since, holder = _frozen_since(run, ids), _untrained_module(run, run.name(min(ids)))
+        since, holder = _frozen_since(run, ids), _untrained_module(run, ids)
         if since is not None:
             frozen = freezing_line(run, ids)
             for number, event in events:
@@ -48,7 +49,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
         layers, count = len(norms), sum(map(len, norms.values()))
         if count // layers >= _STEPS:
             names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
-            parts = sorted({_untrained_module(run, run.name(min(ids))) for ids in norms} - {""})
+            parts = sorted({_untrained_module(run, ids) for ids in norms} - {""})
             calls = [f"{part}.eval()" for part in parts or ["backbone"]]
             named = f" ({', '.join(names[:2])}" if names else ""
             named += f" and {len(names) - 2} more)" if len(names) > 2 else ")" if names else ""
@@ -113,16 +114,11 @@ def _frozen_since(run: Run, ids: Ids) -> int | None:
     return last if frozen and still and now > 2 * max(before, default=0) and writes <= _STEPS else None
 
 
-def _untrained_module(run: Run, name: str) -> str:
-    """Return the largest module that holds this parameter but no trained one: "model.features"."""
-    parts = name.split(".")[:-1]
-    trained = [run.name(number) for number in run.owned & run.reached if run.parameters[number].trainable]
-    for length in range(1, len(parts) + 1):
-        path = ".".join(parts[:length])
-        if not any(each.startswith(f"{path}.") for each in trained):
-            inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts[1:length])
-            return parts[0] + inner
-    return ""
+def _untrained_module(run: Run, ids: Ids) -> str:
+    """Return the largest module that holds a batch norm but no trained parameter: "model.features"."""
+    trained = [number for number in run.owned & run.reached if run.parameters[number].trainable]
+    root, *inner = module_without(run, min(ids), trained) or [""]
+    return root + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in inner)
 
 
 def _running_line(run: Run, ids: Ids) -> Frame | None:
