@@ -59,7 +59,7 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     steps = run.steps(optimizer)
     if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
         return frozenset()
-    before = [number for number, _ in run.numbered(Stepped) if number < steps[0] and run.stepped(number).used]
+    before = [number for number, event in run.numbered(Stepped) if number < steps[0] and event.used]
     later = run.events[before[-1] + 1 if before else 0 :]
     trained: Ids = frozenset().union(*(each.used | each.moved for each in later if isinstance(each, Stepped)))
     held = run.held(optimizer)
@@ -108,7 +108,7 @@ def replaced(run: Run) -> list[Replaced]:
         if not new:
             continue
         ids = {each.id for each in new}
-        since = min(number for number, event in run.numbered(Backward) if event.reached & ids)  # type: ignore[attr-defined]
+        since = min(number for number, event in run.numbered(Backward) if event.reached & ids)
         later = [event for event in run.events[since:] if isinstance(event, (Backward, Stepped))]
         steps = sum(isinstance(event, Stepped) and event.optimizer == optimizer for event in later)
         reached: Ids = frozenset().union(*{event.reached for event in later if isinstance(event, Backward)})

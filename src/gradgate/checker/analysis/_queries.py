@@ -66,7 +66,7 @@ def loss_of(run: Run, number: int) -> Loss:
 
 def calls_of(run: Run, loss: Loss) -> list[Backward]:
     """Return the backward calls of a loss, in order."""
-    return [run.backward(number) for number, _ in run.numbered(Backward) if loss_of(run, number) == loss]
+    return [event for number, event in run.numbered(Backward) if loss_of(run, number) == loss]
 
 
 @once
@@ -82,9 +82,9 @@ def _computed(run: Run) -> dict[tuple[Site, Ids], Site]:
 def own_losses(run: Run, optimizer: int) -> set[Loss]:
     """Return the losses that reach only this optimizer's parameters, or have a term that does."""
     found: set[Loss] = set()
-    for number, _ in run.numbered(Backward):
-        if run.backward(number).seen and loss_of(run, number) not in found:
-            for reach in [run.backward(number).reached, *(term.reach for term in run.terms(number))]:
+    for number, event in run.numbered(Backward):
+        if event.seen and loss_of(run, number) not in found:
+            for reach in [event.reached, *(term.reach for term in run.terms(number))]:
                 owners = [run.owners[each] for each in reach & run.owned]
                 if owners and all(optimizer in each for each in owners):
                     found.add(loss_of(run, number))

@@ -104,7 +104,7 @@ def _has_other_losses(run: Run, target: Combination) -> bool:
     return any(
         event.reached & target.ids and event.site != target.first.backward
         for number, event in run.numbered(Backward)
-        if isinstance(event, Backward) and number > target.numbers[0]
+        if number > target.numbers[0]
     )
 
 

@@ -75,7 +75,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
         detached = {
             number: event
             for number, event in run.numbered(Cut)
-            if isinstance(event, Cut) and event.op in ops and event.site and event.parameters & trained
+            if event.op in ops and event.site and event.parameters & trained
         }
         cuts = {n: cut for n, cut in detached.items() if part.holds(cut.site[0], cut.op)}
         # A cut between the previous backward call and this one belongs to this loss.

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
+    Function,
     Scope,
     called,
     functions,
@@ -86,25 +87,31 @@ def _in_evaluation_mode(at: Statement) -> Fix:
     block = at.node
     if not isinstance(block, (ast.With, *FUNCTIONS)):
         return ()
-    nodes, last = own_nodes(block), block.body[-1]
-    loops = [node for node in nodes if isinstance(node, (ast.For, ast.comprehension))]
+    loops = [node for node in own_nodes(block) if isinstance(node, (ast.For, ast.comprehension))]
     batch = {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
     models = {
         ast.unparse(call.func)
         for call in own_calls(block)
         if call.args and key_of(_moved(call.args[0])) in batch and may_be_module(call, at.file, (at.file,))
     }
-    returns = [node for node in nodes if isinstance(node, ast.Return)]
-    if len(models) != 1 or returns not in ([], [last]):
+    if len(models) != 1:
         return ()
     (model,) = models
     on, off = f"{model}.train()", f"{model}.eval()"
     if isinstance(block, ast.With):
+        returns = any(isinstance(node, ast.Return) for node in own_nodes(block))
         return () if returns else (Insert(off, before=at.line), Insert(on, after=at.line))
-    if returns and model in ast.unparse(last):
+    end = at_the_end(block, on, model)
+    return (Insert(off, before=block.body[0].lineno), *end) if end else ()
+
+
+def at_the_end(function: Function, text: str, model: str) -> Fix:
+    """Insert a statement at a function's end, if it returns only there, and returns nothing of the model."""
+    last = function.body[-1]
+    returns = [node for node in own_nodes(function) if isinstance(node, ast.Return)]
+    if returns not in ([], [last]) or (returns and model in ast.unparse(last)):
         return ()
-    end = Insert(on, before=last.lineno) if returns else Insert(on, after=last.lineno)
-    return Insert(off, before=block.body[0].lineno), end
+    return (Insert(text, before=last.lineno) if returns else Insert(text, after=last.lineno),)
 
 
 def _moved(given: ast.expr) -> ast.expr:

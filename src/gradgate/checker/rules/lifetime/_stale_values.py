@@ -42,7 +42,7 @@ from functools import partial
 
 from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import called, contexts_of
 from gradgate.checker.analysis._source import function_at, loops_around, path_to
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move, Replace
@@ -85,9 +85,7 @@ def _autocast_around(site: Site) -> Frame | None:
     """Return the line that enters autocast around a backward call."""
     for frame in site:
         for node in path_to(frame.file, frame.line):
-            items = node.items if isinstance(node, ast.With) else ()
-            decorators = getattr(node, "decorator_list", ())
-            for given in (*(item.context_expr for item in items), *decorators):
+            for given in contexts_of(node):
                 if isinstance(given, ast.Call) and called(given) == "autocast":
                     return Frame(frame.file, given.lineno, frame.function)
     return None

@@ -11,7 +11,7 @@ from functools import partial
 
 from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import requires_grad
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
@@ -28,8 +28,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report batch norms in training mode that are frozen for good, or whose network no loss trains."""
     moved: dict[Ids, list[tuple[int, StatisticsMoved]]] = defaultdict(list)
     for number, event in run.numbered(StatisticsMoved):
-        if isinstance(event, StatisticsMoved):
-            moved[event.parameters].append((number, event))
+        moved[event.parameters].append((number, event))
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
     for ids, events in moved.items():
         since, holder = _frozen_since(run, ids), _untrained_module(run, ids)
@@ -86,10 +85,10 @@ def _in_numbers(drift: tuple[float, float]) -> str:
 def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Frame | None:
     """Return the line that put a norm into training mode before an event; ``unset`` if none set its mode."""
     modes = [event for number, event in run.numbered(ModeSet) if number < before]
-    last = next((event for event in reversed(modes) if ids <= event.parameters), None)  # type: ignore[attr-defined]
+    last = next((event for event in reversed(modes) if ids <= event.parameters), None)
     if last is None:
         return unset
-    return last.site[0] if last.training and last.site else None  # type: ignore[attr-defined]
+    return last.site[0] if last.training and last.site else None
 
 
 def _frozen_since(run: Run, ids: Ids) -> int | None:
@@ -150,15 +149,6 @@ def _evaluated(at: Statement, parts: list[str]) -> Fix:
     if method(at.node) != "train" or not parts or len(parts) > _MOST_PARTS or None in inner:
         return ()
     return tuple(Insert(f"{root}{found[1]}.eval()", after=at.line) for found in inner if found is not None)
-
-
-def requires_grad(node: ast.AST) -> ast.expr | None:
-    """Return the value that a call or an assignment gives ``requires_grad``."""
-    if isinstance(node, ast.Call) and called(node) == "requires_grad_":
-        return node.args[0] if node.args else None
-    target = node.targets[0] if isinstance(node, ast.Assign) else None
-    named = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
-    return node.value if isinstance(node, ast.Assign) and named else None
 
 
 def freezing_line(run: Run, ids: Ids) -> Frame | None:

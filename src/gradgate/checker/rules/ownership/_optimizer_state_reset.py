@@ -57,7 +57,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _loaded(run)
     made: dict[tuple[Frame, str, Ids], list[tuple[int, int]]] = defaultdict(list)  # (event, optimizer)
     for number, event in run.numbered(OptimizerMade):
-        if isinstance(event, OptimizerMade) and not event.added and _keeps_state(event):
+        if not event.added and _keeps_state(event):
             held: Ids = frozenset().union(*(group.parameters for group in event.groups))
             made[innermost(event.site), event.kind, held].append((number, event.optimizer))
     for (_, kind, ids), several in made.items():
@@ -128,7 +128,6 @@ def _in_stages(site: Site) -> bool:
 def _loaded(run: Run) -> Iterator[Finding]:
     found: dict[Frame, list[StateLoaded]] = defaultdict(list)
     for number, event in run.numbered(StateLoaded):
-        assert isinstance(event, StateLoaded)  # noqa: S101
         steps = run.steps(event.optimizer)
         before, after = [step for step in steps if step < number], [step for step in steps if step > number]
         if not (event.after < event.before and event.site and before and after):

@@ -137,9 +137,7 @@ def _is_one_model(run: Run, optimizer: int) -> bool:
         return True
     steps = [window.step for window in windows]
     exchanges = [
-        number
-        for number, event in run.numbered(Reduced)
-        if isinstance(event, Reduced) and sums_over_ranks(event) and event.numel > 2
+        number for number, event in run.numbered(Reduced) if sums_over_ranks(event) and event.numel > 2
     ]
     between = sum(any(first < number < second for number in exchanges) for first, second in pairwise(steps))
     return between >= max(LEAST, len(windows) - 2)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import last_name, without_gradients
+from gradgate.checker.analysis._scopes import last_name, no_grad_around, without_gradients
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method
@@ -115,7 +115,7 @@ def _is_lost(node: ast.Assign | ast.Expr, names: set[str], copies: set[str]) -> 
 
 def _in_place(at: Statement) -> Fix:
     """Turn ``p = p - ...`` into ``p -= ...``, if it is already under no_grad."""
-    quiet = any("no_grad" in ast.unparse(part.items[0]) for part in at.path if isinstance(part, ast.With))
+    quiet = no_grad_around(Frame(at.file, at.line, ""))
     match at.node:
         case ast.Assign([target, *_], ast.BinOp(left, ast.Sub(), right)) if quiet:
             name = ast.unparse(target)
