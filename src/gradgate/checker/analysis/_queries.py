@@ -23,13 +23,15 @@ def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
 
 def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
     """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or []."""
-    parts, names = run.name(number).split(".")[:-1], [run.name(other) for other in others]
+    parts = run.name(number).split(".")[:-1]
     modules = (parts[:length] for length in range(1, len(parts) + 1))
-    return next((each for each in modules if not _holds(".".join(each), names)), [])
+    return next((each for each in modules if within(run, ".".join(each)).isdisjoint(others)), [])
 
 
-def _holds(module: str, names: Iterable[str]) -> bool:
-    return any(name.startswith(f"{module}.") for name in names)
+@once
+def within(run: Run, path: str) -> Ids:
+    """Return the parameters of a module, such as "net.features", or the parameter with this name."""
+    return frozenset(number for number in run.parameters if f"{run.name(number)}.".startswith(f"{path}."))
 
 
 def windows_of(run: Run, optimizer: int) -> list[StepWindow]:

@@ -120,6 +120,10 @@ def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     return all(run.owners.get(number, set()) & students for number in ids)
 
 
+_AGREE = (
+    "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
+    "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+)
 _TEXTS = {
     "own target": (
         "The target has a gradient from {}, and the loss compares the target with the same network: the loss also "
@@ -130,14 +134,12 @@ _TEXTS = {
     "teacher": (
         "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
         "the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
     ),
     "trained target": (
         "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
         "trained to match the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
     ),
     "labels": (
         "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",

@@ -7,7 +7,7 @@ from functools import partial
 
 from gradgate.checker.analysis._left_out import Left, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line
-from gradgate.checker.analysis._queries import module_without
+from gradgate.checker.analysis._queries import module_without, within
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside
@@ -121,8 +121,7 @@ def _has_call(node: ast.AST) -> bool:
 def whole_module(run: Run, ids: Ids) -> str:
     """Return the name of the outermost module that holds exactly these parameters, or ""."""
     path = ".".join(module_without(run, min(ids), run.parameters.keys() - ids)) if ids else ""
-    whole = all(run.name(number).startswith(f"{path}.") for number in ids)
-    return path if whole and all(map(str.isidentifier, path.split("."))) else ""
+    return path if ids <= within(run, path) and all(map(str.isidentifier, path.split("."))) else ""
 
 
 def networks(run: Run, ids: Ids, besides: Ids, site: Site) -> list[str]:

@@ -80,10 +80,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
             f"state; the longest was used for {max(steps)} step{'s' if max(steps) > 1 else ''}.",
             why=_WHY,
-            advice=(
-                f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass "
-                "it in. Set group['lr'] to change only the learning rate."
-            ),
+            advice=f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass "
+            "it in. Set group['lr'] to change only the learning rate.",
             fix=_made_once if once else (),
             count=len(resets),
             evidence={"made": len(several), "steps": steps[:32]},
@@ -141,10 +139,8 @@ def _loaded(run: Run) -> Iterator[Finding]:
             f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model "
             "keeps its values.",
             why=_WHY,
-            advice=(
-                "To change the learning rate, set group['lr']. Load a state only together with the model that "
-                "it was saved with."
-            ),
+            advice="To change the learning rate, set group['lr']. Load a state only together with the model that "
+            "it was saved with.",
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
         )

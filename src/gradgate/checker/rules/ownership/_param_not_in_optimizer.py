@@ -135,10 +135,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             frame,
             f"No step changed {run.names(ids)} ({text.format(name=name)}), although {times} backward calls "
             f"computed gradients for {'them' if len(ids) > 1 else 'it'}.",
-            why=(
-                "These parameters keep their random initial values, and the rest of the model must adapt "
-                "to them."
-            ),
+            why="These parameters keep their random initial values, and the rest of the model must adapt "
+            "to them.",
             advice=advice.format(name=name, base=base),
             fix=fix or (),
             count=times,
@@ -164,10 +162,8 @@ def _built_anew(run: Run) -> Iterator[Finding]:
             f"This line builds a new layer in each iteration: {len(ids)} parameters received gradients in "
             f"{len(calls)} backward calls, each parameter in only one call, and no step changed any of them.",
             why="The layer has new random values each time: it learns nothing, and the model can't adapt to it.",
-            advice=(
-                "Build the layer once, in __init__ or before the optimizer, and only call it here. If the layer is "
-                "random on purpose, freeze it: requires_grad_(False)."
-            ),
+            advice="Build the layer once, in __init__ or before the optimizer, and only call it here. If the layer "
+            "is random on purpose, freeze it: requires_grad_(False).",
             severity="warning",
             count=len(calls),
             evidence={"parameters": len(ids), "backwards": len(calls)},

@@ -143,10 +143,8 @@ def _synchronized_at_each(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 site,
                 f"DDP synchronizes each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
-                why=(
-                    "The gradients are correct, but DDP communicates them for each micro-batch instead of once per "
-                    "window."
-                ),
+                why="The gradients are correct, but DDP communicates them for each micro-batch instead of once per "
+                "window.",
                 advice="Put the forward and backward of all but the last micro-batch under model.no_sync().",
                 severity="info",
                 count=len(several),

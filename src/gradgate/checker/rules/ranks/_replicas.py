@@ -11,7 +11,7 @@ from gradgate.checker.analysis._queries import shared_line, windows_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import LEAST, averaged, sums_over_ranks
+from gradgate.checker.rules.ranks._means import LEAST, averaged, differ, sums_over_ranks
 from gradgate.events import (
     Backward,
     Frame,
@@ -25,7 +25,6 @@ from gradgate.events import (
     Written,
 )
 
-_EQUAL = 1e-6  # relative: the values are compared by norms
 _WHY = "The ranks train different models from there on, and the mean gradient is right for none of them."
 
 
@@ -98,7 +97,7 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
     for number in same:
         if len({(run.name(number), run.parameters[number].shape) for run in runs}) > 1:
             continue
-        differ = [_differ([column[place][number][2] for column in columns]) for place in range(length)]
+        differ = [differ([column[place][number][2] for column in columns]) for place in range(length)]
         if not differ[0] and differ == sorted(differ) and sum(differ) >= LEAST:
             parted[length - sum(differ)].add(number)
     if not parted:
@@ -106,7 +105,7 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
     first = min(parted)
     ids = frozenset[int]().union(*parted.values())
     gradients, moves = (
-        any(_differ([column[first - 1][number][part] for column in columns]) for number in parted[first])
+        any(differ([column[first - 1][number][part] for column in columns]) for number in parted[first])
         for part in (0, 1)
     )
     return _Parting(
@@ -124,10 +123,6 @@ def _looked_at(run: Run, optimizer: int) -> list[tuple[int, Stepped]]:
     gap = next((number for number, _ in run.numbered(Gap)), len(run.events))
     steps = ((number, run.stepped(number)) for number in run.steps(optimizer))
     return list(takewhile(lambda step: step[0] < gap and step[1].norms, steps))
-
-
-def _differ(values: Sequence[float]) -> bool:
-    return max(values) - min(values) > _EQUAL * max(map(abs, values))
 
 
 def _is_one_model(run: Run, optimizer: int) -> bool:
