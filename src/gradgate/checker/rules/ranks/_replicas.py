@@ -97,9 +97,9 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
     for number in same:
         if len({(run.name(number), run.parameters[number].shape) for run in runs}) > 1:
             continue
-        differ = [differ([column[place][number][2] for column in columns]) for place in range(length)]
-        if not differ[0] and differ == sorted(differ) and sum(differ) >= LEAST:
-            parted[length - sum(differ)].add(number)
+        apart = [differ([column[place][number][2] for column in columns]) for place in range(length)]
+        if not apart[0] and apart == sorted(apart) and sum(apart) >= LEAST:
+            parted[length - sum(apart)].add(number)
     if not parted:
         return None
     first = min(parted)
