@@ -78,7 +78,9 @@ OTHER_LINE = {
 
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
-    "accumulation-scaling": ("name_ngram spectra_autoencoder trl_6024 vit_trainer"),
+    "accumulation-scaling": (
+        "balance_term name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
+    ),
     "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
@@ -93,6 +95,11 @@ ADVICE_ONLY = {
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
+    "compared-with-itself": (
+        "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
+        "ppo_new_over_new predictions_named_y proximal_clones teacher_is_student triplet_positive "
+        "views_without_noise"
+    ),
     "cross-loss-leak": (
         "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe "
         "test_loss_after_the_step"
@@ -119,7 +126,7 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": ("clears_if_asked line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
+    "missing-zero-grad": ("clears_if_asked master_weights shared_by_a_worker shared_in_a_class"),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
@@ -161,7 +168,6 @@ ADVICE_ONLY = {
     ),
 }
 NEVER_AN_EDIT = {
-    "compared-with-itself",
     "inplace-param-update",
     "term-left-out",
     "unintended-broadcast",

@@ -33,7 +33,7 @@ from gradgate.autograd_graph._nodes import (
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
-from gradgate.autograd_graph._targets import compares_with_own_copy, trained_target
+from gradgate.autograd_graph._targets import cancelled, trained_target
 from gradgate.autograd_graph._walk import Graph, roots_of, walk
 
 __all__ = [
@@ -51,8 +51,8 @@ __all__ = [
     "NotUnderstoodError",
     "SamplesMixedError",
     "broadcast_at",
+    "cancelled",
     "check_items",
-    "compares_with_own_copy",
     "divisor_of",
     "driven",
     "flops_of",

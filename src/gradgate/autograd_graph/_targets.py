@@ -1,15 +1,21 @@
-"""Reads what a value is compared with: the target of a binary cross entropy, or a copy of a parameter."""
+"""Reads what a value is compared with: the target of a binary cross entropy, or the value itself."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
-from gradgate.autograd_graph._nodes import ERRORS, LEAF, SAME_VALUES, inputs, named, through
+from torch import Tensor
+
+from gradgate.autograd_graph._nodes import ERRORS, SAME_VALUES, inputs, named, through
 from gradgate.autograd_graph._walk import Graph
 
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
 _COPIES = named("Clone Alias View ToCopy")
+_SUMS = frozenset({"AddBackward0", "SubBackward0"})
+_DIFFERENCES = ERRORS | {"SubBackward0"}
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
@@ -27,15 +33,39 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     return value, target, _origin(target).name() in _FILLED
 
 
-def compares_with_own_copy(node: Any) -> bool:
-    """Return whether a node takes the difference of a leaf and a copy of the leaf, whose gradients cancel."""
-    if node.name() not in ("SubBackward0", *ERRORS):
-        return False
-    sides = inputs(node)
-    if len(sides) != 2 or float(getattr(node, "_saved_alpha", 1)) != 1:
-        return False
-    first, second = (through(side, _COPIES) for side in sides)
-    return first is second and first.name() == LEAF
+def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> list[Tensor]:
+    """Return the leaves behind a value that a node adds and subtracts, such as x in ``x + (y - x)``.
+
+    The value's two gradients cancel, so these leaves get none through the node. Leaves that are also behind the
+    node's other values are left out, and so is a target that is compared with the value itself:
+    ``returns = (rewards - x) + x``. Copies count as the value. ``users`` is :meth:`Graph.users`.
+    """
+    signs: dict[tuple[Any, int], float] = defaultdict(float)
+    # In (loc + noise) - loc, the log-probability of a sample, the gradient of the location is zero on purpose.
+    inner_names = frozenset({"SubBackward0"} if node.name() == "AddBackward0" else ())
+    for edge, sign in _summands(node, _SUMS | ERRORS):
+        parts = _summands(edge[0], inner_names) or [(edge, 1.0)]
+        for (below, output), inner in parts:
+            signs[through(below, _COPIES), output] += sign * inner
+    both = {value for (value, _), sign in signs.items() if sign == 0}
+    if not both:
+        return []
+    kept = {id(leaf) for value, _ in signs if value not in both for leaf in Graph(value).leaves.values()}
+    compared = (
+        other for user in users.get(node, []) if user.name() in _DIFFERENCES for other in inputs(user)
+    )
+    if not both.isdisjoint(compared):
+        return []
+    return [leaf for value in both for leaf in Graph(value).leaves.values() if id(leaf) not in kept]
+
+
+def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], float]]:
+    """Return the operands of a sum, difference or error that have a graph, each with its sign or factor."""
+    if node.name() not in names:
+        return []
+    second = float(getattr(node, "_saved_alpha", 1)) * (1 if node.name() == "AddBackward0" else -1)
+    signs = zip(node.next_functions[:2], (1.0, second), strict=True)
+    return [(edge, sign) for edge, sign in signs if edge[0] is not None]
 
 
 def _origin(node: Any) -> Any:

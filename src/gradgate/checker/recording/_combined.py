@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gradgate.autograd_graph import (
     ELEMENTWISE,
@@ -19,7 +20,7 @@ from gradgate.autograd_graph import (
     SUMS,
     Graph,
     broadcast_at,
-    compares_with_own_copy,
+    cancelled,
     inputs,
     node_shape,
     normalized_twice,
@@ -83,7 +84,7 @@ class _Reader:
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
-        yield from self._own_copies()
+        yield from self._cancelled()
 
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
@@ -140,13 +141,14 @@ class _Reader:
             if value & target and (filled or target - value) and not mutual:
                 yield self._event("labels", node, target)
 
-    def _own_copies(self) -> Iterator[Combined]:
-        """Find lines that compare parameters with copies of themselves that keep their graph."""
-        lines: dict[Site, list[Any]] = defaultdict(list)
-        for node in filter(compares_with_own_copy, self._graph.nodes):
-            lines[line_of(node)].append(node)
-        for nodes in lines.values():
-            yield self._event("own copy", nodes[0], frozenset().union(*map(self._ids, nodes)))
+    def _cancelled(self) -> Iterator[Combined]:
+        """Find lines that add and subtract a value, so that parameters behind it get no gradient from there."""
+        lines: dict[Site, tuple[Any, list[Tensor]]] = {}
+        for node in self._graph.nodes:
+            if leaves := cancelled(node, self._users):
+                lines.setdefault(line_of(node), (node, []))[1].extend(leaves)
+        for node, leaves in lines.values():
+            yield self._event("cancelled", node, self._parameters.known(leaves))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""

@@ -162,6 +162,9 @@ class Parameters:
         number, (shape, nbytes) = self.numbers.number(tensor), shape_and_bytes(tensor)
         record = Parameter(number, "", "", shape, nbytes, trainable=tensor.requires_grad, still=True)
         record.dtype = str(tensor.dtype).removeprefix("torch.")
+        record.registered = isinstance(
+            tensor, nn.Parameter
+        )  # until the end of the run, if the tensor lives as long
         record.made, record.made_at = self._origins.known(tensor) or ((), -1)
         self.records[number] = record
         return number

@@ -26,8 +26,8 @@ items in the window.
 
 ## Known limits
 A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, and so are
-means that a loop over a literal tuple, list or dict, such as a list of tasks, adds without a division. A term that
-is added undivided to divided terms isn't found, because its weight may include the division.
+means that a loop over a literal tuple, list or dict, such as a list of tasks, adds without a division. A term is
+not reported as undivided if its weight is computed by a division, which may be the missing one.
 
 ## Sources
 docs/exactness.md
@@ -63,7 +63,8 @@ from gradgate.checker.rules.accumulation._loops import (
     is_over_kinds,
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
-from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Written
+from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
+from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Term, Written
 
 _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
@@ -90,6 +91,9 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
+        if undivided := undivided_term(run, full[:8], size):
+            yield _one_undivided(*undivided, site, size, len(full))
+            continue
         several = [columns_of(run, window, micro) for window, micro in full[:8]]
         terms = [(column, len(columns)) for columns in several for column in columns]
         means = [each for each in terms if all(share.factor is not None for share in each[0])]
@@ -102,6 +106,20 @@ def _judge(run: Run) -> Iterator[Finding]:
             if not is_over_kinds(site, run.events[first.step].site):
                 say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
                 yield from _finding(run, site, first, column, size, say)
+
+
+def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int) -> Finding:
+    computed = f" (line {innermost(term.site).line})" if term.site else ""
+    return RULE.finding(
+        where or backward,
+        f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, but divides the other "
+        f"terms by {size}: the term counts {size} times as much as in the loss of the whole batch.",
+        why=_WHY,
+        advice="Divide the whole loss, after all terms are added.",
+        severity="warning",
+        count=windows,
+        evidence={"micro_batches": size},
+    )
 
 
 def _divided_by_hand(run: Run) -> Iterator[Finding]:

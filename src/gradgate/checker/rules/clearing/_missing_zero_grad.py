@@ -6,7 +6,8 @@ gradients that the same optimizer has already used. The script cleared no gradie
 parameters, or those of the wrong parameters. Also reports:
 
 - a model that provides the gradients for another model's parameters and is never cleared;
-- a loop without an optimizer that updates parameters by hand (``p -= lr * p.grad``) and never clears gradients.
+- tensors that a loop updates by hand from gradients that nothing clears: parameters without an optimizer
+  (``p -= lr * p.grad``), or the input of an adversarial attack (``delta.data += lr * delta.grad.sign()``).
 
 ## Why is this bad?
 Each step applies the gradients of all earlier steps again. The gradient grows with the number of steps, although
@@ -37,7 +38,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, product
@@ -45,14 +46,15 @@ from itertools import chain, product
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._queries import loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, functions_of
+from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import block_of, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
-from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
+from gradgate.checker.rules.clearing._by_hand import cleared_after, never_cleared
+from gradgate.events import Backward, Cleared, Frame, Ids, Site, Stepped, Written
 
 _LEAST = 3  # steps whose gradients were assigned from another model
 _WHY = "Every step applies the gradients of all earlier steps again, and the update keeps growing."
@@ -125,42 +127,19 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
 
 
 def _stepped_by_hand(run: Run) -> Iterator[Finding]:
-    """Report a loop without an optimizer that updates parameters by hand, in a run that never clears a gradient."""
-    if run.made or run.of(Stepped, Cleared) or any(event.target == "gradient" for event in run.of(Written)):
-        return
-    evaluated = frozenset(chain(*(event.parameters for event in run.of(ModeSet) if not event.training)))
-    lines: dict[Frame, Counter[int]] = defaultdict(Counter)
-    for event in run.of(Backward):
-        lines[innermost(event.site)].update(event.reached - evaluated)
-    for frame, times in lines.items():
-        ids = [number for number, count in times.items() if count > _LEAST]
-        update = _update_in_loop(frame) if ids else None
-        if update is not None:
-            most = max(times.values())
-            yield RULE.finding(
-                update,
-                f"Nothing clears the gradients between these updates by hand: each of {most} backward calls adds "
-                "to the gradients of all earlier calls.",
-                why=_WHY,
-                advice="Clear after the update: p.grad = None, for each parameter.",
-                count=most,
-                evidence={"backwards": most, "parameters": len(ids)},
-                about=ids,
-            )
-
-
-def _update_in_loop(backward: Frame) -> Frame | None:
-    """Return the line that subtracts a gradient in place, in a backward call's loop or a function called there."""
-    loop = next(iter(loops_around(backward)), None)
-    names = {called(call) for call in inside(ast.Call, loop)}
-    functions = [each for name in names for each in functions_of(backward.file).get(name, ())]
-    updates: list[ast.AugAssign | ast.Expr] = [*inside(ast.AugAssign, loop, *functions)]
-    for node in updates + inside(ast.Expr, loop, *functions):
-        subtracts = isinstance(getattr(node, "op", None), ast.Sub) or method(node) in ("add_", "sub_")
-        text = ast.unparse(node.value) if subtracts else ""
-        if ".grad" in text and ".sign" not in text:  # .sign: an adversarial attack on the input
-            return backward._replace(line=node.lineno)
-    return None
+    for update in never_cleared(run):
+        cleared = " and ".join(f"{name}.grad = None" for name in update["names"])
+        yield RULE.finding(
+            update["line"],
+            f"Nothing clears the gradients between these updates by hand: each of {update['most']} backward calls "
+            "adds to the gradients of all earlier calls.",
+            why=_WHY,
+            advice=f"Clear after the update: {cleared}.",
+            fix=partial(cleared_after, names=update["names"]),
+            count=update["most"],
+            evidence={"backwards": update["most"], "parameters": len(update["ids"])},
+            about=update["ids"],
+        )
 
 
 def _closures(run: Run) -> Iterator[Finding]:
