@@ -67,7 +67,7 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     written = (each.parameters for each in later if isinstance(each, Written) and each.target == "value")
     meant = _not_copied(run, frozenset().union(*(ids for ids in losses if not ids & (trained | held))))
     idle = all(run.parameters[number].still or run.owners[number] for number in meant)
-    made = {run.made[owner][0].site for number in meant for owner in run.owners.get(number, ())}
+    made = {run.made[owner][0].site for owner in run.optimizers_of(meant)}
     stepping = {each.optimizer for each in later if isinstance(each, Stepped) and each.used}
     if any(run.made[each][0].site in made for each in stepping if each in run.made):
         return frozenset()  # a loop makes an optimizer for each copy of a model

@@ -123,6 +123,10 @@ class Run:
         """Return the parameters that an optimizer was given."""
         return frozenset(number for number, owners in self.owners.items() if optimizer in owners)
 
+    def optimizers_of(self, ids: Iterable[int]) -> frozenset[int]:
+        """Return the optimizers that hold one of these parameters."""
+        return frozenset().union(*(self.owners.get(number, ()) for number in ids))
+
     def steps(self, optimizer: int) -> list[int]:
         """Return the numbers of an optimizer's steps, in order."""
         return [number for number, event in self.numbered(Stepped) if event.optimizer == optimizer]

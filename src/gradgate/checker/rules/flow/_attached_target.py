@@ -116,7 +116,7 @@ def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     if not modes or modes[-1].training or modes[-1].parameters & others:
         return False
-    students = frozenset().union(*(run.owners.get(number, set()) for number in others))
+    students = run.optimizers_of(others)
     return all(run.owners.get(number, set()) & students for number in ids)
 
 

@@ -172,11 +172,11 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
     A cut that comes after the sum, or in another loop, is that of a stored value, such as a target. If all cuts are
     of this kind, all are returned.
     """
-    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    steps = run.optimizers_of(reached)
     of = defaultdict[tuple[str, int], set[int]](set)  # line -> optimizers of the parameters that it cuts
     for event in run.of(Cut):
         if event.site:
-            of[event.site[0][:2]].update(*(run.owners.get(number, set()) for number in event.parameters))
+            of[event.site[0][:2]] |= run.optimizers_of(event.parameters)
     own = [
         cut
         for cut in cuts
@@ -197,7 +197,7 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
 def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
     """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter."""
     at = Statement.at(cut)
-    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    steps = run.optimizers_of(reached)
     trained = run.words(number for number in run.owned if run.owners[number] & steps)
     if at is None or not isinstance(at.node, ast.With):
         return False

@@ -81,7 +81,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
             continue
         site = run.backward(number).site
         for each in several:
-            owners = frozenset().union(*(run.owners.get(parameter, set()) for parameter in each.atom))
+            owners = run.optimizers_of(each.atom)
             if each.consumed or each.touched:
                 used[site] |= each.atom
             elif any(run.stepping[owner] for owner in owners):
