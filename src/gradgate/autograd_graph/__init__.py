@@ -34,6 +34,7 @@ from gradgate.autograd_graph._nodes import (
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._targets import cancelled, trained_target
+from gradgate.autograd_graph._views import compared_views
 from gradgate.autograd_graph._walk import Graph, roots_of, walk
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "broadcast_at",
     "cancelled",
     "check_items",
+    "compared_views",
     "divisor_of",
     "driven",
     "flops_of",

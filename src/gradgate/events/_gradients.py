@@ -112,14 +112,16 @@ class Combined(Event):
             "scores",
             "other axis",
             "cancelled",
+            "views",
             "normalized twice",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
-        "over another dimension, given to a loss that takes log-probabilities; a value "
-        "that is added and subtracted, whose two gradients cancel; probabilities given to a loss that takes logits",
+        "over another dimension, given to a loss that takes log-probabilities; a value that is added and "
+        "subtracted, whose two gradients cancel; two views that the whole loss compares, with a gradient on both "
+        "sides; probabilities given to a loss that takes logits",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -21,6 +21,7 @@ from gradgate.autograd_graph import (
     Graph,
     broadcast_at,
     cancelled,
+    compared_views,
     inputs,
     node_shape,
     normalized_twice,
@@ -85,7 +86,8 @@ class _Reader:
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
-
+        for node in compared_views(*self._graph.roots) if len(self._graph.roots) == 1 else ():
+            yield self._event("views", node, self._ids(node))
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
             if all(equal for _, equal in several):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradgate.checker.analysis import Run
-from gradgate.checker.reports.page._run_view import STEPS, Figure, RunView, curve, figure, label_of
+from gradgate.checker.reports.page._run_view import Figure, RunView, curve, figure, label_of
 from gradgate.checker.rules import Finding, rules
 from gradgate.events import Backward, Log
 
@@ -60,7 +60,7 @@ def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
         shapes=marks,
         annotations=labels,
         hovermode="closest",
-        xaxis={**STEPS, "range": [0.5, len(view.steps) + 0.5], "anchor": _axis("y", len(shown))},
+        xaxis={**view.step_axis, "range": [0.5, len(view.steps) + 0.5], "anchor": _axis("y", len(shown))},
         **axes,
     )
 

@@ -5,12 +5,12 @@ Reads from each loss's graph the factor by which a mean is multiplied before ``b
 factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to
 1. Also reports means that are divided by the number of micro-batches and then passed to
 ``gradgate.Accumulator``, which already divides by all counts. Under Accelerate's ``accumulate()``, reports a
-second division in addition to the division in ``Accelerator.backward()``, and a call of ``loss.backward()``, which
-doesn't divide.
+division in addition to the division in ``Accelerator.backward()``, and calls of ``loss.backward()``, which doesn't
+divide.
 
 ## Why is this bad?
 Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.
-Clipping removes almost all of the gradient, and weight decay has a different relative weight.
+Clipping removes almost all of the gradient, and weight decay becomes weaker relative to the gradient.
 
 ## Example
     for i, (x, y) in enumerate(loader):
@@ -25,8 +25,8 @@ or call ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, whi
 items in the window.
 
 ## Known limits
-A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, and so are
-means that a loop over a literal tuple, list or dict, such as a list of tasks, adds without a division. A term is
+A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are means
+that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks. A term is
 not reported as undivided if its weight is computed by a division, which may be the missing one.
 
 ## Sources
@@ -64,7 +64,7 @@ from gradgate.checker.rules.accumulation._loops import (
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
-from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Term, Written
+from gradgate.events import Differentiated, DividedTwice, Frame, Ids, Reduced, Site, Term, Written
 
 _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
@@ -92,7 +92,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
         if undivided := undivided_term(run, full[:8], size):
-            yield _one_undivided(*undivided, site, size, len(full))
+            yield _one_undivided(*undivided, site, size, len(full), full[0][0].parameters)
             continue
         several = [columns_of(run, window, micro) for window, micro in full[:8]]
         terms = [(column, len(columns)) for columns in several for column in columns]
@@ -108,7 +108,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 yield from _finding(run, site, first, column, size, say)
 
 
-def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int) -> Finding:
+def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int, ids: Ids) -> Finding:
     computed = f" (line {innermost(term.site).line})" if term.site else ""
     return RULE.finding(
         where or backward,
@@ -119,6 +119,7 @@ def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: 
         severity="warning",
         count=windows,
         evidence={"micro_batches": size},
+        about=ids,
     )
 
 

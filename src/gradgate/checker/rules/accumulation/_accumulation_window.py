@@ -5,8 +5,8 @@ Follows which backward calls each optimizer step uses. Reports:
 
 - a step after each micro-batch, in addition to the step that ends a window;
 - a step after the first micro-batch (``i % N == 0`` with ``i`` from 0);
-- a step at all micro-batches but each N-th (``if i % N:`` without ``== 0``), if the losses are divided by N;
-- windows that have one micro-batch more or fewer than their divisor;
+- a step after every micro-batch except each N-th (``if i % N:`` without ``== 0``), if the losses are divided by N;
+- windows that have one micro-batch more or fewer than the number by which their losses are divided;
 - micro-batches at the end of an epoch that are cleared before a step, never used, or added to the next epoch's
   first window.
 

@@ -116,7 +116,7 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
     counts = [share.items for share in parts]
     yield RULE.finding(
         where or events[0].site,
-        f"The mean of {len(parts)} means over {listed(counts)} items: an item in the smallest part weighs "
+        f"This is the mean of {len(parts)} means over {listed(counts)} items: an item in the smallest part weighs "
         f"{times:.3g} times as much as an item in the largest.",
         why="The mean of means equals the mean over all items only if all parts have the same number of items.",
         advice="Add up the sums and divide once by the total number of items.",

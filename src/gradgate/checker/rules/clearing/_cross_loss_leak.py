@@ -3,9 +3,11 @@
 ## What it does
 Looks for steps that use the gradients of two losses, one of which is a leftover. A gradient is a leftover if
 another optimizer's step used it before the second loss was back-propagated, or if the two gradients point in
-opposite directions. A discriminator or critic must also step before the loss that passes through it is
-back-propagated. Also reports a probe whose loss trains the representation that the probe reads, and a test loss
-(by its name) that is back-propagated after the clearing, into the next step.
+opposite directions. Also reports:
+
+- a discriminator or critic that steps only after another network's loss was back-propagated through it;
+- a probe whose loss trains the representation that the probe reads;
+- a test loss (by its name) that is back-propagated after the clearing, so that the next step uses its gradient.
 
 ## Why is this bad?
 A GAN's generator loss is small if the discriminator is wrong. If the discriminator's step uses the gradient of this
@@ -31,8 +33,8 @@ A module is a probe if its name says so. Two losses that are both back-propagate
 reported only if their gradients point in opposite directions, or if the other loss is not compared with data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
-value detached from the other loss's network. A leftover of a later loss that is small beside the step's own
-gradient, such as a discriminator's in a variational autoencoder, is not found.
+value detached from the other loss's network. A leftover of a later loss is not found if it is small compared with
+the step's own gradient, like that of a discriminator's loss in a variational autoencoder.
 
 ## Sources
 docs/accumulation.md, "several losses".

@@ -59,7 +59,7 @@ from gradgate.events import Backward, Cleared, Frame, Ids, Site, Stepped, Writte
 _LEAST = 3  # steps whose gradients were assigned from another model
 _WHY = "Every step applies the gradients of all earlier steps again, and the update keeps growing."
 _NOW_AND_THEN = (
-    "Until the gradients are cleared, each step applies those of the steps before again, so the updates grow."
+    "Until the gradients are cleared, each step applies those of earlier steps again, so the updates grow."
 )
 
 

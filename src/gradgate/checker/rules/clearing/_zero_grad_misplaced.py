@@ -22,9 +22,9 @@ some losses, micro-batches or layers silently have no effect.
 ## Known limits
 Three kinds of gradients may be cleared unused: gradients left by another optimizer's loss (a GAN's generator loss
 in its discriminator), gradients computed only to get the gradient of an input, and gradients that the script reads
-before it clears them (Fisher information, gradient norms, weights of losses) or that its hooks get. The last kind
-is assumed only if no step uses gradients of this backward call and another backward call trains the parameters. A
-batch that is skipped occasionally is not reported.
+in hooks or before it clears them (Fisher information, gradient norms, weights of losses). The last kind is assumed
+only if no step uses gradients of this backward call and another backward call trains the parameters. A batch that
+is skipped occasionally is not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.

@@ -1,7 +1,7 @@
 """A target or a weight in the loss has a gradient although the loss should treat it as a constant.
 
 ## What it does
-Reports six kinds of values if gradient flows into them:
+Reports seven kinds of values if gradient flows into them:
 
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
@@ -11,6 +11,7 @@ Reports six kinds of values if gradient flows into them:
   and is in the optimizer of the network that is compared with it;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
   predicted boxes as the target of their objectness;
+- either side of a loss that only compares two views, one of them after a predictor (SimSiam, BYOL);
 - a value on which ``detach()`` is called as a statement of its own, which discards the result.
 
 ## Why is this bad?
@@ -33,11 +34,12 @@ entropy is not reported in three cases: it is computed from the values that it i
 views are each compared with the other, or all parameters that it depends on also affect the input. The last case is
 still reported if the target was written into a tensor of data. An error is not judged if the script writes out its
 difference. A loss is not judged if its gradients are differentiated again. If a network is compared with itself on
-other data (two views, a consistency model's own output), both sides may have a gradient on purpose. So may the
-residual that an auxiliary decoder approximates.
+other data (a consistency model's own output) and has no predictor or another term in the loss, both sides may have
+a gradient on purpose. So may the residual that an auxiliary decoder approximates.
 
 ## Sources
-Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
+Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995; Chen
+and He, "Exploring Simple Siamese Representation Learning", 2021, section 4.1.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     for each in combinations(run, _TEXTS):
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
+        if each.how == "views" and len({frozenset(run.owners.get(number, ())) for number in each.ids}) > 1:
+            continue  # another optimizer trains the network that computes the features
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
         message, why, advice = _TEXTS[each.how]
@@ -145,6 +149,12 @@ _TEXTS = {
         "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",
         "The network can lower the loss by changing its targets instead of its predictions.",
         "Detach the network's values before computing the target from them.",
+    ),
+    "views": (
+        "The loss only compares two outputs computed by {}, and both have a gradient.",
+        "A constant output minimizes the loss, so the network may collapse.",
+        "Detach the side that doesn't run through the predictor: z.detach(). Or compute it under torch.no_grad() "
+        "with a moving average of the encoder.",
     ),
     "advantage": (
         "The log-probability is multiplied by an advantage that has a gradient: the policy's loss also trains {}.",

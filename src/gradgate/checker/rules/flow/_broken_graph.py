@@ -7,8 +7,8 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 
 - summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
   or a derivative in a residual without ``create_graph=True``;
-- parameters that only an inner gradient without a graph uses (a learned loss);
-- losses that only reach parameters that no step changes, such as a generator's adversarial loss of
+- parameters that are used only in an inner gradient, which is computed without a graph (a learned loss);
+- losses that reach only parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
 
@@ -34,7 +34,7 @@ not found.
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
 graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, which
-may be a probe. Nor is a difference of derivative zero found, such as ``x`` minus its straight-through copy. If the
+may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through copy. If the
 source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets,
 baselines and loss weights may be detached.
 

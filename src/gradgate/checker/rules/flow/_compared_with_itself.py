@@ -120,8 +120,8 @@ def _cancelled(run: Run) -> Iterator[Finding]:
             each.site,
             f"This line adds and subtracts the same value, so {run.names(each.ids)} get no gradient through it.",
             why="The two gradients of the value are equal and opposite.",
-            advice="Detach one of the two: x + (q - x.detach()) trains what made x and q, x + (q - x).detach() "
-            "only what made x. Earlier weights are p.detach().clone().",
+            advice="Detach one of the two: x + (q - x.detach()) passes the gradient to x and q, and "
+            "x + (q - x).detach() only to x. Copy earlier weights by p.detach().clone().",
             fix=_passed_straight,
             **each.measured,
         )
@@ -175,7 +175,7 @@ def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
         if innermost(each.site)[:2] not in terms and changed and len(each.numbers) >= max(_READ, read):
             yield RULE.finding(
                 each.site,
-                "This line compares a value with itself: the difference is always 0, and a ratio 1.",
+                "This line compares a value with itself: a difference is always 0, and a ratio is always 1.",
                 why="The gradients of both sides cancel, so the term trains nothing.",
                 advice="Compare with a different value. PPO stores the log-probability when it draws the sample.",
                 **each.measured,

@@ -92,8 +92,8 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
             yield rule.finding(
                 cut.site,
                 f"The loss of line {backward[0].line} trains {run.names(trained)}, but line {cut.site[0].line} "
-                f"detaches its term of line {made[0].line} from {'it' if len(trained) == 1 else 'them'}. The term "
-                f"only adds gradients to {run.names(reach)}, and no step uses these.",
+                f"detaches the term of line {made[0].line} from {'it' if len(trained) == 1 else 'them'}. The term "
+                f"only adds gradients to {run.names(reach)}, which no step uses.",
                 why=WHY,
                 advice=_RESAMPLE
                 if drawn

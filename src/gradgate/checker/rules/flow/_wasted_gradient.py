@@ -171,7 +171,7 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
         ), partial(_detached, names=names, until=innermost(site))
     numbers = [number for number in run.by_backward if number >= 0 and run.events[number].site == site]
     apart = any(term.reach and term.reach <= ids for number in numbers for term in run.terms(number))
-    return (f"Remove the network's term from this loss, or: {off[0].lower()}{off[1:]}" if apart else off), ()
+    return (f"Remove the network's term from this loss, or {off[0].lower()}{off[1:]}" if apart else off), ()
 
 
 def _retains_gradients(site: Site) -> bool:

@@ -69,8 +69,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         kept = "autocast keeps them until its block ends" if autocast else "they were computed once"
         yield RULE.finding(
             autocast or shared_line(made, events[-1].site) or made,
-            f"The loss is computed from old values of {run.names(ids)}: {kept}, and the steps since then do not "
-            "change them.",
+            f"The loss is computed from old values of {run.names(ids)}: {kept}, and later steps do not change "
+            "them.",
             why="Forward passes ignore these steps, so the loss stays as it was.",
             advice="Enter autocast in each iteration, around the forward pass only, or pass cache_enabled=False."
             if autocast

@@ -164,7 +164,7 @@ def _functional(run: Run) -> Iterator[Finding]:
                 yield RULE.finding(
                     Frame(file, call.lineno, ""),
                     f"{ast.unparse(call.func)} ignores the mode and also drops units after eval().",
-                    why="The training argument is True by default, and train() and eval() only change modules.",
+                    why="The training argument is True by default. train() and eval() change only modules.",
                     advice="Write training=self.training, or use torch.nn.Dropout.",
                     fix=_told_the_mode,
                 )

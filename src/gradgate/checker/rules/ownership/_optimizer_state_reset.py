@@ -78,7 +78,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             # The first call of a function that constructs optimizers may be correct.
             next((frame for frame in again if frame not in run.events[several[0][0]].site), innermost(again)),
             f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
-            f"state; the longest was used for {max(steps)} step{'s' if max(steps) > 1 else ''}.",
+            f"state; none made more than {max(steps)} step{'s' if max(steps) > 1 else ''}.",
             why=_WHY,
             advice=f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass "
             "it in. Set group['lr'] to change only the learning rate.",

@@ -87,8 +87,8 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
     ),
     "unfrozen": (
         "unfrozen after {name} was made without them",
-        "Pass {name} these parameters too when it is constructed: an optimizer skips frozen parameters without "
-        "gradients. Or add the parameters once where they are unfrozen: "
+        "Pass these parameters to {name}, too, when it is constructed: an optimizer skips frozen parameters "
+        "without gradients. Or add the parameters once where they are unfrozen: "
         "{name}.add_param_group({{'params': ...}}).",
         None,
     ),

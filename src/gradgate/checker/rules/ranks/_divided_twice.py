@@ -30,7 +30,7 @@ def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
             f"well, in {len(windows)} steps.",
             why=f"The gradient is {run.log.world} times too small.",
             advice=f"Don't divide the {what}: the gradients are already averaged over the ranks"
-            + (", when backward() returns." if what == "gradient" else "."),
+            + (" when backward() returns." if what == "gradient" else "."),
             severity="error",
             count=len(windows),
             evidence={"ranks": run.log.world, "steps": len(windows)},

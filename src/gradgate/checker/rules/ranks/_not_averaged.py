@@ -53,13 +53,13 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
     if late:
         advice = "Average the gradients between backward() and step()."
     elif synced == {False} and last.around:
-        where, how, advice = _past_wrapper(last), f" {_PAST},", f"{_CALL_WRAPPER}."
+        where, how, advice = _past_wrapper(last), f", {_PAST}", f"{_CALL_WRAPPER}."
     elif synced == {False}:
-        how, advice = " under no_sync()", "Leave no_sync() for the last micro-batch of each window."
+        how, advice = ", under no_sync()", "Leave no_sync() for the last micro-batch of each window."
     ranks = f"Each of {run.log.world} ranks" if run.log.world > 1 else "Each rank"
     return rule.finding(
         where,
-        f"{ranks} makes its {len(windows)} steps{how} with the gradients of its own data: the gradients "
+        f"{ranks} makes its {len(windows)} steps with the gradients of its own data{how}: the gradients "
         + ("are averaged only after the step." if late else "are never averaged."),
         why=_WHY,
         advice=advice,

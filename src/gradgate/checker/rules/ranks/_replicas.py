@@ -164,8 +164,8 @@ def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site
         return (
             step.site,
             "The ranks' gradients already differ in the step before the first difference.",
-            "Average the gradients first. Clip, mask or add noise after the average, and in the same way on "
-            "all ranks.",
+            "Average the gradients first. If you clip, mask or add noise, do it after the average, in the same way "
+            "on all ranks.",
         )
     if len({each.lr for _, each in parting.steps}) > 1:
         schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}

@@ -4,7 +4,7 @@
 Follows writes to parameters by code outside the optimizer. Reports:
 
 - updates towards values that never change (a soft update in the wrong direction);
-- values that an evaluation writes and doesn't restore (averaged weights, a perturbation).
+- an evaluation that overwrites parameters (with averaged weights, or a perturbation) and doesn't restore them.
 
 ## Why is this bad?
 Trained weights are overwritten. No error is raised: writes through ``.data`` or under ``no_grad`` bypass autograd's
