@@ -65,8 +65,9 @@ def _judge(run: Run) -> Iterator[Finding]:
     for each in combinations(run, _TEXTS):
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
-        if each.how == "views" and len({frozenset(run.owners.get(number, ())) for number in each.ids}) > 1:
-            continue  # another optimizer trains the network that computes the features
+        owners = {frozenset(run.owners.get(number, ())) for number in each.first.parameters}
+        if each.how == "views" and len(owners) > 1:
+            continue  # another optimizer, or none, trains the network that computes the features
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
         message, why, advice = _TEXTS[each.how]
