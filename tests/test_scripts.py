@@ -81,7 +81,7 @@ ADVICE_ONLY = {
     "accumulation-scaling": (
         "balance_term name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
     ),
-    "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
+    "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
+from gradgate.checker.analysis._optimizer_names import optimizer_names
 from gradgate.events import (
     Backward,
     Cut,
@@ -198,7 +199,11 @@ class Run:
 
     def optimizer(self, number: int) -> str:
         """Return an optimizer's name in the user's code."""
-        return self.log.optimizers.get(number, "optimizer")
+        return self._optimizer_names.get(number, "optimizer")
+
+    @functools.cached_property
+    def _optimizer_names(self) -> dict[int, str]:
+        return optimizer_names(self.log)
 
     # Windows
 

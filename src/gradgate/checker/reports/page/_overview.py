@@ -68,7 +68,7 @@ def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
 def losses(view: RunView) -> Lines:
     """Return the mean loss of each window, for each line that calls backward."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for number, event in enumerate(view.run.events):
+    for number, event in view.run.numbered(Backward):
         if isinstance(event, Backward) and event.value is not None and math.isfinite(event.value):
             step = bisect_left(view.step_numbers, number) + 1
             if step <= len(view.steps):

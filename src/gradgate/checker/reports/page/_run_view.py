@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from gradgate.checker.analysis import Contribution, Run, StepWindow
 from gradgate.checker.reports._content import source_line
+from gradgate.checker.reports._optimizers import distinct_names
 from gradgate.checker.reports._words import place_of
 from gradgate.events import Ids, Log, Site, Stepped
 
@@ -128,7 +129,11 @@ class RunView:
         """Return an optimizer's name and kind."""
         made = self.run.made.get(number, [])
         kind = f" ({made[0].kind})" if made else ""
-        return f"{self.log.optimizers.get(number, 'optimizer')}{kind}"
+        return f"{self._optimizer_names.get(number, 'optimizer')}{kind}"
+
+    @functools.cached_property
+    def _optimizer_names(self) -> Mapping[int, str]:
+        return distinct_names(self.log)
 
 
 def label_of(site: Site) -> str:

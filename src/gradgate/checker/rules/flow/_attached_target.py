@@ -65,9 +65,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     for each in combinations(run, _TEXTS):
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
-        owners = {frozenset(run.owners.get(number, ())) for number in each.first.parameters}
-        if each.how == "views" and len(owners) > 1:
-            continue  # another optimizer, or none, trains the network that computes the features
+        if each.how == "views" and not _is_trained_together(run, each):
+            continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
         message, why, advice = _TEXTS[each.how]
@@ -102,6 +101,12 @@ def _dropped(run: Run) -> Iterator[Finding]:
             evidence={"parameters": len(ids)},
             about=ids,
         )
+
+
+def _is_trained_together(run: Run, views: Combination) -> bool:
+    """Return whether the same optimizers hold all parameters behind two views: no loss network is among them."""
+    first, *others = (run.owners.get(number) for number in views.first.parameters)
+    return all(each == first for each in others)
 
 
 def _has_other_losses(run: Run, target: Combination) -> bool:

@@ -50,6 +50,10 @@ def evaluated_in_training(run: Run, rule: Rule) -> Iterator[Finding]:
         ids = sorted(frozenset().union(*(event.parameters for event in events)))
         norms = list(dict.fromkeys(run.name(number).rpartition(".")[0] for number in ids))
         many = len(norms) > 1
+        held_by = {run.parameters[number].root for number in ids} - {""}
+        model = next(
+            (min(each) for each in (_models_in(block.node, block.file), held_by) if len(each) == 1), "model"
+        )
         yield rule.finding(
             Frame(block.file, without_gradients(block.node) or 0, ""),
             f"An evaluation runs {len(norms)} batch norm{'s' if many else ''} ({', '.join(norms[:2])}"
@@ -57,7 +61,7 @@ def evaluated_in_training(run: Run, rule: Rule) -> Iterator[Finding]:
             f"{'their' if many else 'its'} running statistics changed in up to {most[block]} passes in a row.",
             why="no_grad stops gradients, but not the updates of running statistics. They follow data that no step "
             "trains on, and the result for a sample depends on its batch.",
-            advice="Call model.eval() before the evaluation, and model.train() after it.",
+            advice=f"Call {model}.eval() before the evaluation, and {model}.train() after it.",
             fix=_in_evaluation_mode,
             count=len(events),
             evidence={"layers": len(norms), "passes": most[block]},
@@ -82,18 +86,23 @@ def _measures(block: ast.AST) -> bool:
     return not names.intersection(_ON_PURPOSE) and (compared or any(map(_MEASURES.search, calls)))
 
 
+def _models_in(block: ast.AST, file: str) -> set[str]:
+    """Return the models that a block runs on batches."""
+    loops = [node for node in own_nodes(block) if isinstance(node, (ast.For, ast.comprehension))]
+    batch = {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    return {
+        ast.unparse(call.func)
+        for call in own_calls(block)
+        if call.args and key_of(_moved(call.args[0])) in batch and may_be_module(call, file, (file,))
+    }
+
+
 def _in_evaluation_mode(at: Statement) -> Fix:
     """Put the one model that the block runs on batches into evaluation mode, and back at the end."""
     block = at.node
     if not isinstance(block, (ast.With, *FUNCTIONS)):
         return ()
-    loops = [node for node in own_nodes(block) if isinstance(node, (ast.For, ast.comprehension))]
-    batch = {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    models = {
-        ast.unparse(call.func)
-        for call in own_calls(block)
-        if call.args and key_of(_moved(call.args[0])) in batch and may_be_module(call, at.file, (at.file,))
-    }
+    models = _models_in(block, at.file)
     if len(models) != 1:
         return ()
     (model,) = models

@@ -98,17 +98,26 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
         if len(steps) < 2:
             continue
         again = any(isinstance(event, ModeSet) and event.training for event in run.events[steps[0] :])
+        when = "" if again else "at the start of each epoch, or "
         yield RULE.finding(
             site,
             f"{len(steps)} of {len(run.windows)} steps are made in evaluation mode: eval() is called here, and "
             "nothing calls train() before the next step.",
             why="Dropout is off and batch norm uses its running statistics: training continues with a "
             "different model.",
-            advice=f"Call model.train() {'' if again else 'at the start of each epoch, or '}after each evaluation.",
+            advice=f"Call {_model_at(innermost(site))}.train() {when}after each evaluation.",
             fix=_back_in_training,
             count=len(steps),
             evidence={"steps_in_eval": len(steps), "steps": len(run.windows)},
         )
+
+
+def _model_at(line: Frame) -> str:
+    """Return the module whose mode a line sets, as the line spells it; "model" if the source can't be read."""
+    at = Statement.at(line)
+    calls = [*at.calls("eval"), *at.calls("train")] if at is not None else []
+    modules = (call.func.value for call in calls if isinstance(call.func, ast.Attribute))
+    return next(map(ast.unparse, modules), "model")
 
 
 def _original(run: Run, copied: int) -> int:
