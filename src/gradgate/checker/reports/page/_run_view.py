@@ -118,7 +118,7 @@ class RunView:
     @functools.cached_property
     def steps(self) -> list[tuple[int, Stepped]]:
         """The steps of all optimizers, each with its index in the events."""
-        return list(self.run.numbered(Stepped))  # type: ignore[arg-type]
+        return list(self.run.numbered(Stepped))
 
     @functools.cached_property
     def step_numbers(self) -> list[int]:

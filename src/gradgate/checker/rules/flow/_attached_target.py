@@ -114,7 +114,7 @@ def _has_other_losses(run: Run, target: Combination) -> bool:
     return any(
         event.reached & target.ids and event.site != target.first.backward
         for number, event in run.numbered(Backward)
-        if isinstance(event, Backward) and number > target.numbers[0]
+        if number > target.numbers[0]
     )
 
 
@@ -126,10 +126,14 @@ def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     if not modes or modes[-1].training or modes[-1].parameters & others:
         return False
-    students = frozenset().union(*(run.owners.get(number, set()) for number in others))
+    students = run.optimizers_of(others)
     return all(run.owners.get(number, set()) & students for number in ids)
 
 
+_AGREE = (
+    "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
+    "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+)
 _TEXTS = {
     "own target": (
         "The target has a gradient from {}, and the loss compares the target with the same network: the loss also "
@@ -140,14 +144,12 @@ _TEXTS = {
     "teacher": (
         "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
         "the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
     ),
     "trained target": (
         "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
         "trained to match the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
     ),
     "labels": (
         "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",

@@ -81,7 +81,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for frame, (ids, how) in without.items():
         if ids <= behind and frame[:2] not in ends:
             continue  # their gradients are missing because of a constant summand: other cuts may be intended
-        optimizer = min(owner for number in ids for owner in run.owners[number])
+        optimizer = min(run.optimizers_of(ids))
         if copy := copied_at(frame):
             how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
         advice, fix = in_its_graph(run, frame, ids, how, optimizer)
@@ -160,7 +160,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
 
 def _on_a_copy(run: Run, ids: Ids) -> bool:
     """Return whether parameters outside of these parameters' optimizers get gradients and have the same shapes."""
-    optimizers = set[int]().union(*(run.owners[number] for number in ids))
+    optimizers = run.optimizers_of(ids)
     others = (number for number in run.reached if optimizers.isdisjoint(run.owners.get(number, ())))
     shapes = {run.parameters[number].shape for number in others if number in run.parameters}
     return all(run.parameters[number].shape in shapes for number in ids)
@@ -195,7 +195,7 @@ def _losses(run: Run, missing: Ids) -> set[Site]:
 
 def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
     """Return the backward calls whose next steps are of optimizers that hold these parameters."""
-    wanted = {optimizer for number in missing for optimizer in run.owners[number]}
+    wanted = run.optimizers_of(missing)
     found: list[Backward] = []
     waiting: list[Backward] = []
     stepped = False

@@ -13,6 +13,7 @@ from gradgate.checker.analysis._scopes import (
     called,
     is_function,
     names_read,
+    names_stored,
     own_nodes,
     statements_at,
 )
@@ -74,7 +75,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
         detached = {
             number: event
             for number, event in run.numbered(Cut)
-            if isinstance(event, Cut) and event.op in ops and event.site and event.parameters & trained
+            if event.op in ops and event.site and event.parameters & trained
         }
         cuts = {n: cut for n, cut in detached.items() if part.holds(cut.site[0], cut.op)}
         # A cut between the previous backward call and this one belongs to this loss.
@@ -171,11 +172,11 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
     A cut that comes after the sum, or in another loop, is that of a stored value, such as a target. If all cuts are
     of this kind, all are returned.
     """
-    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    steps = run.optimizers_of(reached)
     of = defaultdict[tuple[str, int], set[int]](set)  # line -> optimizers of the parameters that it cuts
     for event in run.of(Cut):
         if event.site:
-            of[event.site[0][:2]].update(*(run.owners.get(number, set()) for number in event.parameters))
+            of[event.site[0][:2]] |= run.optimizers_of(event.parameters)
     own = [
         cut
         for cut in cuts
@@ -196,7 +197,7 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
 def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
     """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter."""
     at = Statement.at(cut)
-    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    steps = run.optimizers_of(reached)
     trained = run.words(number for number in run.owned if run.owners[number] & steps)
     if at is None or not isinstance(at.node, ast.With):
         return False
@@ -257,12 +258,8 @@ def _may_score(drawn: Frame, score: ast.Call) -> bool:
     own = list(own_nodes(function)) if function is not None and is_function(function) else []
     if score not in own or not isinstance(statement, ast.Assign):
         return True
-    names = _names_stored(*statement.targets)
+    names = names_stored(*statement.targets)
     assignments = [node for node in own if isinstance(node, ast.Assign)]
     for _ in assignments:  # values computed from the sample
-        names |= _names_stored(*(each for each in assignments if names & names_read(each.value)))
+        names |= names_stored(*(each for each in assignments if names & names_read(each.value)))
     return bool(names & names_read(*score.args))
-
-
-def _names_stored(*nodes: ast.AST) -> set[str]:
-    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Store)}

@@ -213,13 +213,9 @@ def _retained(run: Run) -> Iterator[Finding]:
 
 
 def _without_retaining(at: Statement) -> Fix:
-    calls = [call for call in at.calls("backward") if not call.args and len(call.keywords) == 1]
-    texts = [ast.unparse(call) for call in calls]
-    return tuple(
-        Replace(at.line, text, text.replace("(retain_graph=True)", "()"))
-        for text in texts
-        if text.endswith("(retain_graph=True)")
-    )
+    given = "(retain_graph=True)"
+    texts = [text for text in map(ast.unparse, at.calls("backward")) if text.endswith(given)]
+    return tuple(Replace(at.line, text, f"{text.removesuffix(given)}()") for text in texts)
 
 
 def _detached(at: Statement) -> Fix:
