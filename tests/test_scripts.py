@@ -79,7 +79,7 @@ OTHER_LINE = {
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
     "accumulation-scaling": (
-        "balance_term name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
+        "balance_term chunks_of_reviews name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
     ),
     "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",

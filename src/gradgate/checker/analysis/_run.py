@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
 from gradgate.checker.analysis._optimizer_names import optimizer_names
@@ -31,6 +31,7 @@ from gradgate.events import (
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
+_Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 
 
 def once(function: Callable[Concatenate[Run, P], T]) -> Callable[Concatenate[Run, P], T]:
@@ -218,9 +219,13 @@ class Run:
         """Return whether an optimizer called its closure several times in one step. Trainers' closures run once."""
         return sum(self.backward(number).closure for number in window.micro) > 1
 
-    def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[StepWindow, list[int]]]]]:
-        """Yield optimizer, line and windows for each line that calls backward several times in some window."""
-        lines: dict[tuple[int, Site], list[tuple[StepWindow, list[int]]]] = defaultdict(list)
+    def accumulating(self) -> Iterator[tuple[int, Site, _Windows]]:
+        """Yield optimizer, line and windows for each line that calls backward several times in some window.
+
+        The windows include the calls of another line that adds one micro-batch of the same kind to each of them:
+        `for batch in chunk[:-1]`, and the last one after the loop.
+        """
+        lines: dict[tuple[int, Site], _Windows] = defaultdict(list)
         for window in self.windows:
             if self.repeats_closure(window):
                 continue
@@ -230,7 +235,35 @@ class Run:
                 lines[window.optimizer, site].append((window, micro))
         for (optimizer, site), windows in lines.items():
             if any(len(micro) > 1 for _, micro in windows):
-                yield optimizer, site, windows
+                beside = [several for (other, _), several in lines.items() if other == optimizer]
+                rests = [several for several in beside if self._are_rests(several, windows)]
+                yield optimizer, site, _joined([windows, *rests]) if rests else windows
+
+    def _are_rests(self, rests: _Windows, windows: _Windows) -> bool:
+        """Return whether each call of a line is one more micro-batch of the same kind in another line's window."""
+        steps = {window.step: micro for window, micro in windows}
+        if any(len(micro) > 1 for _, micro in rests) or not steps.keys() <= {
+            window.step for window, _ in rests
+        }:
+            return False
+        pairs = [(steps[window.step][0], micro[0]) for window, micro in rests if window.step in steps]
+        read = [pair for pair in pairs if all(self.backward(number).terms for number in pair)]
+        return bool(read) and all(self._kind(one) == self._kind(other) for one, other in read)
+
+    def _kind(self, number: int) -> tuple[object, ...]:
+        """Return what the micro-batches of one loss have in common, wherever they call backward."""
+        event = self.backward(number)
+        terms = [(term.kind, [(op, value) for op, value, _ in term.factors]) for term in event.terms]
+        return event.reached, event.others, terms
+
+
+def _joined(lines: Iterable[_Windows]) -> _Windows:
+    """Put the backward calls of several lines that belong to one window together, in the order of the windows."""
+    found: dict[int, tuple[StepWindow, list[int]]] = {}
+    for window, micro in chain(*lines):
+        known = found.get(window.step, (window, []))[1]
+        found[window.step] = window, sorted([*known, *micro])
+    return [found[step] for step in sorted(found)]
 
 
 def innermost(site: Site) -> Frame:

@@ -105,7 +105,15 @@ def _judge(run: Run) -> Iterator[Finding]:
             column = min(known, key=lambda column: len(column[0].divisors))
             if not is_over_kinds(site, run.events[first.step].site):
                 say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
-                yield from _finding(run, site, first, column, size, say)
+                found = _finding(run, site, first, column, size, say)
+                calls = sorted({innermost(run.events[number].site).line for number in full[0][1]})
+                yield from found if len(calls) == 1 else map(partial(_at_each_of, calls), found)
+
+
+def _at_each_of(calls: list[int], found: Finding) -> Finding:
+    """Name the lines of all backward calls instead of editing one of them."""
+    lines = f"{', '.join(map(str, calls[:-1]))} and {calls[-1]}"
+    return replace(found, fix=(), advice=f"{found.advice.rstrip('.')}, for each of the lines {lines}.")
 
 
 def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int, ids: Ids) -> Finding:

@@ -93,6 +93,9 @@ def _of_line(
             yield _never_reset(sizes, condition, at)
         return
     left = _left_over(run, optimizer, site)
+    complete = sum(len(window.micro) == divisor for window, _ in windows) * 2 > len(
+        windows
+    )  # with other lines
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     carried = sum(n > size for n in sizes)
     fix: FixAt = _count_from_one
@@ -129,10 +132,13 @@ def _of_line(
             "added to the next epoch."
         )
         advice = "Step for the micro-batches left at the end of the epoch, and divide by their number."
-    elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
+    elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes) and not complete:
         count, fix = often, _at_least
         message = f"Windows hold {size} micro-batches but are divided by {divisor:g}."
-        advice = f"Step after {divisor:g} micro-batches: compare with >=, and count from 1."
+        counted = f"Step after {divisor:g} micro-batches: compare with >=, and count from 1."
+        advice = (
+            counted if condition else f"Divide by {size}, or add up {divisor:g} micro-batches for each step."
+        )
     else:
         return
     yield RULE.finding(
