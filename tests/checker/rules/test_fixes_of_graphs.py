@@ -51,6 +51,7 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
             "if x:\n    with torch.no_grad():\n        h = f(x,\n              y)\n    g(h)\n",
             "if x:\n    h = f(x,\n          y)\n    g(h)\n",
         ),
+        (with_detach, 1, "q = f(s, g(s).detach().requires_grad_(True))\n", "q = f(s, g(s))\n"),
         (with_detach, 1, "@torch.no_grad()\ndef f(x):\n    return x\n", "def f(x):\n    return x\n"),
         (_graph_fixes.with_graph, 1, "g = grad(s, x)[0]\n", "g = grad(s, x, create_graph=True)[0]\n"),
         (

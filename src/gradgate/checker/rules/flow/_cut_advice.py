@@ -44,8 +44,8 @@ _INDEX = (
     "an expert's output, or use the probabilities instead of the index."
 )
 _NOT_A_COPY = (
-    "Keep the value in the graph, without item(), and without {}() at line {}, which makes a tensor without a graph. "
-    "Join several values with torch.stack()."
+    "Keep the value in the graph, without item(), and without {}() at line {}, which makes a tensor without a "
+    "graph. Join several values with torch.stack()."
 )
 _FREEZE = "Freeze {0} instead, so that gradients pass through it: {0}.requires_grad_(False), without no_grad."
 

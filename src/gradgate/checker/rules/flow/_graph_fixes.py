@@ -48,15 +48,19 @@ def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = Non
     targets = at.node.targets if isinstance(at.node, ast.Assign) and at.value is cuts[0] else []
     if [ast.unparse(target) for target in targets] == [ast.unparse(value)]:
         return (Delete(at.line),)  # x = x.detach()
-    return _replaced(at, cuts[0], operand(value))
+    attribute, *outer = at.around(cuts[0]) or [at.node]
+    leaf = isinstance(attribute, ast.Attribute) and attribute.attr == "requires_grad_"  # of x.detach()
+    return _replaced(at, outer[0] if leaf else cuts[0], operand(value))
 
 
 def new_tensor(at: Statement, ops: tuple[str, ...]) -> ast.Call | None:
     """Return the call that makes a tensor without a graph of the cut values: ``torch.tensor([x.item()])``.
 
-    It is in this statement, or later in the function if the statement stores the values: ``values.append(x.item())``.
+    It is in this statement, or later in the function if the statement stores the values: ``v.append(x.item())``.
     """
-    cuts = [node for node in at.expressions() if isinstance(node, ast.expr) and _cut_value(node, ops) is not None]
+    cuts = [
+        node for node in at.expressions() if isinstance(node, ast.expr) and _cut_value(node, ops) is not None
+    ]
     name = owner(at.node) if method(at.node) == "append" else ""
     if isinstance(at.node, ast.Assign):
         name = ast.unparse(at.node.targets[0])
@@ -80,13 +84,15 @@ def _stacked(at: Statement, copy: ast.Call, ops: tuple[str, ...]) -> Fix:
         several, alone = isinstance(values, (ast.List, ast.ListComp)), _cut_value(values, ops) is not None
         new = f"torch.stack({text})" if several else text
         return (Replace(at.line, ast.unparse(copy), new),) if several or alone else ()
-    reads = [node for node in inside(ast.Name, at.function) if node.id == text and isinstance(node.ctx, ast.Load)]
+    reads = [
+        node for node in inside(ast.Name, at.function) if node.id == text and isinstance(node.ctx, ast.Load)
+    ]
     inner = at.value.elt if isinstance(at.value, ast.ListComp) else at.value
-    cuts = {ast.unparse(node): operand(cut) for node in at.expressions() if (cut := _cut_value(node, ops)) is not None}
+    pairs = [(node, _cut_value(node, ops)) for node in at.expressions() if isinstance(node, ast.expr)]
+    cuts = [(ast.unparse(node), operand(cut)) for node, cut in pairs if cut is not None]
     if len(cuts) != 1 or len(reads) > (1 if stored else 2) or (stored and inner is at.value):
         return ()
-    old, kept_value = cuts.popitem()
-    return Replace(at.line, old, kept_value), Replace(copy.lineno, ast.unparse(copy), f"torch.stack({text})")
+    return Replace(at.line, *cuts[0]), Replace(copy.lineno, ast.unparse(copy), f"torch.stack({text})")
 
 
 def straight_through(at: Statement) -> str:
@@ -133,7 +139,7 @@ def _becomes_number(at: Statement, cut: ast.expr, *, alone: bool) -> bool:
     return any(re.match(r"(math|np|numpy)\.|(float|int|round|print)$", name) for name in calls)
 
 
-def _replaced(at: Statement, node: ast.expr, new: str) -> Fix:
+def _replaced(at: Statement, node: ast.AST, new: str) -> Fix:
     """Replace an expression, as part of the smallest enclosing expression that occurs only once."""
     inner = ast.unparse(node)
     texts = [ast.unparse(each) for each in at.expressions() if isinstance(each, ast.expr)]
