@@ -34,12 +34,24 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
     [
         (with_item, 1, "loss = beta * (a + b).item()\n", "loss = beta * (a + b)\n"),
         (with_item, 1, "f(a + b.item(), b.item())\n", None),  # which of the two?
+        (with_item, 1, "v = torch.tensor([a.item(), 2 * b.item()])\n", "v = torch.stack([a, 2 * b])\n"),
+        (with_item, 1, "v = torch.tensor([a.item() for a in b])\n", "v = torch.stack([a for a in b])\n"),
+        (with_item, 1, "v = 3 * torch.tensor((a + b).item())\n", "v = 3 * (a + b)\n"),
+        (with_item, 1, "v = torch.from_numpy(np.array([a.item() for a in b]))\n", None),
+        (
+            with_item,
+            1,
+            "v = [a.item() for a in b]\nw = torch.tensor(v)\n",
+            "v = [a for a in b]\nw = torch.stack(v)\n",
+        ),
+        (with_item, 1, "v = [a.item() for a in b]\nprint(sum(v))\nw = torch.tensor(v)\n", None),
         (
             with_detach,
             2,
             "if x:\n    with torch.no_grad():\n        h = f(x,\n              y)\n    g(h)\n",
             "if x:\n    h = f(x,\n          y)\n    g(h)\n",
         ),
+        (with_detach, 1, "q = f(s, g(s).detach().requires_grad_(True))\n", "q = f(s, g(s))\n"),
         (with_detach, 1, "@torch.no_grad()\ndef f(x):\n    return x\n", "def f(x):\n    return x\n"),
         (_graph_fixes.with_graph, 1, "g = grad(s, x)[0]\n", "g = grad(s, x, create_graph=True)[0]\n"),
         (

@@ -90,6 +90,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             for off, _ in islice(no_grad_cuts(run, ids, losses), 1):
                 advice, fix = f"{advice} Line {off.line} also runs without gradients: remove this, too.", ()
         steps = run.stepping[optimizer]
+        # An option may choose a line under a condition, but not if the loss is computed under this condition, too.
+        option = in_condition(frame, [each for event in _before_steps_of(run, ids) for each in event.site])
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
@@ -97,7 +99,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             why=WHY,
             advice=advice,
             fix=fix,
-            severity="info" if in_condition(frame) and how != CHECKPOINT else None,  # chosen by an option
+            severity="info" if option and how != CHECKPOINT else None,
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )

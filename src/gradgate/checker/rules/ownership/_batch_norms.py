@@ -13,7 +13,7 @@ from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import requires_grad
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
+from gradgate.checker.analysis._source import inside, loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -22,6 +22,7 @@ from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, Statis
 
 _MOST_PARTS = 4  # number of modules that a fix lists by name
 _STEPS = 2
+_ONLY_FROZEN = " Do this only once the part is frozen: line {} also runs earlier, or for another model."
 
 
 def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
@@ -30,6 +31,8 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     for number, event in run.numbered(StatisticsMoved):
         moved[event.parameters].append((number, event))
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
+    # Lines that also put other modules, or these before they were frozen, into training mode
+    shared: set[Frame] = set()
     for ids, events in moved.items():
         since, holder = _frozen_since(run, ids), _untrained_module(run, ids)
         if since is not None:
@@ -39,6 +42,8 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 unread = next((frame for frame in event.site[:1] if tree_of(frame.file) is None), None)
                 line = _training_line(run, ids, number, frozen or unread)
                 if line is not None and number >= since:
+                    if _runs_for_others(run, line, ids, since):
+                        shared.add(line)
                     groups[line, ""][ids].append(event if since < 0 else replace(event, drift=None))
         elif holder and len(events) >= _STEPS and _is_unused(run, ids):
             line = _training_line(run, ids, len(run.events), _running_line(run, ids))
@@ -49,7 +54,10 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
         if count // layers >= _STEPS:
             names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
             parts = sorted({_untrained_module(run, ids) for ids in norms} - {""})
-            calls = [f"{part}.eval()" for part in parts or ["backbone"]]
+            at = Statement.at(line)
+            calls = [
+                f"{name}.eval()" for part in parts if (name := part if at is None else _name_at(at, part))
+            ]
             named = f" ({', '.join(names[:2])}" if names else ""
             named += f" and {len(names) - 2} more)" if len(names) > 2 else ")" if names else ""
             drift = max(events[-1].drift or (0.0, 0.0) for events in norms.values())
@@ -61,9 +69,10 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 f"{count // layers} steps, but the parameters did not.{_in_numbers(drift)}",
                 why="Evaluation uses these statistics: the features differ from those of the trained network. Some "
                 "scripts do this on purpose, to adapt the statistics to new data.",
-                advice="Put the untrained part into evaluation mode, and again after each train(): "
-                f"{', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}.",
-                fix=() if holder else partial(_evaluated, parts=parts),
+                advice="Put the untrained part into evaluation mode, and again after each train()"
+                + (f": {', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}." if calls else ".")
+                + (_ONLY_FROZEN.format(line.line) if line in shared else ""),
+                fix=() if holder or line in shared else partial(_evaluated, parts=parts),
                 severity="warning",
                 count=count,
                 evidence={
@@ -89,6 +98,12 @@ def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Fram
     if last is None:
         return unset
     return last.site[0] if last.training and last.site else None
+
+
+def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
+    """Return whether a line puts other modules, or these before they were frozen, into training mode."""
+    modes = [(n, event.parameters) for n, event in run.numbered(ModeSet) if event.site[:1] == (line,)]
+    return any(number < since or not ids <= parameters for number, parameters in modes)
 
 
 def _frozen_since(run: Run, ids: Ids) -> int | None:
@@ -143,12 +158,23 @@ def _is_unused(run: Run, ids: Ids) -> bool:
 
 def _evaluated(at: Statement, parts: list[str]) -> Fix:
     """Put the untrained parts of a model back into evaluation mode after ``train()``: ["model.backbone"]."""
-    root = owner(at.node)
-    last = re.escape(root.rpartition(".")[2])
-    inner = [re.search(rf"\b{last}([.\[].*)", part) for part in parts]
-    if method(at.node) != "train" or not parts or len(parts) > _MOST_PARTS or None in inner:
+    inner = [_name_at(at, part) for part in parts]
+    if method(at.node) != "train" or len(parts) > _MOST_PARTS:
         return ()
-    return tuple(Insert(f"{root}{found[1]}.eval()", after=at.line) for found in inner if found is not None)
+    root = owner(at.node)
+    within = all(name.startswith((f"{root}.", f"{root}[")) for name in inner)
+    return tuple(Insert(f"{name}.eval()", after=at.line) for name in inner) if within else ()
+
+
+def _name_at(at: Statement, part: str) -> str:
+    """Return how a line names a module: "self.model.body" for "model.body"; "" if its name is unknown there."""
+    root = owner(at.node)
+    inside_root = re.search(rf"\b{re.escape(root.rpartition('.')[2])}([.\[].*)", part)
+    if method(at.node) == "train" and inside_root is not None:
+        return f"{root}{inside_root[1]}"
+    first = re.split(r"[.\[]", part)[0]
+    attributes = {node.attr for node in inside(ast.Attribute, at.function)}
+    return part if at.knows(first) or first in attributes else ""
 
 
 def freezing_line(run: Run, ids: Ids) -> Frame | None:
