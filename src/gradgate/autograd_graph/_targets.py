@@ -1,15 +1,27 @@
-"""Reads what a value is compared with: the target of a binary cross entropy, or a copy of a parameter."""
+"""Reads what a value is compared with or added to: a target, a copy of a parameter, or a constant."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from gradgate.autograd_graph._nodes import ERRORS, LEAF, SAME_VALUES, inputs, named, through
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph._nodes import (
+    ERRORS,
+    LEAF,
+    PRODUCTS,
+    RESHAPES,
+    SAME_VALUES,
+    SUMS,
+    inputs,
+    named,
+    through,
+)
+from gradgate.autograd_graph._walk import Graph, walk
 
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
 _COPIES = named("Clone Alias View ToCopy")
+_LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
@@ -36,6 +48,13 @@ def compares_with_own_copy(node: Any) -> bool:
         return False
     first, second = (through(side, _COPIES) for side in sides)
     return first is second and first.name() == LEAF
+
+
+def sums_with_constants(*roots: Any) -> Iterator[Any]:
+    """Yield the sums below the roots of which one side has no graph, if only linear operations come after them."""
+    for node, following in walk(*roots, beyond=_LINEAR):
+        if node.name() in SUMS and len(following) == 1:
+            yield node
 
 
 def _origin(node: Any) -> Any:

@@ -25,6 +25,7 @@ from gradgate.autograd_graph import (
     normalized_twice,
     not_log_probabilities,
     only_input,
+    sums_with_constants,
     through,
     trained_target,
 )
@@ -84,6 +85,9 @@ class _Reader:
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._own_copies()
+        yield from (
+            self._event("constant", node, self._ids(node)) for node in sums_with_constants(*self._graph.roots)
+        )
 
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
