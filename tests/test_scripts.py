@@ -112,7 +112,9 @@ ADVICE_ONLY = {
         "extractor_under_no_grad one_loop_for_both_phases teacher_in_training_mode prompts_of_earlier_tasks "
         "two_stages"
     ),
-    "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
+    "graph-retention": (
+        "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
+    ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
         "bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "

@@ -27,9 +27,9 @@ The loss includes the term, but the gradient doesn't. The term becomes smaller o
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found in two cases: it makes a whole summand of
 the loss constant, or the summand then only reaches parameters that no step uses. For example, a ``sample()`` whose
-``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers. It is not found if
-one optimizer steps both, because the loss may be a score-function estimator. A constant summand inside a mean is
-not found.
+``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers, also if the critics
+are frozen. It is not found if one optimizer steps both, because the loss may be a score-function estimator. Any
+other constant summand inside a mean is not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
@@ -57,11 +57,11 @@ from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._cut_advice import CHECKPOINT, LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
+from gradgate.checker.rules.flow._cut_samples import cut_samples
 from gradgate.checker.rules.flow._cut_terms import (
     TENSORS,
     WHY,
     constant_terms,
-    cut_samples,
     idle_terms,
 )
 from gradgate.checker.rules.flow._derivatives import derivatives_without_graph
