@@ -183,9 +183,9 @@ def _builds_layer(frame: Frame) -> bool:
 
 
 def _reason(run: Run, left: Left, optimizer: int) -> str:
-    if left.plain:
+    if left.plain and _is_loose(run, left):
         return "plain"
-    if not left.listed and not _is_loose(run, left):
+    if (left.plain or not left.listed) and not _is_loose(run, left):
         several = [run.parameters[number] for number in left.ids]
         if all(map(_is_computed, several)):
             return "computed"
@@ -213,7 +213,7 @@ def _line(run: Run, left: Left, optimizer: int, reason: str) -> Frame | Site:
         return left.unfrozen
     if not left.listed and first.made and (frame := _plain_list(first)) is not None:
         return frame
-    if reason == "plain":
+    if left.plain:
         return _assigned_at(first, files_of({made, left.backward})) or made
     if first.made and reason not in ("unlisted", "group"):
         return first.made[0]
@@ -249,12 +249,13 @@ def _is_computed(parameter: Parameter) -> bool:
 
 def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:
     """Return the only line that assigns a tensor to its attribute."""
-    key = "." + parameter.name.rpartition(".")[2]
+    key = "." + parameter.name.partition("[")[0].rpartition(".")[2]
     scopes = (scope for file in files for scope in scopes_of(file))
     lines = {
         Frame(scope.file, each.value.lineno, "")
         for scope in scopes
         for each in definitions(scope).get(key, ())
+        if each.whole
     }
     return lines.pop() if len(lines) == 1 else None
 
