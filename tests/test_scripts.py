@@ -119,7 +119,9 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": ("clears_if_asked line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
+    "missing-zero-grad": (
+        "clears_if_asked line_by_hand master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class"
+    ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
