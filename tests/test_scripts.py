@@ -144,6 +144,7 @@ ADVICE_ONLY = {
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
+        "clamped_to_a_constant parameter_projected restarted_weights "
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
         "trainer_copy unit_rows"
     ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
+from gradgate.checker.analysis._rebound import rebound
 from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import inside, statement_at, text_of
@@ -49,7 +50,7 @@ def left_out(run: Run) -> list[Left]:
     """Return the parameters that are in no optimizer, module by module."""
     found = []
     free = unowned(run)
-    known: set[int] = set().union(*(swap.new for swap in replaced(run)))
+    known: set[int] = set().union(*(swap.new for swap in replaced(run)), *(each.new for each in rebound(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
     known = known.union(*(misdirected(run, optimizer) for optimizer in run.made))  # meant for an optimizer
     beyond = frozenset().union(*(event.beyond for event in run.of(Backward)))
