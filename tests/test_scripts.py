@@ -130,7 +130,9 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": ("clears_if_asked master_weights shared_by_a_worker shared_in_a_class"),
+    "missing-zero-grad": (
+        "clears_if_asked master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class"
+    ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
@@ -141,6 +143,7 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
+        "adapters_in_blocks "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
@@ -152,12 +155,13 @@ ADVICE_ONLY = {
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
+        "clamped_to_a_constant parameter_projected restarted_weights "
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
         "trainer_copy unit_rows"
     ),
     "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (
-        "aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
+        "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
         "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),

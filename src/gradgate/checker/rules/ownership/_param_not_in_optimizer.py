@@ -178,9 +178,9 @@ def _builds_layer(frame: Frame) -> bool:
 
 
 def _reason(run: Run, left: Left, optimizer: int) -> str:
-    if left.plain:
+    if left.plain and _is_loose(run, left):
         return "plain"
-    if not left.listed and not _is_loose(run, left):
+    if (left.plain or not left.listed) and not _is_loose(run, left):
         several = [run.parameters[number] for number in left.ids]
         if all(map(_is_computed, several)):
             return "computed"
@@ -206,14 +206,14 @@ def _line(run: Run, left: Left, optimizer: int, reason: str) -> Frame:
     made: Site = run.made[optimizer][0].site
     if left.unfrozen is not None:
         return left.unfrozen
+    attribute = first.name.partition("[")[0].rpartition(".")[2]
     if not left.listed and "[" in first.name:  # "experts" of model.experts[0].weight
-        attribute = first.name.partition("[")[0].rpartition(".")[2]
         frame = _assigned_at(attribute, filter(None, map(scope_at, first.made)))
         if frame is not None:
             return frame
-    if reason == "plain":
+    if left.plain:
         scopes = (scope for file in files_of([made, left.backward]) for scope in scopes_of(file))
-        return _assigned_at(first.name.rpartition(".")[2], scopes) or innermost(made)
+        return _assigned_at(attribute, scopes) or innermost(made)
     if first.made and reason not in ("unlisted", "group"):
         return first.made[0]
     return unlisted_group(made) or comprehension_line(made) or list_line(made) or innermost(made)
