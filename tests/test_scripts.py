@@ -83,7 +83,8 @@ ADVICE_ONLY = {
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
-        "q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer value_computed_again"
+        "momentum_encoder q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer "
+        "value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_straight_through compressed_memory features_of_the_detached "

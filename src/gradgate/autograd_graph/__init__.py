@@ -33,7 +33,11 @@ from gradgate.autograd_graph._nodes import (
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
-from gradgate.autograd_graph._targets import compares_with_own_copy, trained_target
+from gradgate.autograd_graph._targets import (
+    compared_with_own_averages,
+    compares_with_own_copy,
+    trained_target,
+)
 from gradgate.autograd_graph._walk import Graph, roots_of, walk
 
 __all__ = [
@@ -52,6 +56,7 @@ __all__ = [
     "SamplesMixedError",
     "broadcast_at",
     "check_items",
+    "compared_with_own_averages",
     "compares_with_own_copy",
     "divisor_of",
     "driven",

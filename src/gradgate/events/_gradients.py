@@ -113,13 +113,15 @@ class Combined(Event):
             "other axis",
             "own copy",
             "normalized twice",
+            "averaged weights",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
         "over another dimension, given to a loss that takes log-probabilities; parameters and their copies that "
-        "keep a graph; probabilities given to a loss that takes logits",
+        "keep a graph; probabilities given to a loss that takes logits; averages of parameters with data, if the "
+        "loss compares their network with that of the parameters",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

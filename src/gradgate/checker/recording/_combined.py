@@ -19,6 +19,7 @@ from gradgate.autograd_graph import (
     SUMS,
     Graph,
     broadcast_at,
+    compared_with_own_averages,
     compares_with_own_copy,
     inputs,
     node_shape,
@@ -84,6 +85,8 @@ class _Reader:
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._own_copies()
+        if averages := compared_with_own_averages(self._graph):
+            yield self._event("averaged weights", averages[0], self._ids(averages))
 
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
@@ -278,7 +281,7 @@ def _after_reward(target: Any) -> Any:
         return None
     product = through(only_input(node), RESHAPES)
     node = _row(product, RESHAPES | {"MulBackward0"})
-    return None if node is product else node
+    return None if node is product or node.name() == LEAF else node
 
 
 def _row(node: Any, names: frozenset[str]) -> Any:

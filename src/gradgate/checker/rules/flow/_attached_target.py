@@ -1,7 +1,7 @@
 """A target or a weight in the loss has a gradient although the loss should treat it as a constant.
 
 ## What it does
-Reports six kinds of values if gradient flows into them:
+Reports seven kinds of values if gradient flows into them:
 
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
@@ -11,6 +11,8 @@ Reports six kinds of values if gradient flows into them:
   and is in the optimizer of the network that is compared with it;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
   predicted boxes as the target of their objectness;
+- the output of a network whose weights are a running average of the trained network's weights (a mean teacher), if
+  the average was computed with a gradient;
 - a value on which ``detach()`` is called as a statement of its own, which discards the result.
 
 ## Why is this bad?
@@ -138,6 +140,12 @@ _TEXTS = {
         "trained to match the student.",
         "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+    ),
+    "averaged weights": (
+        "The loss compares the network with the output of its averaged weights, and gradient flows through the "
+        "average to {}: the loss also trains its target.",
+        "The network can lower the loss by changing its targets instead of its predictions.",
+        "Compute the average under torch.no_grad(), or from parameter.detach().",
     ),
     "labels": (
         "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",
