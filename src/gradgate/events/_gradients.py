@@ -116,6 +116,7 @@ class Combined(Event):
             "views",
             "normalized twice",
             "constant",
+            "averaged weights",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
@@ -124,7 +125,8 @@ class Combined(Event):
         "over another dimension, given to a loss that takes log-probabilities; a value that is added and "
         "subtracted, whose two gradients cancel; two views that the whole loss compares, with a gradient on both "
         "sides; probabilities given to a loss that takes logits; a sum of "
-        "which one side has no graph",
+        "which one side has no graph; averages of parameters with data, if the loss compares their network with "
+        "that of the parameters",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

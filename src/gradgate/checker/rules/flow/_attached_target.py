@@ -12,6 +12,8 @@ Reports seven kinds of values if gradient flows into them:
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
   predicted boxes as the target of their objectness;
 - either side of a loss that only compares two views, one of them after a predictor (SimSiam, BYOL);
+- the output of a network whose weights are a running average of the trained network's weights (a mean teacher), if
+  the average was computed with a gradient;
 - a value on which ``detach()`` is called as a statement of its own, which discards the result.
 
 ## Why is this bad?
@@ -150,6 +152,12 @@ _TEXTS = {
         "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
         "trained to match the student.",
         *_AGREE,
+    ),
+    "averaged weights": (
+        "The loss compares the network with the output of its averaged weights, and gradient flows through the "
+        "average to {}: the loss also trains its target.",
+        "The network can lower the loss by changing its targets instead of its predictions.",
+        "Compute the average under torch.no_grad(), or from parameter.detach().",
     ),
     "labels": (
         "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",

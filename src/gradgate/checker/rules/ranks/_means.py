@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
@@ -48,13 +49,20 @@ def differ(values: Sequence[float]) -> bool:
 
 def averaged(run: Run, window: StepWindow) -> bool:
     """Return whether the gradients that a step uses are means over the ranks."""
+    return _combined(run, window) == "averaged"
+
+
+def _combined(run: Run, window: StepWindow) -> Literal["averaged", "added"] | None:
+    """Return how the gradients that a step uses were combined over the ranks; None if unknown."""
     if any(run.backward(number).synced for number in window.micro):
-        return True
+        return "averaged"
     atom: Ids = next((each.atom for each in window.fresh if each.backward >= 0), frozenset())
     reduced, factor = reduced_between(run, min(window.micro, default=window.step), window.step, atom)
     if any("avg" in event.op for event in reduced):
-        return True
-    return any(map(sums_over_ranks, reduced)) and abs(factor * run.log.world - 1) < 1e-3
+        return "averaged"
+    if not any(map(sums_over_ranks, reduced)):
+        return None
+    return "averaged" if abs(factor * run.log.world - 1) < 1e-3 else "added"
 
 
 def is_one_mean(run: Run, window: StepWindow) -> bool:
@@ -133,10 +141,10 @@ def unless_rare(unequal: int, windows: int) -> Severity | None:
 
 
 def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report gradients of means that are averaged over ranks with unequal numbers of items."""
-    found: dict[Site, list[list[tuple[float, float]]]] = defaultdict(list)
+    """Report gradients of means that are averaged or added over ranks with unequal numbers of items."""
+    found: dict[tuple[Site, str], list[list[tuple[float, float]]]] = defaultdict(list)
     compared = 0
-    for pairs in averaged_side_by_side(runs):
+    for how, pairs in combined_side_by_side(runs):
         compared += 1
         columns = [columns_of(run, window, list(window.micro)) for run, window in pairs]
         if len({len(column) for column in columns}) != 1:
@@ -144,30 +152,33 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         for shares in zip(*columns, strict=True):
             ranks = [_of_rank(column) for column in shares]
             if len({column[0].term.site for column in shares}) == 1 and _is_unequal(ranks):
-                found[shares[0][0].term.site].append(ranks)
+                found[shares[0][0].term.site, how].append(ranks)
                 break
-    for site, unequal in found.items():
+    for (site, combined), unequal in found.items():
         worst = max(unequal, key=lambda ranks: spread(weight / items for weight, items in ranks))
         items = [count for _, count in worst]
         times = spread(weight / count for weight, count in worst)
         yield rule.finding(
             site,
-            f"Each rank's loss is a mean over its own items ({listed(items)}), but the gradients are averaged as "
-            f"if the counts were equal: an item on the rank with the fewest weighs {times:.3g} times as much as "
+            f"Each rank's loss is a mean over its own items ({listed(items)}), but the gradients are {combined} "
+            f"as if the counts were equal: an item on the rank with the fewest weighs {times:.3g} times as much as "
             "an item on the rank with the most.",
             why="The mean of the ranks' means isn't the mean over all items: items on ranks with few items "
             "count too much.",
             advice=one_line(runs[0])
             or "Add up the number of items over the ranks with all_reduce and use "
-            "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does this.",
+            f"loss.sum(){' * world_size' * (combined == 'averaged')} / items_of_all_ranks, or use "
+            "gradgate.Accumulator, which does this.",
             severity=unless_rare(len(unequal), compared),
             count=len(unequal),
             evidence={"items": items, "times": times, "ranks": len(runs)},
         )
 
 
-def averaged_side_by_side(runs: Sequence[Run]) -> Iterator[list[tuple[Run, StepWindow]]]:
-    """Yield each rank's run and window for each step with averaged gradients.
+def combined_side_by_side(
+    runs: Sequence[Run],
+) -> Iterator[tuple[Literal["averaged", "added"], list[tuple[Run, StepWindow]]]]:
+    """Yield how each step's gradients were combined over the ranks, and each rank's run and window.
 
     An optimizer's steps are left out if the ranks have different numbers of windows.
     """
@@ -176,8 +187,9 @@ def averaged_side_by_side(runs: Sequence[Run]) -> Iterator[list[tuple[Run, StepW
         if len({len(windows) for windows in several}) == 1:
             for windows in zip(*several, strict=True):
                 pairs = list(zip(runs, windows, strict=True))
-                if all(averaged(run, window) for run, window in pairs):
-                    yield pairs
+                first, *others = (_combined(run, window) for run, window in pairs)
+                if first is not None and all(each == first for each in others):
+                    yield first, pairs
 
 
 def _of_rank(column: list[Share]) -> tuple[float, float]:
