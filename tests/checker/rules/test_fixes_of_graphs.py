@@ -10,7 +10,7 @@ import pytest
 # private: each fix makes its edit at any statement that it fits, and none elsewhere
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.flow import _graph_fixes, _in_no_optimizer, _nonfinite_gradient, _zero_gradient
-from gradgate.checker.rules.lifetime import _graph_retention, _train_eval_mode
+from gradgate.checker.rules.lifetime import _graph_retention, _needless_retains, _train_eval_mode
 from gradgate.checker.rules.ownership import (
     _batch_norms,
     _frozen_state_drift,
@@ -144,7 +144,7 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
         ),
         (_graph_retention._detached, 1, "seen.append(loss)\n", "seen.append(loss.detach())\n"),
         (
-            _graph_retention._without_retaining,
+            _needless_retains._without_retaining,
             1,
             "loss.backward(retain_graph=True)\n",
             "loss.backward()\n",
