@@ -81,7 +81,7 @@ ADVICE_ONLY = {
     "accumulation-scaling": (
         "balance_term chunks_of_reviews name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
     ),
-    "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
+    "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
@@ -109,9 +109,12 @@ ADVICE_ONLY = {
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad teacher_in_training_mode prompts_of_earlier_tasks two_stages"
+        "extractor_under_no_grad one_loop_for_both_phases teacher_in_training_mode prompts_of_earlier_tasks "
+        "two_stages"
     ),
-    "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
+    "graph-retention": (
+        "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
+    ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
         "bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "

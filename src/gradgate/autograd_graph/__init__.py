@@ -33,7 +33,7 @@ from gradgate.autograd_graph._nodes import (
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
-from gradgate.autograd_graph._targets import cancelled, trained_target
+from gradgate.autograd_graph._targets import cancelled, sums_with_constants, trained_target
 from gradgate.autograd_graph._views import compared_views
 from gradgate.autograd_graph._walk import Graph, roots_of, walk
 
@@ -71,6 +71,7 @@ __all__ = [
     "reduction_of",
     "roots_of",
     "shape_of",
+    "sums_with_constants",
     "targets_of",
     "through",
     "trained_target",

@@ -1,21 +1,31 @@
-"""Reads what a value is compared with: the target of a binary cross entropy, or the value itself."""
+"""Reads what a value is compared with or added to: a target, the value itself, or a constant."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import ERRORS, SAME_VALUES, inputs, named, through
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph._nodes import (
+    ERRORS,
+    PRODUCTS,
+    RESHAPES,
+    SAME_VALUES,
+    SUMS,
+    inputs,
+    named,
+    through,
+)
+from gradgate.autograd_graph._walk import Graph, walk
 
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
 _COPIES = named("Clone Alias View ToCopy")
 _SUMS = frozenset({"AddBackward0", "SubBackward0"})
 _DIFFERENCES = ERRORS | {"SubBackward0"}
+_LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
@@ -66,6 +76,13 @@ def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], f
     second = float(getattr(node, "_saved_alpha", 1)) * (1 if node.name() == "AddBackward0" else -1)
     signs = zip(node.next_functions[:2], (1.0, second), strict=True)
     return [(edge, sign) for edge, sign in signs if edge[0] is not None]
+
+
+def sums_with_constants(*roots: Any) -> Iterator[Any]:
+    """Yield the sums below the roots of which one side has no graph, if only linear operations come after them."""
+    for node, following in walk(*roots, beyond=_LINEAR):
+        if node.name() in SUMS and len(following) == 1:
+            yield node
 
 
 def _origin(node: Any) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
+from gradgate.checker.analysis._queries import within
 from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import inside, statement_at, text_of
@@ -74,7 +75,7 @@ def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
     holder, dot, attribute = parameter.name.rpartition(".")
     if parameter.registered or parameter.made or parameter.root or not dot or "[" in attribute:
         return False
-    return any(run.name(number).startswith(f"{holder}.") for number in run.owned & run.reached)
+    return bool(within(run, holder) & run.owned & run.reached)
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:

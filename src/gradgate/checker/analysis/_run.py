@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
+from gradgate.checker.analysis._optimizer_names import optimizer_names
 from gradgate.events import (
     Backward,
     Cut,
@@ -29,6 +30,7 @@ from gradgate.events import (
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=Event)
 _Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 
 
@@ -75,10 +77,11 @@ class Run:
         """Return the events of these kinds, in order."""
         return [event for _, event in self.numbered(*kinds)]
 
-    def numbered(self, *kinds: type[Event]) -> Iterator[tuple[int, Event]]:
+    def numbered(self, *kinds: type[E]) -> Iterator[tuple[int, E]]:
         """Yield the number and the event for each event of these kinds, in order."""
         several = [self._by_kind.get(kind, ()) for kind in kinds]
-        return iter(several[0] if len(several) == 1 else sorted(chain(*several), key=itemgetter(0)))
+        found = several[0] if len(several) == 1 else sorted(chain(*several), key=itemgetter(0))
+        return cast("Iterator[tuple[int, E]]", iter(found))
 
     def backward(self, number: int) -> Backward:
         """Return the backward event of this number."""
@@ -122,9 +125,13 @@ class Run:
         """Return the parameters that an optimizer was given."""
         return frozenset(number for number, owners in self.owners.items() if optimizer in owners)
 
+    def optimizers_of(self, ids: Iterable[int]) -> frozenset[int]:
+        """Return the optimizers that hold one of these parameters."""
+        return frozenset().union(*(self.owners.get(number, ()) for number in ids))
+
     def steps(self, optimizer: int) -> list[int]:
         """Return the numbers of an optimizer's steps, in order."""
-        return [number for number, _ in self.numbered(Stepped) if self.stepped(number).optimizer == optimizer]
+        return [number for number, event in self.numbered(Stepped) if event.optimizer == optimizer]
 
     def words(self, ids: Iterable[int]) -> set[str]:
         """Return the parts of parameters' names: "head" and "weight" of "head.weight"."""
@@ -142,7 +149,6 @@ class Run:
         """For each optimizer and parameter, the number of the event that added the parameter to the optimizer."""
         since: dict[tuple[int, int], int] = {}
         for number, event in self.numbered(OptimizerMade):
-            assert isinstance(event, OptimizerMade)  # noqa: S101
             for group in event.groups:
                 for parameter in group.parameters:
                     since.setdefault((event.optimizer, parameter), number)
@@ -158,6 +164,11 @@ class Run:
         """The parameters that a backward call reached or that had a gradient in a step."""
         sets = {event.reached for event in self.of(Backward)} | {event.used for event in self.of(Stepped)}
         return frozenset().union(*sets)
+
+    @functools.cached_property
+    def moved(self) -> Ids:
+        """The parameters that a step changed."""
+        return frozenset().union(*{event.moved for event in self.of(Stepped)})
 
     @functools.cached_property
     def by_backward(self) -> dict[int, list[Contribution]]:
@@ -189,7 +200,11 @@ class Run:
 
     def optimizer(self, number: int) -> str:
         """Return an optimizer's name in the user's code."""
-        return self.log.optimizers.get(number, "optimizer")
+        return self._optimizer_names.get(number, "optimizer")
+
+    @functools.cached_property
+    def _optimizer_names(self) -> dict[int, str]:
+        return optimizer_names(self.log)
 
     # Windows
 

@@ -27,6 +27,7 @@ from gradgate.autograd_graph import (
     normalized_twice,
     not_log_probabilities,
     only_input,
+    sums_with_constants,
     through,
     trained_target,
 )
@@ -68,10 +69,8 @@ class _Reader:
             if name == "MulBackward0":
                 yield from self._advantage(node)
             if (given := not_log_probabilities(node)) is not None:
-                softmax = next(
-                    (each for each in Graph(node).nodes if each.name() == "SoftmaxBackward0"), None
-                )
-                made = line_of(softmax) if given == "probabilities" and softmax is not None else ()
+                below = Graph(node).nodes if given == "probabilities" else ()
+                made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
                 yield replace(self._event(given, node, self._ids(node)), made=made)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
@@ -86,8 +85,9 @@ class _Reader:
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
-        for node in compared_views(*self._graph.roots) if len(self._graph.roots) == 1 else ():
-            yield self._event("views", node, self._ids(node))
+        roots = self._graph.roots
+        for how, nodes in {"views": compared_views(*roots), "constant": sums_with_constants(*roots)}.items():
+            yield from (self._event(how, node, self._ids(node)) for node in nodes)
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
             if all(equal for _, equal in several):

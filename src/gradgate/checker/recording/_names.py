@@ -49,7 +49,7 @@ class Names:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._seen = 0
+        self._seen = 0, 0  # parameters and optimizers at the last search
         self._scans = _SCANS
 
     def find(self) -> None:
@@ -58,9 +58,10 @@ class Names:
         for number, tensor in self._recorder.parameters.numbers.alive():
             if number in records:
                 records[number].trainable = tensor.requires_grad
-        if len(records) == self._seen and self._recorder.steps not in _SCANNED:
+        seen = len(records), len(self._recorder.optimizers)
+        if seen == self._seen and self._recorder.steps not in _SCANNED:
             return
-        self._seen = len(records)
+        self._seen = seen
         frames = user_frames()
         self._look_in(frames)
         if self._unnamed():

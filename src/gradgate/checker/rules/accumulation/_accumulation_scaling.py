@@ -66,7 +66,7 @@ from gradgate.checker.rules.accumulation._loops import (
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
-from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Term, Written
+from gradgate.events import Differentiated, DividedTwice, Frame, Ids, Reduced, Site, Term, Written
 
 _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
@@ -85,7 +85,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         return  # gradients are summed over ranks by hand: the divisor must include the number of ranks
     meta = bool(run.of(Differentiated))
     for _, site, windows in run.accumulating():
-        again = _divided_again(run, site, windows)
+        again = _divided_again(run, windows)
         if again is not None:
             yield again
             continue
@@ -98,7 +98,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         if any(all(run.backward(number).retain for number in micro[:-1]) for _, micro in full):
             continue  # several losses of one forward pass
         if undivided := undivided_term(run, full[:8], size):
-            yield _one_undivided(*undivided, site, size, len(full))
+            yield _one_undivided(*undivided, site, size, len(full), full[0][0].parameters)
             continue
         several = [columns_of(run, window, micro) for window, micro in full[:8]]
         terms = [(column, len(columns)) for columns in several for column in columns]
@@ -122,7 +122,7 @@ def _at_each_of(calls: list[int], found: Finding) -> Finding:
     return replace(found, fix=(), advice=f"{found.advice.rstrip('.')}, for each of the lines {lines}.")
 
 
-def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int) -> Finding:
+def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int, ids: Ids) -> Finding:
     computed = f" (line {innermost(term.site).line})" if term.site else ""
     return RULE.finding(
         where or backward,
@@ -133,6 +133,7 @@ def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: 
         severity="warning",
         count=windows,
         evidence={"micro_batches": size},
+        about=ids,
     )
 
 
@@ -248,7 +249,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
     return None
 
 
-def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
+def _divided_again(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
     """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
     uneven = 0
     for window, micro in windows:

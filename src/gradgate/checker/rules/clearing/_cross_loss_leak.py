@@ -51,7 +51,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, windows_of, with_line_of
+from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, shared_line, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import inside, next_use, text_of
 from gradgate.checker.analysis._statement import Statement, method, owner
@@ -128,22 +128,23 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _measured(run: Run) -> Iterator[Finding]:
-    """Report a test loss that is back-propagated after the clearing: only the first step doesn't use it."""
+    """Report a test loss that is back-propagated after the step: only the first step doesn't use it."""
     for optimizer in run.stepping:
-        windows = [{loss_of(run, number) for number in each.micro} for each in windows_of(run, optimizer)]
-        for loss in set.intersection(*windows[1:]) - windows[0] if len(windows) > 2 else ():
-            if (
-                _MEASURED.search(text_of(innermost(loss.site)).partition("backward")[0])
-                and windows[0] & windows[1]
-            ):
+        windows = windows_of(run, optimizer)
+        first, *later = [{loss_of(run, number) for number in each.micro} for each in windows] or [set()]
+        for loss in set.intersection(*later) - first if len(later) > 1 and first & later[0] else ():
+            name = text_of(innermost(loss.site)).partition("backward")[0]
+            lines = with_line_of(loss.site, run.events[windows[0].step].site)
+            follows = next((frame.line > line for frame, line in lines if line is not None), False)
+            if follows and _MEASURED.search(name):
                 yield RULE.finding(
                     loss.site,
                     f"Each step of {run.optimizer(optimizer)} but the first also uses the gradient of this loss, "
                     "which is back-propagated after the last clearing.",
                     why="The model trains on the data that it is tested with.",
                     advice="Only measure this loss: remove its backward().",
-                    count=len(windows) - 1,
-                    evidence={"steps": len(windows) - 1},
+                    count=len(later),
+                    evidence={"steps": len(later)},
                 )
 
 
@@ -187,18 +188,13 @@ def _line(run: Run, optimizer: int, ids: Ids, loss: Loss, part: Contribution) ->
     ]
     beyond = any(event.beyond & ids for event in events)
     if mine and others and max(mine) < max(others) and not beyond:
-        own = _calling(uses[max(mine)][1], source)
-        used = _calling(uses[min(place for place in others if place > min(mine))][1], source)
+        own = shared_line(uses[max(mine)][1], source)
+        used = shared_line(uses[min(place for place in others if place > min(mine))][1], source)
         return (own and next_use(own, innermost(source).line)) or used or source, True
     for event in reversed(run.events[: part.backward]):
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
             return event.site, False
     return source, not beyond
-
-
-def _calling(site: Site, beside: Site) -> Frame | None:
-    """Return the line, in the function that calls backward, through which a parameter was used."""
-    return next((frame for frame, line in with_line_of(site, beside) if line is not None), None)
 
 
 # The fix: clear later, step earlier, or detach

@@ -128,17 +128,17 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
 
 def _stepped_by_hand(run: Run) -> Iterator[Finding]:
     for update in never_cleared(run):
-        cleared = " and ".join(f"{name}.grad = None" for name in update["names"])
+        cleared = " and ".join(f"{name}.grad = None" for name in update.names)
         yield RULE.finding(
-            update["line"],
-            f"Nothing clears the gradients between these updates by hand: each of {update['most']} backward calls "
+            update.line,
+            f"Nothing clears the gradients between these updates by hand: each of {update.most} backward calls "
             "adds to the gradients of all earlier calls.",
             why=_WHY,
             advice=f"Clear after the update: {cleared}.",
-            fix=partial(cleared_after, names=update["names"]),
-            count=update["most"],
-            evidence={"backwards": update["most"], "parameters": len(update["ids"])},
-            about=update["ids"],
+            fix=partial(cleared_after, names=update.names),
+            count=update.most,
+            evidence={"backwards": update.most, "parameters": len(update.ids)},
+            about=update.ids,
         )
 
 

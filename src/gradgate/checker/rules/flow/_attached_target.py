@@ -65,8 +65,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     for each in combinations(run, _TEXTS):
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
-        if each.how == "views" and len({frozenset(run.owners.get(number, ())) for number in each.ids}) > 1:
-            continue  # another optimizer trains the network that computes the features
+        if each.how == "views" and not _is_trained_together(run, each):
+            continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
         message, why, advice = _TEXTS[each.how]
@@ -103,12 +103,18 @@ def _dropped(run: Run) -> Iterator[Finding]:
         )
 
 
+def _is_trained_together(run: Run, views: Combination) -> bool:
+    """Return whether the same optimizers hold all parameters behind two views: no loss network is among them."""
+    first, *others = (run.owners.get(number) for number in views.first.parameters)
+    return all(each == first for each in others)
+
+
 def _has_other_losses(run: Run, target: Combination) -> bool:
     """Return whether a later backward call of another line reaches the target's parameters."""
     return any(
         event.reached & target.ids and event.site != target.first.backward
         for number, event in run.numbered(Backward)
-        if isinstance(event, Backward) and number > target.numbers[0]
+        if number > target.numbers[0]
     )
 
 
@@ -120,10 +126,14 @@ def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     if not modes or modes[-1].training or modes[-1].parameters & others:
         return False
-    students = frozenset().union(*(run.owners.get(number, set()) for number in others))
+    students = run.optimizers_of(others)
     return all(run.owners.get(number, set()) & students for number in ids)
 
 
+_AGREE = (
+    "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
+    "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+)
 _TEXTS = {
     "own target": (
         "The target has a gradient from {}, and the loss compares the target with the same network: the loss also "
@@ -134,14 +144,12 @@ _TEXTS = {
     "teacher": (
         "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
         "the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
     ),
     "trained target": (
         "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
         "trained to match the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
     ),
     "labels": (
         "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",

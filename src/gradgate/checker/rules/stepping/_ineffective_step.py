@@ -39,7 +39,6 @@ import ast
 import re
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
-from itertools import takewhile
 
 from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._history import Contribution
@@ -48,10 +47,11 @@ from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
-from gradgate.checker.analysis._statement import Statement, method, operand
+from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
@@ -130,8 +130,8 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
         why=_WHY,
         advice=advice,
-        fix=_not_rounded,
-        severity="info" if any(event.moved for event in run.of(Stepped)) else None,
+        fix=_rate_not_rounded,
+        severity="info" if run.moved else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
         about=run.held(optimizer),
@@ -161,7 +161,7 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report steps before their backward call. Another rule reports a clearing between the two."""
     held = run.held(optimizer)
-    reaching = [number for number, _ in run.numbered(Backward) if run.backward(number).reached & held]
+    reaching = [number for number, event in run.numbered(Backward) if event.reached & held]
     if len(reaching) < 2 or run.steps(optimizer)[0] > reaching[0]:
         return None
     return RULE.finding(
@@ -267,21 +267,11 @@ def _called(at: Statement) -> Fix:
     return ()
 
 
-def _not_rounded(at: Statement) -> Fix:
+def _rate_not_rounded(at: Statement) -> Fix:
     """Divide without rounding, if the statement computes a learning rate."""
-    divisions = [node for node in at.expressions() if isinstance(node, ast.BinOp)]
-    rounded = [node for node in divisions if isinstance(node.op, ast.FloorDiv)]
     around = f"{getattr(at.function, 'name', '')} {ast.unparse(at.node)}"
-    if len(rounded) != 1 or not re.search("lr|rate|lambda|warm|factor", around, re.IGNORECASE):
-        return ()
-    for holder in takewhile(lambda node: not isinstance(node, ast.Lambda), at.around(rounded[0])):
-        index = isinstance(holder, ast.Subscript)
-        if index or (
-            isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
-        ):
-            return ()  # an integer is needed
-    new = f"{operand(rounded[0].left)} / {operand(rounded[0].right)}"
-    return (Replace(at.line, ast.unparse(rounded[0]), new),)
+    of_rate = re.search("lr|rate|lambda|warm|factor", around, re.IGNORECASE)
+    return not_rounded(at) if of_rate else ()
 
 
 RULE = Rule("GG304", "ineffective-step", "error", __doc__ or "", _judge)
