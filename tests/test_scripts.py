@@ -86,6 +86,7 @@ ADVICE_ONLY = {
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
         "momentum_encoder q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer two_crops "
+        "two_students "
         "value_computed_again"
     ),
     "broken-graph": (
@@ -102,8 +103,8 @@ ADVICE_ONLY = {
         "views_without_noise"
     ),
     "cross-loss-leak": (
-        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe "
-        "test_loss_after_the_step"
+        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
+        "ssl_online_probe test_loss_after_the_step"
     ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
