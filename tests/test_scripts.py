@@ -93,6 +93,7 @@ ADVICE_ONLY = {
         "balance_returned codes_straight_through compressed_memory features_of_the_detached "
         "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
+        "ridge_of_state_dict style_weight "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
