@@ -6,6 +6,7 @@ Compares parameters before and after steps. Reports:
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
 - an optimizer that always steps before there is a gradient, or that holds other parameters than those that the
   losses reach;
+- an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away;
 - updates by hand that rebind a name, drop their result, or replace a leaf by a constant;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
@@ -53,6 +54,7 @@ from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
@@ -65,6 +67,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     by_hand = list(lost_updates(run, RULE))
     yield from by_hand or rebound_leaves(run, RULE)
     yield from lost_writes(run, RULE)
+    yield from cleared_parts(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
