@@ -53,6 +53,9 @@ NO_CERTIFICATE = {
 }
 MISSED |= NO_CERTIFICATE
 UNUSED = {
+    "right/gradients_read/scores_of_a_mask": [
+        "None of 20 steps of optimizer moved net.gates. Check whether a loss uses it."
+    ],
     "right/generative/free_bits": [
         "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
     ],
@@ -121,7 +124,7 @@ ADVICE_ONLY = {
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
         "bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
-        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters"
+        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
         "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
