@@ -89,13 +89,13 @@ def test_options_after_a_script_that_reads_arguments_are_its_own_and_this_is_sai
     done = gradgate(tmp_path, "check", "train.py", "--output", "report.json", "--lr", "1", end=reads)
     assert "['--output', 'report.json', '--lr', '1']" in done.stdout
     assert done.stderr == (
-        "gradgate: --output after train.py is passed to it, because it may read arguments. "
+        "gradgate: --output after train.py is passed to the script, which may read arguments. "
         "Write gradgate's options before it.\n"
     )
     assert not (tmp_path / "report.json").exists()
     (tmp_path / "config.py").write_text(reads, "utf-8")  # a module beside the script may read them, too
     done = gradgate(tmp_path, "check", "train.py", "--output", "report.json")
-    assert "--output after train.py is passed to it" in done.stderr
+    assert "--output after train.py is passed to the script" in done.stderr
     done = gradgate(tmp_path, "check", "--", "train.py", "--output", "report.json")  # said by the user
     assert done.stderr == ""
     assert not (tmp_path / "report.json").exists()

@@ -78,12 +78,14 @@ OTHER_LINE = {
 
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
-    "accumulation-scaling": ("name_ngram spectra_autoencoder trl_6024 vit_trainer"),
-    "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
+    "accumulation-scaling": (
+        "balance_term chunks_of_reviews name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
+    ),
+    "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
-        "momentum_encoder q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer "
+        "momentum_encoder q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer two_crops "
         "value_computed_again"
     ),
     "broken-graph": (
@@ -94,6 +96,11 @@ ADVICE_ONLY = {
         "tokens_argmax torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
+    "compared-with-itself": (
+        "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
+        "ppo_new_over_new predictions_named_y proximal_clones teacher_is_student triplet_positive "
+        "views_without_noise"
+    ),
     "cross-loss-leak": (
         "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe "
         "test_loss_after_the_step"
@@ -102,9 +109,12 @@ ADVICE_ONLY = {
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad teacher_in_training_mode prompts_of_earlier_tasks two_stages"
+        "extractor_under_no_grad one_loop_for_both_phases teacher_in_training_mode prompts_of_earlier_tasks "
+        "two_stages"
     ),
-    "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
+    "graph-retention": (
+        "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
+    ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
         "bfloat16_finetune bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
@@ -120,7 +130,9 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": ("clears_if_asked line_by_hand master_weights shared_by_a_worker shared_in_a_class"),
+    "missing-zero-grad": (
+        "clears_if_asked master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class"
+    ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
@@ -131,6 +143,7 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
+        "adapters_in_blocks "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
@@ -142,12 +155,13 @@ ADVICE_ONLY = {
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
+        "clamped_to_a_constant parameter_projected restarted_weights "
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
         "trainer_copy unit_rows"
     ),
     "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (
-        "aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
+        "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
         "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
@@ -162,7 +176,6 @@ ADVICE_ONLY = {
     ),
 }
 NEVER_AN_EDIT = {
-    "compared-with-itself",
     "inplace-param-update",
     "term-left-out",
     "unintended-broadcast",

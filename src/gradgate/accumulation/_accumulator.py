@@ -38,11 +38,11 @@ class Accumulator(CoupledSteps, Checkpointed):
     """Makes the exact update of a whole batch from micro-batches.
 
     Each micro-batch adds a gradient sum and a count. The sum is divided once, when the window ends. The update
-    therefore does not depend on how the batch was split, and counts need not be known in advance (derivation:
-    docs/exactness.md). The accumulator owns the parameters of its optimizers: it fills only their ``.grad``.
+    therefore does not depend on how the batch was split, and counts need not be known in advance. docs/exactness.md
+    has the derivation. The accumulator owns the parameters of its optimizers: it fills only their ``.grad``.
 
     Args:
-        optimizer: a torch optimizer, or several that step together. Groups added later belong to the next window.
+        optimizer: a torch optimizer, or several that step together. Groups added later train from the next window.
         model: the module that the loop calls, including its wrapper (DistributedDataParallel, ``fully_shard``), or
             several modules. Used to delay the all-reduce, find batch norms, restore buffers before a replay, and
             name parameters in messages. Optional in a single process, required with several ranks.

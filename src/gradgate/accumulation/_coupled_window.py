@@ -38,10 +38,10 @@ class CoupledWindow(OpenWindow):
     ) -> None:
         """Add the gradient of a loss over all items of the window, in the memory of one micro-batch.
 
-        The gradient is that of the unsplit batch, for any ``loss_fn``. Micro-batches are encoded without graphs;
-        the loss and its gradient are computed at the representations of all items; then each micro-batch is
-        encoded again, and that gradient is backpropagated through it. Dropout draws the same numbers both times,
-        and buffers (running statistics) are updated once.
+        The gradient is that of the unsplit batch, for any ``loss_fn``. Micro-batches are encoded without graphs.
+        The loss, and its gradient with respect to the representations, are computed from the representations of all
+        items. Then each micro-batch is encoded again, and its part of that gradient is backpropagated. Dropout
+        draws the same numbers both times, and buffers (running statistics) are updated once.
 
         With several ranks, ``loss_fn`` receives the representations of all ranks, in rank order, and returns the
         same loss on each. A rank may have no micro-batch.

@@ -94,8 +94,8 @@ class Checkpointed:
         update = self._state.open_update
         if update is not None and update._coordinator.sharded:
             raise StateError(
-                "state_by_rank: under fully_shard the sum of an unfinished window is inside the engine and "
-                "cannot be read. Save between two windows."
+                "state_by_rank: under fully_shard, torch holds the sum of an unfinished window, where it cannot "
+                "be read. Save between two windows."
             )
         file = io.BytesIO()  # as bytes, because the ranks that load it do not know its size
         torch.save(self.state_dict(), file)
@@ -181,8 +181,8 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
     found = state.get("format") if isinstance(state, dict) else type(state).__name__
     if found != _FORMAT or not state.keys() >= _KEYS:
         raise StateError(
-            f"load_state_dict: format is {found!r}, but this version reads format {_FORMAT}, with the keys "
-            f"{', '.join(sorted(_KEYS))}. Pass the result of Accumulator.state_dict()."
+            f"load_state_dict: format is {found!r}, but this version reads format {_FORMAT}. Its keys are "
+            f"{', '.join(map(repr, sorted(_KEYS)))}. Pass the result of Accumulator.state_dict()."
         )
     shapes = [list(parameter.shape) for parameter in parameters]
     if state["shapes"] != shapes:

@@ -104,8 +104,7 @@ class Update(CoupledWindow):
                 added, as in ``loss_a + loss_b``. A second loss needs memory for a second set of gradients until
                 the block ends; to avoid that, add losses with equal counts before the call.
             into: the module or parameter, or several, that receive this loss's gradient. A module stands for its
-                owned parameters. By default, all owned parameters that the loss reaches. The parts of the backward
-                pass that only other parameters need are skipped.
+                owned parameters. By default, all owned parameters that the loss reaches.
             retain_graph: keep the graph for another loss that shares it.
 
         Raises:

@@ -34,10 +34,13 @@ from gradgate.autograd_graph._nodes import (
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._targets import (
+    cancelled,
     compared_with_own_averages,
-    compares_with_own_copy,
+    sides_are_equal,
+    sums_with_constants,
     trained_target,
 )
+from gradgate.autograd_graph._views import compared_views
 from gradgate.autograd_graph._walk import Graph, roots_of, walk
 
 __all__ = [
@@ -55,9 +58,10 @@ __all__ = [
     "NotUnderstoodError",
     "SamplesMixedError",
     "broadcast_at",
+    "cancelled",
     "check_items",
+    "compared_views",
     "compared_with_own_averages",
-    "compares_with_own_copy",
     "divisor_of",
     "driven",
     "flops_of",
@@ -74,6 +78,8 @@ __all__ = [
     "reduction_of",
     "roots_of",
     "shape_of",
+    "sides_are_equal",
+    "sums_with_constants",
     "targets_of",
     "through",
     "trained_target",

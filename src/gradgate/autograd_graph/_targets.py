@@ -1,16 +1,37 @@
-"""Reads what a value is compared with: a target, a copy of a parameter, or the output of averaged weights."""
+"""Reads what a value is compared with or added to: a target, itself, averaged weights, or a constant."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from gradgate.autograd_graph._broadcasts import node_shape
 from gradgate.autograd_graph._losses import inputs_of
-from gradgate.autograd_graph._nodes import ERRORS, LEAF, SAME_VALUES, SUMS, inputs, named, only_input, through
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph._nodes import (
+    ERRORS,
+    LEAF,
+    PRODUCTS,
+    RESHAPES,
+    SAME_VALUES,
+    SUMS,
+    inputs,
+    named,
+    only_input,
+    through,
+)
+from gradgate.autograd_graph._walk import Graph, walk
 
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
 _COPIES = named("Clone Alias View ToCopy")
+_SUMS = frozenset({"AddBackward0", "SubBackward0"})
+_DIFFERENCES = ERRORS | {"SubBackward0"}
+_LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
 _LERP = named("Lerp", "01")
 _FILLED = ("IndexPutBackward0", "CopySlices")
@@ -30,15 +51,46 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     return value, target, _origin(target).name() in _FILLED
 
 
-def compares_with_own_copy(node: Any) -> bool:
-    """Return whether a node takes the difference of a leaf and a copy of the leaf, whose gradients cancel."""
-    if node.name() not in ("SubBackward0", *ERRORS):
-        return False
-    sides = inputs(node)
-    if len(sides) != 2 or float(getattr(node, "_saved_alpha", 1)) != 1:
-        return False
-    first, second = (through(side, _COPIES) for side in sides)
-    return first is second and first.name() == LEAF
+def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> list[Tensor]:
+    """Return the leaves behind a value that a node adds and subtracts, such as x in ``x + (y - x)``.
+
+    The value's two gradients cancel, so these leaves get none through the node. Leaves that are also behind the
+    node's other values are left out, and so is a target that is compared with the value itself:
+    ``returns = (rewards - x) + x``. Copies count as the value. ``users`` is :meth:`Graph.users`.
+    """
+    signs: dict[tuple[Any, int], float] = defaultdict(float)
+    # In (loc + noise) - loc, the log-probability of a sample, the gradient of the location is zero on purpose.
+    inner_names = frozenset({"SubBackward0"} if node.name() == "AddBackward0" else ())
+    for edge, sign in _summands(node, _SUMS | ERRORS):
+        parts = _summands(edge[0], inner_names) or [(edge, 1.0)]
+        for (below, output), inner in parts:
+            signs[through(below, _COPIES), output] += sign * inner
+    both = {value for (value, _), sign in signs.items() if sign == 0}
+    if not both:
+        return []
+    kept = {id(leaf) for value, _ in signs if value not in both for leaf in Graph(value).leaves.values()}
+    compared = (
+        other for user in users.get(node, []) if user.name() in _DIFFERENCES for other in inputs(user)
+    )
+    if not both.isdisjoint(compared):
+        return []
+    return [leaf for value in both for leaf in Graph(value).leaves.values() if id(leaf) not in kept]
+
+
+def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], float]]:
+    """Return the operands of a sum, difference or error that have a graph, each with its sign or factor."""
+    if node.name() not in names:
+        return []
+    second = float(getattr(node, "_saved_alpha", 1)) * (1 if node.name() == "AddBackward0" else -1)
+    signs = zip(node.next_functions[:2], (1.0, second), strict=True)
+    return [(edge, sign) for edge, sign in signs if edge[0] is not None]
+
+
+def sums_with_constants(*roots: Any) -> Iterator[Any]:
+    """Yield the sums below the roots of which one side has no graph, if only linear operations come after them."""
+    for node, following in walk(*roots, beyond=_LINEAR):
+        if node.name() in SUMS and len(following) == 1:
+            yield node
 
 
 def _origin(node: Any) -> Any:
@@ -96,3 +148,19 @@ def _averaged_with_data(node: Any) -> Any:
         number = 1.0 if number is None else float(number)
         factor = factor * number if op == "mul" or not number else factor / number
     return node if 0 < abs(factor) < 1 else None
+
+
+def sides_are_equal(node: Any) -> bool | None:
+    """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
+    name, below = node.name(), node
+    if name != "DivBackward0":
+        below = inputs(node)[0]
+    if below.name() not in ("SubBackward0", "DivBackward0") or len(inputs(below)) != 2:
+        return None
+    if math.prod(node_shape(node, 0)) < 2:
+        return None
+    if name == "DivBackward0":
+        return bool(torch.equal(node._saved_self, node._saved_other))
+    if name == "ExpBackward0":
+        return bool((node._saved_result == 1).all())
+    return not bool(node._saved_self.any())

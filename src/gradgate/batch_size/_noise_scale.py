@@ -108,8 +108,8 @@ class NoiseScale:
     def advice(self, batch: float | None = None) -> str:
         """Return advice on the batch size, in sentences.
 
-        To reach the same loss, a batch of B items takes ``1 + noise / B`` times the minimum number of updates, and
-        ``1 + B / noise`` times the minimum number of items.
+        With the noise scale S, batches of B items reach the same loss in ``1 + S / B`` times the minimum number of
+        updates, and ``1 + B / S`` times the minimum number of items.
 
         Args:
             batch: items per update; by default those of the last window.

@@ -35,7 +35,7 @@ def watch(
         notebook, where a block cannot span cells, call ``start()`` and ``stop()`` instead.
 
     Raises:
-        OptionError: no rule has such a name, or ``raise_on`` has another value.
+        OptionError: a name in ``select`` or ``ignore`` belongs to no rule, or ``raise_on`` is not a severity.
         FindingError: there are findings of this severity or a worse one. Raised at the end of the block.
 
     Example:

@@ -78,6 +78,6 @@ def _note(words: list[str], flags: Collection[str], names: Collection[str], scri
         return ""
     is_or_are = "is" if len(passed) == 1 else "are"
     return (
-        f"gradgate: {', '.join(passed)} after {script} {is_or_are} passed to it, because it may read arguments. "
+        f"gradgate: {', '.join(passed)} after {script} {is_or_are} passed to the script, which may read arguments. "
         "Write gradgate's options before it."
     )

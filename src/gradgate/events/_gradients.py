@@ -43,6 +43,7 @@ class Backward(Event):
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
+    shared: Annotated[int, "nodes made before the line's last call, if that call retained its graph"] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
@@ -111,17 +112,21 @@ class Combined(Event):
             "probabilities",
             "scores",
             "other axis",
-            "own copy",
+            "cancelled",
+            "views",
             "normalized twice",
+            "constant",
             "averaged weights",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
-        "over another dimension, given to a loss that takes log-probabilities; parameters and their copies that "
-        "keep a graph; probabilities given to a loss that takes logits; averages of parameters with data, if the "
-        "loss compares their network with that of the parameters",
+        "over another dimension, given to a loss that takes log-probabilities; a value that is added and "
+        "subtracted, whose two gradients cancel; two views that the whole loss compares, with a gradient on both "
+        "sides; probabilities given to a loss that takes logits; a sum of "
+        "which one side has no graph; averages of parameters with data, if the loss compares their network with "
+        "that of the parameters",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -83,7 +83,8 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
             are in no optimizer, or whose learning rate is 0.
 
     Returns:
-        The flow: ``print`` shows a tree, ``flow["encoder.weight"].stops`` has the data, ``flow.figure()`` draws it.
+        The flow ``found``: ``print(found)`` shows a tree, ``found["encoder.weight"].stops`` has the data, and
+        ``found.figure()`` draws it.
 
     Raises:
         ShapeError: the loss is not a scalar.

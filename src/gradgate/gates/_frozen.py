@@ -110,9 +110,10 @@ def frozen(*modules: nn.Module) -> Frozen:
     Parameters require no gradient, so torch's optimizers skip them, even with weight decay or momentum (except
     LBFGS, which steps all of its parameters as one vector). Existing gradients are saved and removed, because an
     optimizer would use them. Modules stay in evaluation mode, even after ``model.train()``: batch norms use their
-    statistics without updating them, and dropout drops nothing. If a forward pass writes to buffers, it writes to
-    copies; only a non-persistent buffer (a cache) that it replaces is kept. A copy of the modules (``deepcopy``,
-    ``pickle``, ``torch.save``, an average such as EMA's) is not frozen, unless the handle is copied with them.
+    running statistics without updating them, and dropout drops nothing. If a forward pass writes to buffers, it
+    writes to copies, which are dropped afterwards. If it replaces a non-persistent buffer (a cache), the new one is
+    kept. A copy of the modules (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is not
+    frozen, unless the handle is copied with them.
 
     Args:
         modules: the modules to freeze, with all their submodules.

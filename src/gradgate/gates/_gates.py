@@ -28,7 +28,7 @@ def stop_gradient(x: T) -> T:
         x: a tensor, or a pytree of tensors (tuples, lists, dicts, dataclasses).
 
     Returns:
-        The same values in the same pytree, detached. Memory is shared: do not write to it in place.
+        The same values in the same pytree, detached. They share memory with ``x``: do not modify them in place.
 
     Example:
         >>> x = torch.tensor(1.0, requires_grad=True)
@@ -51,7 +51,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
             called whenever the gate is applied. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
 
     Returns:
-        The same values, bit for bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).
+        The same values, bit for bit. They share memory with ``x``: torch refuses to modify them in place.
 
     Raises:
         OptionError: the factor is not a finite number.

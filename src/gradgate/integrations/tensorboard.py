@@ -40,7 +40,7 @@ def log_to(
     gradgate/grad_norm        the 2-norm of the mean gradient, before any clip
     gradgate/noise_scale      with ``noise_scale=``: the gradient noise scale, in items
     gradgate/grad_norm/<name> the same norm for each part of ``model``, before any clip
-    gradgate/clipped          with a clip: the fraction of updates since the last write that were clipped
+    gradgate/clipped          with a clip: the fraction of clipped updates since the last write
     gradgate/skipped          the number of updates skipped so far because a gradient was not finite
     gradgate/lr               the learning rate; ``gradgate/lr/<number>`` if there are several groups
     ========================= ===========================================================================
@@ -55,7 +55,7 @@ def log_to(
         model: log a separate gradient norm for each part of this model, over the parameters that the
             accumulator owns.
         every: write every update whose number is a multiple of this.
-        depth: how many leading names of a parameter's path name its part: 1 for "encoder", 2 for
+        depth: the number of components of a parameter's path that name its part: 1 for "encoder", 2 for
             "encoder.layers".
         step: the number of the last update before this one, to continue an earlier run.
 

@@ -125,9 +125,9 @@ class Estimate:
         """Return why the estimate is uncertain for a pass with this much memory; "" if it is certain."""
         error = self.error(available)
         if not self.aligned:
-            return f"operations differ with the batch, so only peaks were compared: {error:.1%} off"
+            return f"operations differ with the batch, so only peaks were compared; the estimate is {error:.1%} off"
         if not self.exact or error > TOLERANCE:
-            return f"sizes are not polynomials of samples and length: {error:.1%} off in the traced passes"
+            return f"the estimate is {error:.1%} off, because sizes are not polynomials of samples and length"
         return ""
 
     def margin(self, available: float) -> float:

@@ -33,12 +33,12 @@ def plan(
     """Estimate the memory that training on a batch needs, and split the batch to fit, with the least padding.
 
     The loss function runs a few times on fake tensors, which have shapes but no values, so nothing is computed or
-    allocated. The live memory after each operation is a polynomial in samples and length. From it, the plan
-    computes the peak of every micro-batch. One real pass of three samples confirms the estimate, if it takes almost
-    no time. If fake tensors cannot run the loss function (``.item()``, numpy, shapes that depend on values), or
-    give a wrong estimate, real passes of a few samples are measured instead. The plan then restores gradients,
-    random states, and the tensors, attributes and items of everything that the loss function can reach. Training
-    after a plan is bit for bit the same as without it.
+    allocated. The live memory after each operation is a polynomial in the number of samples and their length. From
+    it, the plan computes the peak of every micro-batch. One real pass of three samples confirms the estimate, if it
+    takes almost no time. If fake tensors cannot run the loss function (``.item()``, numpy, shapes that depend on
+    values), or give a wrong estimate, real passes of a few samples are measured instead. The plan then restores
+    gradients, random states, and the tensors, attributes and items of everything that the loss function can reach.
+    Training after a plan is bit for bit the same as without it.
 
     Args:
         loss_fn: takes a micro-batch and returns its loss, or the loss and its count. It is called two to ten
@@ -47,7 +47,7 @@ def plan(
             dimension 0 (docs/plan.md has the rules), or, with ``collate``, a list of raw samples.
         budget_bytes: the total memory for parameters, gradients, optimizer state and one forward and backward
             pass, in bytes or as "8GiB". None: 90% of the memory that is free now. If the passes run on an
-            accelerator, this is its memory, and what is on the CPU meanwhile does not count.
+            accelerator, the budget is for its memory only, not for that of the CPU.
         lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of
             one of these in the batch, or a function that returns one (with ``collate``: the length of a sample).
         collate: makes a batch from a list of raw samples.
@@ -71,8 +71,8 @@ def plan(
             several ranks, fake tensors cannot run it.
 
     Warns:
-        EstimateWarning: the estimate is uncertain, so that more than a twentieth of the memory is not used; the
-            optimizer cannot step fake tensors, so that its state is not counted before its first step; or the plan
+        EstimateWarning: the estimate is uncertain, so the plan leaves more than a twentieth of the memory unused;
+            the optimizer cannot step fake tensors, so its state is not counted before its first step; or the plan
             leaves fake tensors in an object that it cannot restore, and the message names the object.
 
     Example:

@@ -25,7 +25,7 @@ class Plan:
     """Splits batches of one kind so that they fit a memory budget. Made by :func:`plan`; ``print`` shows it.
 
     Attributes:
-        budget_bytes: the memory that training may take in all.
+        budget_bytes: the memory that training may take in total.
         resident: the memory that stays allocated between passes: parameters, gradients, optimizer state.
         parts: the split of the given batch: indices, length, count and estimated peak of each micro-batch.
         reason: why real passes were measured; "" if they were not.
@@ -71,7 +71,8 @@ class Plan:
         """Split one batch into micro-batches that fit.
 
         Every sample is in exactly one micro-batch. With lengths, samples of similar length go together, and padding
-        is trimmed. Without lengths, micro-batches are equally large, in order. The result is deterministic.
+        is trimmed. Without lengths, micro-batches are equally large and keep the batch's order. The result is
+        deterministic.
 
         Args:
             batch: one batch of the same kind as the plan's. To join several into one, use :meth:`pool`.

@@ -53,7 +53,7 @@ def summary_rows(
     if uncertainty:
         yield SummaryRow(
             "uncertain",
-            f"{uncertainty}, so {estimate.margin(available):.0%} of a pass's memory is left unused",
+            f"{uncertainty}; {estimate.margin(available):.0%} of a pass's memory is left unused",
         )
     if estimate.unchecked:
         yield SummaryRow("unchecked", estimate.unchecked)

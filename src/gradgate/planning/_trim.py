@@ -156,7 +156,7 @@ def _width(fields: Mapping[Path, _Field], lengths: Lengths) -> int:
     if len(shown or widths) > 1 or (widths and not shown):
         names = ", ".join(f"{field_name(path)} ({field.columns})" for path, field in fields.items())
         raise OptionError(
-            "plan: cannot tell from the padding which fields lengths refers to: "
+            "plan: cannot tell from the padding to which of these fields lengths= refers: "
             f"{names}. Name the fields whose padding should be trimmed: trim=[...]; or trim=() to trim nothing."
         )
     return shown.pop() if shown else 0

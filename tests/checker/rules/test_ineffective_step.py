@@ -58,6 +58,16 @@ def test_a_step_that_is_named_and_not_called() -> None:
     ]
 
 
+def test_an_optimizer_that_never_steps_is_named_after_the_line_that_makes_it() -> None:
+    story = Story("fc.weight", source="opt = torch.optim.SGD(fc.parameters())\n\nloss.backward()\nopt.step\n")
+    story.optimizer("")  # only a step shows the variable to the watcher
+    story.facts["fc.weight"]["still"] = True
+    for _ in range(3):
+        story.clear(2).backward(3)
+    (found,) = story.judged("GG304")
+    assert found.message.startswith("opt.step is never called: ")
+
+
 def test_an_update_that_is_bound_to_the_loops_name() -> None:
     def by_hand(update: str, *, moved: bool) -> Story:
         story = Story("w", source=BY_HAND.format(update=update))

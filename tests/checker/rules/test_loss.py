@@ -28,8 +28,8 @@ def test_a_plain_mean_of_the_means_of_unequal_parts() -> None:
     parts = [mean(n, ("div", 3), line=1, key=n, sizes=(n, 5)) for n in (11, 11, 2)]
     (found,) = run(*parts).judged()
     assert found.message == (
-        "The mean of 3 means over 11, 11, 2 items: an item in the smallest part weighs 5.5 times as much as an "
-        "item in the largest."
+        "This is the mean of 3 means over 11, 11, 2 items: an item in the smallest part weighs 5.5 times as much "
+        "as an item in the largest."
     )
     equal = [mean(8, ("div", 3), line=1, key=n, sizes=(8, 5)) for n in range(3)]
     assert run(*equal).judged() == []

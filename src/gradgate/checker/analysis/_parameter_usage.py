@@ -59,7 +59,7 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     steps = run.steps(optimizer)
     if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
         return frozenset()
-    before = [number for number, _ in run.numbered(Stepped) if number < steps[0] and run.stepped(number).used]
+    before = [number for number, event in run.numbered(Stepped) if number < steps[0] and event.used]
     later = run.events[before[-1] + 1 if before else 0 :]
     trained: Ids = frozenset().union(*(each.used | each.moved for each in later if isinstance(each, Stepped)))
     held = run.held(optimizer)
@@ -67,7 +67,7 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     written = (each.parameters for each in later if isinstance(each, Written) and each.target == "value")
     meant = _not_copied(run, frozenset().union(*(ids for ids in losses if not ids & (trained | held))))
     idle = all(run.parameters[number].still or run.owners[number] for number in meant)
-    made = {run.made[owner][0].site for number in meant for owner in run.owners.get(number, ())}
+    made = {run.made[owner][0].site for owner in run.optimizers_of(meant)}
     stepping = {each.optimizer for each in later if isinstance(each, Stepped) and each.used}
     if any(run.made[each][0].site in made for each in stepping if each in run.made):
         return frozenset()  # a loop makes an optimizer for each copy of a model
@@ -108,7 +108,7 @@ def replaced(run: Run) -> list[Replaced]:
         if not new:
             continue
         ids = {each.id for each in new}
-        since = min(number for number, event in run.numbered(Backward) if event.reached & ids)  # type: ignore[attr-defined]
+        since = min(number for number, event in run.numbered(Backward) if event.reached & ids)
         later = [event for event in run.events[since:] if isinstance(event, (Backward, Stepped))]
         steps = sum(isinstance(event, Stepped) and event.optimizer == optimizer for event in later)
         reached: Ids = frozenset().union(*{event.reached for event in later if isinstance(event, Backward)})

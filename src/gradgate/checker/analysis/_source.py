@@ -152,8 +152,13 @@ def next_use(frame: Frame, before: int) -> Frame | None:
     return None if line is None else frame._replace(line=line)
 
 
-def in_condition(frame: Frame) -> bool:
-    """Return whether a line of a function runs only under a condition."""
+def in_condition(frame: Frame, beside: Iterable[Frame] = ()) -> bool:
+    """Return whether a line of a function runs under a condition that may choose between two ways.
+
+    A condition without an ``else`` under which a line of ``beside`` runs, too, does not choose: it skips both.
+    """
     path = path_to(frame.file, frame.line)
     functions = [place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef)]
-    return bool(functions) and any(isinstance(node, ast.If) for node in path[functions[-1] :])
+    lines = [other.line for other in beside if other.file == frame.file]
+    conditions = [node for node in path[functions[-1] :] if isinstance(node, ast.If)] if functions else []
+    return any(node.orelse or not any(spans(node, line) for line in lines) for node in conditions)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from gradgate.autograd_graph import (
     ELEMENTWISE,
@@ -19,13 +19,16 @@ from gradgate.autograd_graph import (
     SUMS,
     Graph,
     broadcast_at,
+    cancelled,
+    compared_views,
     compared_with_own_averages,
-    compares_with_own_copy,
     inputs,
     node_shape,
     normalized_twice,
     not_log_probabilities,
     only_input,
+    sides_are_equal,
+    sums_with_constants,
     through,
     trained_target,
 )
@@ -67,10 +70,8 @@ class _Reader:
             if name == "MulBackward0":
                 yield from self._advantage(node)
             if (given := not_log_probabilities(node)) is not None:
-                softmax = next(
-                    (each for each in Graph(node).nodes if each.name() == "SoftmaxBackward0"), None
-                )
-                made = line_of(softmax) if given == "probabilities" and softmax is not None else ()
+                below = Graph(node).nodes if given == "probabilities" else ()
+                made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
                 yield replace(self._event(given, node, self._ids(node)), made=made)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
@@ -78,16 +79,18 @@ class _Reader:
                 yield from self._separate_target(node)
             if (inner := normalized_twice(node)) is not None:
                 yield self._event("normalized twice", inner, self._ids(inner))
-            if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
+            if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
-        yield from self._own_copies()
+        yield from self._cancelled()
+        roots = self._graph.roots
+        for how, nodes in {"views": compared_views(*roots), "constant": sums_with_constants(*roots)}.items():
+            yield from (self._event(how, node, self._ids(node)) for node in nodes)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
-
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
             if all(equal for _, equal in several):
@@ -143,13 +146,14 @@ class _Reader:
             if value & target and (filled or target - value) and not mutual:
                 yield self._event("labels", node, target)
 
-    def _own_copies(self) -> Iterator[Combined]:
-        """Find lines that compare parameters with copies of themselves that keep their graph."""
-        lines: dict[Site, list[Any]] = defaultdict(list)
-        for node in filter(compares_with_own_copy, self._graph.nodes):
-            lines[line_of(node)].append(node)
-        for nodes in lines.values():
-            yield self._event("own copy", nodes[0], frozenset().union(*map(self._ids, nodes)))
+    def _cancelled(self) -> Iterator[Combined]:
+        """Find lines that add and subtract a value, so that parameters behind it get no gradient from there."""
+        lines: dict[Site, tuple[Any, list[Tensor]]] = {}
+        for node in self._graph.nodes:
+            if leaves := cancelled(node, self._users):
+                lines.setdefault(line_of(node), (node, []))[1].extend(leaves)
+        for node, leaves in lines.values():
+            yield self._event("cancelled", node, self._parameters.known(leaves))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""
@@ -244,22 +248,6 @@ def _squares(node: Any, value: Any) -> bool:
     name = node.name()
     square = name == "PowBackward0" and float(node._saved_exponent) == 2
     return square or name in ERRORS or (name == "MulBackward0" and inputs(node) == [value, value])
-
-
-def _compares_equals(node: Any) -> bool | None:
-    """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
-    name, below = node.name(), node
-    if name != "DivBackward0":
-        below = inputs(node)[0]
-    if below.name() not in ("SubBackward0", "DivBackward0") or len(inputs(below)) != 2:
-        return None
-    if math.prod(node_shape(node, 0)) < 2:
-        return None
-    if name == "DivBackward0":
-        return torch.equal(node._saved_self, node._saved_other)
-    return (
-        bool((node._saved_result == 1).all()) if name == "ExpBackward0" else not bool(node._saved_self.any())
-    )
 
 
 def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:

@@ -72,6 +72,13 @@ class ByIdentity(Generic[T, V]):
         entry = self.entries.get(id(thing))
         return entry[1] if entry is not None and entry[0]() is thing else None
 
+    def pop(self, thing: T) -> V | None:
+        """Forget the object. Return its value, or None if the object is unknown."""
+        value = self.known(thing)
+        if value is not None:
+            del self.entries[id(thing)]
+        return value
+
     def add(self, thing: T, value: V) -> weakref.ref[Any]:
         """Set the object's value."""
         key, entries = id(thing), self.entries
@@ -162,6 +169,9 @@ class Parameters:
         number, (shape, nbytes) = self.numbers.number(tensor), shape_and_bytes(tensor)
         record = Parameter(number, "", "", shape, nbytes, trainable=tensor.requires_grad, still=True)
         record.dtype = str(tensor.dtype).removeprefix("torch.")
+        record.registered = isinstance(
+            tensor, nn.Parameter
+        )  # until the end of the run, if the tensor lives as long
         record.made, record.made_at = self._origins.known(tensor) or ((), -1)
         self.records[number] = record
         return number

@@ -7,7 +7,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from gradgate.call_sites import outwards
 from gradgate.checker.recording._creation import Creation, parameters_of
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._measures import Rounding, moved_by, same, sample, size_and_norm, sum_of
@@ -94,7 +95,8 @@ class Steps:
         if not self._open:
             return
         mine = [step for step in self._open if step.thread == threading.get_ident()]
-        running = {id(frame) for frame in _frames() if frame.f_code.co_filename == _STEP_FILE} if mine else ()
+        frames = outwards(sys._getframe()) if mine else ()
+        running = {id(frame) for frame in frames if frame.f_code.co_filename == _STEP_FILE}
         for step in mine:
             if step.frame not in running:
                 self._close(step)
@@ -105,7 +107,7 @@ class Steps:
         return (
             step is not None
             and step.code is not None
-            and all(frame.f_code is not step.code for frame in _frames())
+            and all(frame.f_code is not step.code for frame in outwards(sys._getframe()))
         )
 
     def _last_open(self) -> _OpenStep | None:
@@ -282,11 +284,3 @@ class Steps:
                 if rounding.follow(before, self._after[number], gradient):
                     found.append(number)
         return self._recorder.parameters.same(found)
-
-
-def _frames() -> Iterator[types.FrameType]:
-    """Yield the running frames of this thread."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back

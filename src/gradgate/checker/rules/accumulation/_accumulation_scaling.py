@@ -5,12 +5,12 @@ Reads from each loss's graph the factor by which a mean is multiplied before ``b
 factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to
 1. Also reports means that are divided by the number of micro-batches and then passed to
 ``gradgate.Accumulator``, which already divides by all counts. Under Accelerate's ``accumulate()``, reports a
-second division in addition to the division in ``Accelerator.backward()``, and a call of ``loss.backward()``, which
-doesn't divide.
+division in addition to the division in ``Accelerator.backward()``, and calls of ``loss.backward()``, which doesn't
+divide.
 
 ## Why is this bad?
 Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.
-Clipping removes almost all of the gradient, and weight decay has a different relative weight.
+Clipping removes almost all of the gradient, and weight decay becomes weaker relative to the gradient.
 
 ## Example
     for i, (x, y) in enumerate(loader):
@@ -25,9 +25,9 @@ or call ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, whi
 items in the window.
 
 ## Known limits
-A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, and so are
-means that a loop over a literal tuple, list or dict, such as a list of tasks, adds without a division. A term that
-is added undivided to divided terms isn't found, because its weight may include the division.
+A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are means
+that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks. A term is
+not reported as undivided if its weight is computed by a division, which may be the missing one.
 
 ## Sources
 docs/exactness.md
@@ -63,7 +63,8 @@ from gradgate.checker.rules.accumulation._loops import (
     is_over_kinds,
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
-from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Written
+from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
+from gradgate.events import Differentiated, DividedTwice, Frame, Ids, Reduced, Site, Term, Written
 
 _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
@@ -82,7 +83,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         return  # gradients are summed over ranks by hand: the divisor must include the number of ranks
     meta = bool(run.of(Differentiated))
     for _, site, windows in run.accumulating():
-        again = _divided_again(run, site, windows)
+        again = _divided_again(run, windows)
         if again is not None:
             yield again
             continue
@@ -90,6 +91,9 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
+        if undivided := undivided_term(run, full[:8], size):
+            yield _one_undivided(*undivided, site, size, len(full), full[0][0].parameters)
+            continue
         several = [columns_of(run, window, micro) for window, micro in full[:8]]
         terms = [(column, len(columns)) for columns in several for column in columns]
         means = [each for each in terms if all(share.factor is not None for share in each[0])]
@@ -101,7 +105,30 @@ def _judge(run: Run) -> Iterator[Finding]:
             column = min(known, key=lambda column: len(column[0].divisors))
             if not is_over_kinds(site, run.events[first.step].site):
                 say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
-                yield from _finding(run, site, first, column, size, say)
+                found = _finding(run, site, first, column, size, say)
+                calls = sorted({innermost(run.events[number].site).line for number in full[0][1]})
+                yield from found if len(calls) == 1 else map(partial(_at_each_of, calls), found)
+
+
+def _at_each_of(calls: list[int], found: Finding) -> Finding:
+    """Name the lines of all backward calls instead of editing one of them."""
+    lines = f"{', '.join(map(str, calls[:-1]))} and {calls[-1]}"
+    return replace(found, fix=(), advice=f"{found.advice.rstrip('.')}, for each of the lines {lines}.")
+
+
+def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int, ids: Ids) -> Finding:
+    computed = f" (line {innermost(term.site).line})" if term.site else ""
+    return RULE.finding(
+        where or backward,
+        f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, but divides the other "
+        f"terms by {size}: the term counts {size} times as much as in the loss of the whole batch.",
+        why=_WHY,
+        advice="Divide the whole loss, after all terms are added.",
+        severity="warning",
+        count=windows,
+        evidence={"micro_batches": size},
+        about=ids,
+    )
 
 
 def _divided_by_hand(run: Run) -> Iterator[Finding]:
@@ -216,7 +243,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
     return None
 
 
-def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
+def _divided_again(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
     """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
     uneven = 0
     for window, micro in windows:

@@ -17,8 +17,7 @@ The term has twice the weight written in the code, which changes the balance of 
 
 ## Known limits
 A term that is computed again for each use isn't recognized as the same term. A term that is added n times and
-divided by n is an average and counts once. The division that averages the window's micro-batches doesn't count as
-this division.
+divided by n is an average and counts once, unless this is the division that averages the window's micro-batches.
 
 ## Sources
 docs/accumulation.md, "several losses".

@@ -49,7 +49,8 @@ _MASK = re.compile("mask|valid|keep")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    several = {site for _, site, _ in run.accumulating()}
+    micro = (number for _, _, windows in run.accumulating() for _, numbers in windows for number in numbers)
+    several = {run.events[number].site for number in micro}
     seen: dict[Site, list[Backward]] = defaultdict(list)
     for event in run.of(Backward):
         if event.seen and event.terms:
@@ -116,7 +117,7 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
     counts = [share.items for share in parts]
     yield RULE.finding(
         where or events[0].site,
-        f"The mean of {len(parts)} means over {listed(counts)} items: an item in the smallest part weighs "
+        f"This is the mean of {len(parts)} means over {listed(counts)} items: an item in the smallest part weighs "
         f"{times:.3g} times as much as an item in the largest.",
         why="The mean of means equals the mean over all items only if all parts have the same number of items.",
         advice="Add up the sums and divide once by the total number of items.",

@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
+from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
@@ -140,7 +140,8 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
     short: list[list[Share]] = []
     for window, micro in windows:
         columns = columns_of(run, window, micro) if len(micro) < size else []
-        if columns and all(share.divided_by(size) is not None for share in columns[0]):
+        corrected = adds_up_to_one(run, window, micro)  # by hand
+        if columns and not corrected and all(share.divided_by(size) is not None for share in columns[0]):
             short.append(columns[0])
     # A single micro-batch at the start is a misplaced window, which accumulation-window reports.
     if not short or (len(short) == len(short[0]) == len(windows[0][1]) == 1):

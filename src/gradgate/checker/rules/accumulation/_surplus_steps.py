@@ -62,8 +62,9 @@ def surplus(run: Run, rule: Rule) -> Iterator[Finding]:
         yield rule.finding(
             each.site,
             f"{name} steps here after each micro-batch, {each.times} times, and in line {line} after every "
-            f"{each.every}: each window holds 1 micro-batch instead of {each.every}.",
-            why="No step uses the gradient of a whole window, and a division by its size makes each one too short.",
+            f"{each.every} micro-batches: each window holds 1 micro-batch instead of {each.every}.",
+            why="No step uses the gradient of a whole window. If losses are divided by the window's size, steps "
+            "are too short.",
             advice=f"Remove this step, and clear only after the step of line {line}.",
             fix=functools.partial(_without, line=line),
             count=each.times,

@@ -3,9 +3,11 @@
 ## What it does
 Looks for steps that use the gradients of two losses, one of which is a leftover. A gradient is a leftover if
 another optimizer's step used it before the second loss was back-propagated, or if the two gradients point in
-opposite directions. A discriminator or critic must also step before the loss that passes through it is
-back-propagated. Also reports a probe whose loss trains the representation that the probe reads, and a test loss
-(by its name) that is back-propagated after the clearing, into the next step.
+opposite directions. Also reports:
+
+- a discriminator or critic that steps only after another network's loss was back-propagated through it;
+- a probe whose loss trains the representation that the probe reads;
+- a test loss (by its name) that is back-propagated after the clearing, so that the next step uses its gradient.
 
 ## Why is this bad?
 A GAN's generator loss is small if the discriminator is wrong. If the discriminator's step uses the gradient of this
@@ -31,8 +33,8 @@ A module is a probe if its name says so. Two losses that are both back-propagate
 reported only if their gradients point in opposite directions, or if the other loss is not compared with data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
-value detached from the other loss's network. A leftover of a later loss that is small beside the step's own
-gradient, such as a discriminator's in a variational autoencoder, is not found.
+value detached from the other loss's network. A leftover of a later loss is not found if it is small compared with
+the step's own gradient, like that of a discriminator's loss in a variational autoencoder.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -47,7 +49,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, windows_of, with_line_of
+from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, shared_line, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import inside, next_use, text_of
 from gradgate.checker.analysis._statement import Statement, method, owner
@@ -122,22 +124,23 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _measured(run: Run) -> Iterator[Finding]:
-    """Report a test loss that is back-propagated after the clearing: only the first step doesn't use it."""
+    """Report a test loss that is back-propagated after the step: only the first step doesn't use it."""
     for optimizer in run.stepping:
-        windows = [{loss_of(run, number) for number in each.micro} for each in windows_of(run, optimizer)]
-        for loss in set.intersection(*windows[1:]) - windows[0] if len(windows) > 2 else ():
-            if (
-                _MEASURED.search(text_of(innermost(loss.site)).partition("backward")[0])
-                and windows[0] & windows[1]
-            ):
+        windows = windows_of(run, optimizer)
+        first, *later = [{loss_of(run, number) for number in each.micro} for each in windows] or [set()]
+        for loss in set.intersection(*later) - first if len(later) > 1 and first & later[0] else ():
+            name = text_of(innermost(loss.site)).partition("backward")[0]
+            lines = with_line_of(loss.site, run.events[windows[0].step].site)
+            follows = next((frame.line > line for frame, line in lines if line is not None), False)
+            if follows and _MEASURED.search(name):
                 yield RULE.finding(
                     loss.site,
                     f"Each step of {run.optimizer(optimizer)} but the first also uses the gradient of this loss, "
                     "which is back-propagated after the last clearing.",
                     why="The model trains on the data that it is tested with.",
                     advice="Only measure this loss: remove its backward().",
-                    count=len(windows) - 1,
-                    evidence={"steps": len(windows) - 1},
+                    count=len(later),
+                    evidence={"steps": len(later)},
                 )
 
 
@@ -181,18 +184,13 @@ def _line(run: Run, optimizer: int, ids: Ids, loss: Loss, part: Contribution) ->
     ]
     beyond = any(event.beyond & ids for event in events)
     if mine and others and max(mine) < max(others) and not beyond:
-        own = _calling(uses[max(mine)][1], source)
-        used = _calling(uses[min(place for place in others if place > min(mine))][1], source)
+        own = shared_line(uses[max(mine)][1], source)
+        used = shared_line(uses[min(place for place in others if place > min(mine))][1], source)
         return (own and next_use(own, innermost(source).line)) or used or source, True
     for event in reversed(run.events[: part.backward]):
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
             return event.site, False
     return source, not beyond
-
-
-def _calling(site: Site, beside: Site) -> Frame | None:
-    """Return the line, in the function that calls backward, through which a parameter was used."""
-    return next((frame for frame, line in with_line_of(site, beside) if line is not None), None)
 
 
 # The fix: clear later, step earlier, or detach

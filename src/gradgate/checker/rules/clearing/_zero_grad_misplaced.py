@@ -22,9 +22,9 @@ some losses, micro-batches or layers silently have no effect.
 ## Known limits
 Three kinds of gradients may be cleared unused: gradients left by another optimizer's loss (a GAN's generator loss
 in its discriminator), gradients computed only to get the gradient of an input, and gradients that the script reads
-before it clears them (Fisher information, gradient norms, weights of losses) or that its hooks get. The last kind
-is assumed only if no step uses gradients of this backward call and another backward call trains the parameters. A
-batch that is skipped occasionally is not reported.
+in hooks or before it clears them (Fisher information, gradient norms, weights of losses). The last kind is assumed
+only if no step uses gradients of this backward call and another backward call trains the parameters. A batch that
+is skipped occasionally is not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -66,7 +66,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if len(lost) < 2 or len(lost) < (0.6 if accumulates else 0.25) * len(numbers):
         return None
     ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
-    optimizers = {optimizer for parameter in ids for optimizer in run.owners.get(parameter, ())}
+    optimizers = run.optimizers_of(ids)
     later = sum(step > min(lost) for optimizer in optimizers for step in run.steps(optimizer))
     if not later or later * 12 < len(lost):
         return None  # no optimizer steps here: the script wants only the gradients
@@ -137,7 +137,7 @@ def _combined_by_hand(run: Run, number: int) -> bool:
     return False
 
 
-def _of_another(run: Run, number: int, optimizers: set[int]) -> bool:
+def _of_another(run: Run, number: int, optimizers: frozenset[int]) -> bool:
     """Return whether another optimizer steps next without a gradient, because the graph of its loss is cut."""
     step = next((event for event in run.events[number:] if isinstance(event, Stepped)), None)
     return step is not None and step.optimizer not in optimizers and not step.used
@@ -160,9 +160,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
     gone: set[int] = set()
     for number in numbers:
         parts = run.by_backward[number]
-        for optimizer in {
-            holder for part in parts for each in part.atom for holder in run.owners.get(each, ())
-        }:
+        for optimizer in run.optimizers_of(each for part in parts for each in part.atom):
             # Gradients from before a parameter group was added don't count as lost.
             held = {
                 each for (of, each), since in run.held_since.items() if of == optimizer and since <= number

@@ -11,6 +11,7 @@ Reports seven kinds of values if gradient flows into them:
   and is in the optimizer of the network that is compared with it;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
   predicted boxes as the target of their objectness;
+- either side of a loss that only compares two views, one of them after a predictor (SimSiam, BYOL);
 - the output of a network whose weights are a running average of the trained network's weights (a mean teacher), if
   the average was computed with a gradient;
 - a value on which ``detach()`` is called as a statement of its own, which discards the result.
@@ -35,11 +36,12 @@ entropy is not reported in three cases: it is computed from the values that it i
 views are each compared with the other, or all parameters that it depends on also affect the input. The last case is
 still reported if the target was written into a tensor of data. An error is not judged if the script writes out its
 difference. A loss is not judged if its gradients are differentiated again. If a network is compared with itself on
-other data (two views, a consistency model's own output), both sides may have a gradient on purpose. So may the
-residual that an auxiliary decoder approximates.
+other data (a consistency model's own output) and has no predictor or another term in the loss, both sides may have
+a gradient on purpose. So may the residual that an auxiliary decoder approximates.
 
 ## Sources
-Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
+Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995; Chen
+and He, "Exploring Simple Siamese Representation Learning", 2021, section 4.1.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         return
     for each in combinations(run, _TEXTS):
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
+            continue
+        if each.how == "views" and not _is_trained_together(run, each):
             continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
@@ -101,12 +105,18 @@ def _dropped(run: Run) -> Iterator[Finding]:
         )
 
 
+def _is_trained_together(run: Run, views: Combination) -> bool:
+    """Return whether the same optimizers hold all parameters behind two views: no loss network is among them."""
+    first, *others = (run.owners.get(number) for number in views.first.parameters)
+    return all(each == first for each in others)
+
+
 def _has_other_losses(run: Run, target: Combination) -> bool:
     """Return whether a later backward call of another line reaches the target's parameters."""
     return any(
         event.reached & target.ids and event.site != target.first.backward
         for number, event in run.numbered(Backward)
-        if isinstance(event, Backward) and number > target.numbers[0]
+        if number > target.numbers[0]
     )
 
 
@@ -118,10 +128,14 @@ def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     if not modes or modes[-1].training or modes[-1].parameters & others:
         return False
-    students = frozenset().union(*(run.owners.get(number, set()) for number in others))
+    students = run.optimizers_of(others)
     return all(run.owners.get(number, set()) & students for number in ids)
 
 
+_AGREE = (
+    "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
+    "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+)
 _TEXTS = {
     "own target": (
         "The target has a gradient from {}, and the loss compares the target with the same network: the loss also "
@@ -132,14 +146,12 @@ _TEXTS = {
     "teacher": (
         "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
         "the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
     ),
     "trained target": (
         "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
         "trained to match the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
     ),
     "averaged weights": (
         "The loss compares the network with the output of its averaged weights, and gradient flows through the "
@@ -151,6 +163,12 @@ _TEXTS = {
         "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",
         "The network can lower the loss by changing its targets instead of its predictions.",
         "Detach the network's values before computing the target from them.",
+    ),
+    "views": (
+        "The loss only compares two outputs computed by {}, and both have a gradient.",
+        "A constant output minimizes the loss, so the network may collapse.",
+        "Detach the side that doesn't run through the predictor: z.detach(). Or compute it under torch.no_grad() "
+        "with a moving average of the encoder.",
     ),
     "advantage": (
         "The log-probability is multiplied by an advantage that has a gradient: the policy's loss also trains {}.",

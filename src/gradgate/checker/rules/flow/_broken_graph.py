@@ -7,8 +7,8 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 
 - summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
   or a derivative in a residual without ``create_graph=True``;
-- parameters that only an inner gradient without a graph uses (a learned loss);
-- losses that only reach parameters that no step changes, such as a generator's adversarial loss of
+- parameters that are used only in an inner gradient, which is computed without a graph (a learned loss);
+- losses that reach only parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
 
@@ -27,14 +27,14 @@ The loss includes the term, but the gradient doesn't. The term becomes smaller o
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found in two cases: it makes a whole summand of
 the loss constant, or the summand then only reaches parameters that no step uses. For example, a ``sample()`` whose
-``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers. It is not found if
-one optimizer steps both, because the loss may be a score-function estimator. A constant summand inside a mean is
-not found.
+``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers, also if the critics
+are frozen. It is not found if one optimizer steps both, because the loss may be a score-function estimator. Any
+other constant summand inside a mean is not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
 graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, which
-may be a probe. Nor is a difference of derivative zero found, such as ``x`` minus its straight-through copy. If the
+may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through copy. If the
 source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets,
 baselines and loss weights may be detached.
 
@@ -57,11 +57,11 @@ from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._cut_advice import CHECKPOINT, LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
+from gradgate.checker.rules.flow._cut_samples import cut_samples
 from gradgate.checker.rules.flow._cut_terms import (
     TENSORS,
     WHY,
     constant_terms,
-    cut_samples,
     idle_terms,
 )
 from gradgate.checker.rules.flow._derivatives import derivatives_without_graph
@@ -81,7 +81,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for frame, (ids, how) in without.items():
         if ids <= behind and frame[:2] not in ends:
             continue  # their gradients are missing because of a constant summand: other cuts may be intended
-        optimizer = min(owner for number in ids for owner in run.owners[number])
+        optimizer = min(run.optimizers_of(ids))
         if copy := copied_at(frame):
             how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
         advice, fix = in_its_graph(run, frame, ids, how, optimizer)
@@ -90,6 +90,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             for off, _ in islice(no_grad_cuts(run, ids, losses), 1):
                 advice, fix = f"{advice} Line {off.line} also runs without gradients: remove this, too.", ()
         steps = run.stepping[optimizer]
+        # An option may choose a line under a condition, but not if the loss is computed under this condition, too.
+        option = in_condition(frame, [each for event in _before_steps_of(run, ids) for each in event.site])
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
@@ -97,7 +99,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             why=WHY,
             advice=advice,
             fix=fix,
-            severity="info" if in_condition(frame) and how != CHECKPOINT else None,  # chosen by an option
+            severity="info" if option and how != CHECKPOINT else None,
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
@@ -160,7 +162,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
 
 def _on_a_copy(run: Run, ids: Ids) -> bool:
     """Return whether parameters outside of these parameters' optimizers get gradients and have the same shapes."""
-    optimizers = set[int]().union(*(run.owners[number] for number in ids))
+    optimizers = run.optimizers_of(ids)
     others = (number for number in run.reached if optimizers.isdisjoint(run.owners.get(number, ())))
     shapes = {run.parameters[number].shape for number in others if number in run.parameters}
     return all(run.parameters[number].shape in shapes for number in ids)
@@ -195,7 +197,7 @@ def _losses(run: Run, missing: Ids) -> set[Site]:
 
 def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
     """Return the backward calls whose next steps are of optimizers that hold these parameters."""
-    wanted = {optimizer for number in missing for optimizer in run.owners[number]}
+    wanted = run.optimizers_of(missing)
     found: list[Backward] = []
     waiting: list[Backward] = []
     stepped = False

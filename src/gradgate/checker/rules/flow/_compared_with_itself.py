@@ -10,7 +10,8 @@ Looks for terms of the loss whose two sides are always equal:
 - labels that the model's own predictions overwrite before the loss uses them;
 - ratios, and distances inside a term, whose sides are equal and both have a gradient. An example is PPO's ratio
   with the new log-probability in place of the old;
-- a penalty on the distance to earlier weights, if the earlier weights are clones that keep their graph.
+- a value that one line adds and subtracts: a straight-through estimator without ``detach``, or a penalty on the
+  distance to earlier weights that are clones with a graph.
 
 ## Why is this bad?
 The gradient of this term is zero. The mistake is easy to miss if the loss has other terms, because the loss still
@@ -45,6 +46,8 @@ from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
 from gradgate.checker.analysis._slices import files_of, slice_at
+from gradgate.checker.analysis._statement import Statement, operand
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Ids, Site, Stepped
@@ -58,7 +61,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from terms
     yield from _parts(run, {(term.file, term.line) for term in terms})
     yield from _overwritten_labels(run)
-    yield from _own_copies(run)
+    yield from _cancelled(run)
 
 
 def _equal_sides(run: Run) -> Iterator[Finding]:
@@ -110,16 +113,31 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
             )
 
 
-def _own_copies(run: Run) -> Iterator[Finding]:
-    """Report lines that compare parameters with copies of themselves that keep their graph."""
-    for each in combinations(run, ["own copy"]):
+def _cancelled(run: Run) -> Iterator[Finding]:
+    """Report lines that add and subtract a value, such as ``x + (q - x)``."""
+    for each in combinations(run, ["cancelled"]):
         yield RULE.finding(
             each.site,
-            f"This line compares {run.names(each.ids)} with copies that are still in the graph.",
-            why="The gradients of parameter and copy cancel, so the term trains nothing.",
-            advice="Copy the values without the graph: p.detach().clone().",
+            f"This line adds and subtracts the same value, so {run.names(each.ids)} get no gradient through it.",
+            why="The two gradients of the value are equal and opposite.",
+            advice="Detach one of the two: x + (q - x.detach()) passes the gradient to x and q, and "
+            "x + (q - x).detach() only to x. Copy earlier weights by p.detach().clone().",
+            fix=_passed_straight,
             **each.measured,
         )
+
+
+def _passed_straight(at: Statement) -> Fix:
+    """Detach the subtracted value: ``x + (q - x.detach())``."""
+    for node in at.expressions():
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            for value, rest in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Sub):
+                    subtracted = operand(rest.right)
+                    if subtracted == operand(value):
+                        old, before = ast.unparse(rest), ast.unparse(rest.left)
+                        return (Replace(at.line, old, f"{before} - {subtracted}.detach()"),)
+    return ()
 
 
 def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
@@ -157,7 +175,7 @@ def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
         if innermost(each.site)[:2] not in terms and changed and len(each.numbers) >= max(_READ, read):
             yield RULE.finding(
                 each.site,
-                "This line compares a value with itself: the difference is always 0, and a ratio 1.",
+                "This line compares a value with itself: a difference is always 0, and a ratio is always 1.",
                 why="The gradients of both sides cancel, so the term trains nothing.",
                 advice="Compare with a different value. PPO stores the log-probability when it draws the sample.",
                 **each.measured,

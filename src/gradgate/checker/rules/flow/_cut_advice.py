@@ -13,6 +13,7 @@ from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH
 from gradgate.checker.rules.flow._graph_fixes import (
+    new_tensor,
     not_reentrant,
     resampled,
     straight_through,
@@ -41,6 +42,10 @@ _OF_A_COPY = (
 _INDEX = (
     "An index has no gradient. Multiply the selected value by the probability of the choice, as a router does with "
     "an expert's output, or use the probabilities instead of the index."
+)
+_NOT_A_COPY = (
+    "Keep the value in the graph, without item(), and without {}() at line {}, which makes a tensor without a "
+    "graph. Join several values with torch.stack()."
 )
 _FREEZE = "Freeze {0} instead, so that gradients pass through it: {0}.requires_grad_(False), without no_grad."
 
@@ -82,6 +87,9 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
         )
     if how == NO_GRAPH:
         return WITH_GRAPH, fix
+    copy = new_tensor(statement, ("item",)) if statement is not None and how == ".item()" else None
+    if copy is not None:
+        return _NOT_A_COPY.format(ast.unparse(copy.func), copy.lineno), fix
     if how == OFF and statement is not None:
         others = untrained_modules(statement, run.words(run.owned))
         if others:

@@ -12,14 +12,16 @@ from gradgate.checker.analysis._scopes import (
     last_name,
     may_be_module,
     names_read,
+    names_stored,
     own_calls,
 )
 from gradgate.checker.analysis._source import inside
-from gradgate.checker.analysis._statement import Statement, operand, owner
+from gradgate.checker.analysis._statement import Statement, method, operand, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
 from gradgate.checker.rules._rule import FixAt
 
 _LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
+_NEW_TENSORS = frozenset(("tensor", "as_tensor", "asarray", "array", "Tensor", "FloatTensor", "DoubleTensor"))
 _TO_NUMBERS = frozenset(("numpy", "tolist", "argmax", "argmin", "long", "int", "round", "float"))
 
 
@@ -34,6 +36,9 @@ def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = Non
         # If there are several values, some may have no graph on purpose.
         single = len(at.node.items) == len(at.node.body) == 1 and isinstance(at.node.body[0], ast.Assign)
         return (Unwrap(at.line),) if single and "no_grad" in ast.unparse(at.node.items[0]) else ()
+    copy = new_tensor(at, ops)
+    if copy is not None:
+        return _stacked(at, copy, ops)
     here = part is not None and any(node is part for node in at.expressions())
     nodes = list(ast.walk(part)) if part is not None and here else list(at.expressions())
     cuts = [node for node in nodes if isinstance(node, ast.expr) and _cut_value(node, ops) is not None]
@@ -44,7 +49,51 @@ def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = Non
     targets = at.node.targets if isinstance(at.node, ast.Assign) and at.value is cuts[0] else []
     if [ast.unparse(target) for target in targets] == [ast.unparse(value)]:
         return (Delete(at.line),)  # x = x.detach()
-    return _replaced(at, cuts[0], operand(value))
+    attribute, *outer = at.around(cuts[0]) or [at.node]
+    leaf = isinstance(attribute, ast.Attribute) and attribute.attr == "requires_grad_"  # of x.detach()
+    return _replaced(at, outer[0] if leaf else cuts[0], operand(value))
+
+
+def new_tensor(at: Statement, ops: tuple[str, ...]) -> ast.Call | None:
+    """Return the call that makes a tensor without a graph of the cut values: ``torch.tensor([x.item()])``.
+
+    It is in this statement, or later in the function if the statement stores the values: ``v.append(x.item())``.
+    """
+    cuts = [
+        node for node in at.expressions() if isinstance(node, ast.expr) and _cut_value(node, ops) is not None
+    ]
+    name = owner(at.node) if method(at.node) == "append" else ""
+    if isinstance(at.node, ast.Assign):
+        name = ast.unparse(at.node.targets[0])
+    for call in own_calls(at.function) if cuts else ():
+        if called(call) in _NEW_TENSORS and call.args:
+            values = list(ast.walk(call.args[0]))
+            if cuts[0] in values or (call.lineno > at.line and name and ast.unparse(call.args[0]) == name):
+                return call
+    return None
+
+
+def _stacked(at: Statement, copy: ast.Call, ops: tuple[str, ...]) -> Fix:
+    """Stack the values instead of a copy of their numbers, if nothing else reads the numbers."""
+    values, text, stored = copy.args[0], ast.unparse(copy.args[0]), isinstance(at.node, ast.Assign)
+    if called(copy) != "tensor" or copy.keywords:
+        return ()
+    if any(copy is call for call in at.calls()):
+        for node in ast.walk(values):
+            cut = _cut_value(node, ops) if isinstance(node, ast.expr) else None
+            text = text.replace(ast.unparse(node), operand(cut)) if cut is not None else text
+        several, alone = isinstance(values, (ast.List, ast.ListComp)), _cut_value(values, ops) is not None
+        new = f"torch.stack({text})" if several else text
+        return (Replace(at.line, ast.unparse(copy), new),) if several or alone else ()
+    reads = [
+        node for node in inside(ast.Name, at.function) if node.id == text and isinstance(node.ctx, ast.Load)
+    ]
+    inner = at.value.elt if isinstance(at.value, ast.ListComp) else at.value
+    pairs = [(node, _cut_value(node, ops)) for node in at.expressions() if isinstance(node, ast.expr)]
+    cuts = [(ast.unparse(node), operand(cut)) for node, cut in pairs if cut is not None]
+    if len(cuts) != 1 or len(reads) > (1 if stored else 2) or (stored and inner is at.value):
+        return ()
+    return Replace(at.line, *cuts[0]), Replace(copy.lineno, ast.unparse(copy), f"torch.stack({text})")
 
 
 def straight_through(at: Statement) -> str:
@@ -91,7 +140,7 @@ def _becomes_number(at: Statement, cut: ast.expr, *, alone: bool) -> bool:
     return any(re.match(r"(math|np|numpy)\.|(float|int|round|print)$", name) for name in calls)
 
 
-def _replaced(at: Statement, node: ast.expr, new: str) -> Fix:
+def _replaced(at: Statement, node: ast.AST, new: str) -> Fix:
     """Replace an expression, as part of the smallest enclosing expression that occurs only once."""
     inner = ast.unparse(node)
     texts = [ast.unparse(each) for each in at.expressions() if isinstance(each, ast.expr)]
@@ -155,7 +204,7 @@ def unless_target(at: Statement, fix: FixAt) -> Fix:
         return ()
     given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
     if isinstance(at.node, ast.With):
-        stored = {name.id for name in inside(ast.Name, at.node) if isinstance(name.ctx, ast.Store)}
+        stored = names_stored(at.node)
         later = [call for call in own_calls(at.function) if call.lineno > at.line]
         given = [call for call in later if stored & names_read(*call.args, *call.keywords)]
     return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)

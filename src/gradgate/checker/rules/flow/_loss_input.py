@@ -104,9 +104,9 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             line,
             f"The {which} computed here is passed to a loss that applies a second one: the loss expects logits.",
-            why="The gradient vanishes where the first one is confident, even if it is wrong, and the loss "
-            "can't reach 0.",
-            advice=f"Pass the values before the {which} to the loss. Apply it only where the script needs "
+            why="The gradient vanishes where the model is confident, even if it is wrong, and the loss can't "
+            "reach 0.",
+            advice=f"Pass the values before the {which} to the loss. Apply the {which} only where the script needs "
             "probabilities.",
             fix=_given_logits,
             **each.measured,

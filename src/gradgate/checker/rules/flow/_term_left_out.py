@@ -174,8 +174,7 @@ def _sums_only_shown(run: Run) -> Iterator[Finding]:
             continue
         used, left = [], []
         for part in summands(scope, total):
-            made = (each for name in names_read(part) for each in definitions(scope).get(name, ()))
-            if any(id(each.value) in in_losses(run) for each in made):
+            if any(id(each) in in_losses(run) for each in _made_by(names_read(part), scope, run.files)):
                 used.append(ast.unparse(part))
             elif has_graph(run, scope, part, run.files):
                 left.append(ast.unparse(part))

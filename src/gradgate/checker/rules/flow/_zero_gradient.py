@@ -83,7 +83,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"because the operation at line {frame.line} has a derivative of zero.",
             why="The parameters are in the graph and in the optimizer, but never change.",
             advice=_CHOSEN if chosen else _advice(several, frame, factors),
-            fix=_not_rounded,
+            fix=not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
             count=max(looks),
             evidence={"parameters": len(several), "steps": min(looks)},
@@ -163,7 +163,7 @@ def _rounded(frame: Frame, factors: list[ast.expr]) -> Frame | None:
     return None
 
 
-def _not_rounded(at: Statement) -> Fix:
+def not_rounded(at: Statement) -> Fix:
     """Divide without rounding, unless the statement needs an integer, such as an index or a size."""
     rounding = [
         node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)

@@ -3,8 +3,9 @@
 ## What it does
 Counts the graphs of back-propagated losses that are still alive after later steps, and names the variable that
 keeps them and the line that stores them. Also counts graphs that an evaluation (after ``eval()``) collects but no
-backward pass uses. Reports graphs that become longer with each step because a value is carried over with its
-graph. Notes where ``retain_graph=True`` keeps a graph that is not used again.
+backward pass uses. Reports graphs that become longer with each step, or with each backward call before a step,
+because a value is carried over with its graph. Notes where ``retain_graph=True`` keeps a graph that is not used
+again.
 
 ## Why is this bad?
 Memory grows with each step until it runs out. If the graph of a step includes earlier steps, each backward pass
@@ -40,14 +41,15 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
-from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, imported, last_name, own_calls
-from gradgate.checker.analysis._source import function_at, inside, tree_of
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called, imported, last_name, names_read, names_stored, own_calls
+from gradgate.checker.analysis._source import function_at, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, Stepped
+from gradgate.checker.rules.lifetime._needless_retains import needless_retains
+from gradgate.events import Backward, Cleared, Clipped, Differentiated, Frame, GraphsKept, Site, Stepped
 
 _PUTS = ("append", "appendleft", "extend", "add", "insert", "update", "setdefault", "put")
 _SAFE = ("item", "detach", "tolist", "numpy", "cpu_item", "float")
@@ -57,12 +59,14 @@ _BY_HAND = (
     "(p - lr * gradient).detach().requires_grad_()."
 )
 _GROWS = 4  # consecutive calls, each with a longer graph
+_FEW_CALLS = 2  # two losses before a step may share a part that was computed once
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _reaching_back(run)
+    yield from _growing_before_a_step(run)
     yield from _kept(run)
-    yield from _retained(run)
+    yield from needless_retains(run, RULE)
 
 
 def _kept(run: Run) -> Iterator[Finding]:
@@ -165,60 +169,86 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         if longest < max(_GROWS, len(events) - 1 - differentiated if by_hand else 0):
             continue
         most = max(events, key=lambda event: (event.old_nodes, event.nodes))
+        carried = None if by_hand else _carried(most.old_site, site)
         calls = f"after {len(events)} backward calls"
         before_last = f"{calls}, {most.old_nodes} of its {most.nodes} nodes were made before the last step"
         grown = f"it had {events[0].nodes} nodes at first and {most.nodes} {calls}"
         yield RULE.finding(
-            most.old_site or site,
+            carried[0] if carried else most.old_site or site,
             f"The graph grows with each step: {grown if by_hand else before_last}.",
             why="Each backward pass goes through all earlier steps, so memory and time grow with every step.",
             advice=_BY_HAND
             if by_hand
+            else f"Detach {carried[1]} where the next step uses it."
+            if carried
             else "Detach values that are carried over from step to step: self.state = new.detach().",
-            fix=() if by_hand else _detached,
+            fix=() if by_hand else partial(_detached_again, name=carried[1]) if carried else _detached,
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
         )
 
 
-def _retained(run: Run) -> Iterator[Finding]:
-    """Note lines that retain each graph although a step follows at once and no later graph includes it."""
-    needless: dict[Site, int] = defaultdict(int)
-    needed: set[Site] = set()
-    open_site: Site | None = None
-    stepped = False
-    for event in run.of(Backward, Differentiated, Stepped):
-        if isinstance(event, Stepped):
-            stepped = True
+def _carried(made: Site, backward: Site) -> tuple[Frame, str] | None:
+    """Return the line that passes on a value from step to step, ``y, state = model(x, state)``, and its names.
+
+    A line of an inner loop passes on the value within a step.
+    """
+    loops = [loop for frame in backward for loop in loops_around(frame)[:1]]
+    for frame in made:
+        at = Statement.at(frame)
+        if at is not None and isinstance(at.node, ast.Assign) and at.loops and at.loops[0] in loops:
+            names = names_stored(*at.node.targets) & names_read(at.node.value)
+            if names:
+                return frame, " and ".join(f"`{name}`" for name in sorted(names))
+    return None
+
+
+def _detached_again(at: Statement, *, name: str) -> Fix:
+    """Detach the only argument that is the value carried over."""
+    calls = [call for call in at.calls() for each in call.args if f"`{ast.unparse(each)}`" == name]
+    if len(calls) != 1:
+        return ()
+    given = [f"{text}.detach()" if f"`{text}`" == name else text for text in map(ast.unparse, calls[0].args)]
+    given += map(ast.unparse, calls[0].keywords)
+    return (Replace(at.line, ast.unparse(calls[0]), f"{ast.unparse(calls[0].func)}({', '.join(given)})"),)
+
+
+def _growing_before_a_step(run: Run) -> Iterator[Finding]:
+    """Report lines whose calls before one step each pass through the graphs of all earlier calls again."""
+    windows: dict[Site, list[list[Backward]]] = defaultdict(list)
+    waiting: dict[Site, list[Backward]] = defaultdict(list)
+    for event in run.of(Backward, Cleared, Clipped, Stepped):
+        if isinstance(event, Backward):
+            waiting[event.site].append(event)
             continue
-        if open_site is not None:
-            if stepped and isinstance(event, Backward) and event.seen and not event.old_nodes:
-                needless[open_site] += 1
-            elif not stepped or not isinstance(event, Backward) or event.old_nodes:
-                needed.add(open_site)
-        retains = isinstance(event, Backward) and event.retain and not event.create
-        open_site, stepped = (event.site if retains else None), False
-    for site, count in needless.items():
-        if count >= 2 and site not in needed and innermost(site).file:
-            yield RULE.finding(
-                site,
-                f"retain_graph=True keeps a graph that no later backward pass uses, {count} times.",
-                why="The activations of a batch stay in memory while the next forward pass allocates new ones.",
-                advice="Remove retain_graph.",
-                fix=_without_retaining,
-                severity="info",
-                count=count,
-                evidence={"retained": count},
-            )
+        for site, calls in waiting.items():
+            if len(calls) > _FEW_CALLS and all(call.seen and not call.create for call in calls):
+                windows[site].append(calls)
+        waiting.clear()
+    for site, several in windows.items():
+        if sum(map(len, several)) <= _GROWS or not all(map(_grows, several)):
+            continue
+        most = max(several, key=len)
+        yield RULE.finding(
+            site,
+            f"Each of {len(most)} backward calls before a step goes through the graphs of all earlier calls again: "
+            f"the graph grows from {most[0].nodes} to {most[-1].nodes} nodes.",
+            why="A value is carried over with its graph, so time grows with the square of the number of calls.",
+            advice="Detach the value that is carried over, and remove retain_graph. If the gradient should flow "
+            "through all calls, add up the losses and call backward() once: the gradient is the same.",
+            count=sum(map(len, several)),
+            evidence={"calls": len(most), "nodes": most[-1].nodes},
+            about=most[-1].reached,
+        )
 
 
-def _without_retaining(at: Statement) -> Fix:
-    calls = [call for call in at.calls("backward") if not call.args and len(call.keywords) == 1]
-    texts = [ast.unparse(call) for call in calls]
-    return tuple(
-        Replace(at.line, text, text.replace("(retain_graph=True)", "()"))
-        for text in texts
-        if text.endswith("(retain_graph=True)")
+def _grows(calls: list[Backward]) -> bool:
+    """Return whether each call reaches the same parameters through more nodes of earlier calls."""
+    pairs = list(pairwise(calls[1:]))
+    return (
+        not any(call.old_nodes for call in calls)
+        and all(a.reached == b.reached and 0 < a.shared < b.shared and a.nodes < b.nodes for a, b in pairs)
+        and calls[0].nodes < calls[1].nodes
     )
 
 

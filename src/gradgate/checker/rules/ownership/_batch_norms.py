@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import requires_grad
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
+from gradgate.checker.analysis._source import inside, loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -21,17 +22,19 @@ from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, Statis
 
 _MOST_PARTS = 4  # number of modules that a fix lists by name
 _STEPS = 2
+_ONLY_FROZEN = " Do this only once the part is frozen: line {} also runs earlier, or for another model."
 
 
 def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report batch norms in training mode that are frozen for good, or whose network no loss trains."""
     moved: dict[Ids, list[tuple[int, StatisticsMoved]]] = defaultdict(list)
     for number, event in run.numbered(StatisticsMoved):
-        if isinstance(event, StatisticsMoved):
-            moved[event.parameters].append((number, event))
+        moved[event.parameters].append((number, event))
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
+    # Lines that also put other modules, or these before they were frozen, into training mode
+    shared: set[Frame] = set()
     for ids, events in moved.items():
-        since, holder = _frozen_since(run, ids), _untrained_module(run, run.name(min(ids)))
+        since, holder = _frozen_since(run, ids), _untrained_module(run, ids)
         if since is not None:
             frozen = freezing_line(run, ids)
             for number, event in events:
@@ -39,6 +42,8 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 unread = next((frame for frame in event.site[:1] if tree_of(frame.file) is None), None)
                 line = _training_line(run, ids, number, frozen or unread)
                 if line is not None and number >= since:
+                    if _runs_for_others(run, line, ids, since):
+                        shared.add(line)
                     groups[line, ""][ids].append(event if since < 0 else replace(event, drift=None))
         elif holder and len(events) >= _STEPS and _is_unused(run, ids):
             line = _training_line(run, ids, len(run.events), _running_line(run, ids))
@@ -48,8 +53,11 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
         layers, count = len(norms), sum(map(len, norms.values()))
         if count // layers >= _STEPS:
             names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
-            parts = sorted({_untrained_module(run, run.name(min(ids))) for ids in norms} - {""})
-            calls = [f"{part}.eval()" for part in parts or ["backbone"]]
+            parts = sorted({_untrained_module(run, ids) for ids in norms} - {""})
+            at = Statement.at(line)
+            calls = [
+                f"{name}.eval()" for part in parts if (name := part if at is None else _name_at(at, part))
+            ]
             named = f" ({', '.join(names[:2])}" if names else ""
             named += f" and {len(names) - 2} more)" if len(names) > 2 else ")" if names else ""
             drift = max(events[-1].drift or (0.0, 0.0) for events in norms.values())
@@ -61,9 +69,10 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 f"{count // layers} steps, but the parameters did not.{_in_numbers(drift)}",
                 why="Evaluation uses these statistics: the features differ from those of the trained network. Some "
                 "scripts do this on purpose, to adapt the statistics to new data.",
-                advice="Put the untrained part into evaluation mode, and again after each train(): "
-                f"{', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}.",
-                fix=() if holder else partial(_evaluated, parts=parts),
+                advice="Put the untrained part into evaluation mode, and again after each train()"
+                + (f": {', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}." if calls else ".")
+                + (_ONLY_FROZEN.format(line.line) if line in shared else ""),
+                fix=() if holder or line in shared else partial(_evaluated, parts=parts),
                 severity="warning",
                 count=count,
                 evidence={
@@ -85,10 +94,16 @@ def _in_numbers(drift: tuple[float, float]) -> str:
 def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Frame | None:
     """Return the line that put a norm into training mode before an event; ``unset`` if none set its mode."""
     modes = [event for number, event in run.numbered(ModeSet) if number < before]
-    last = next((event for event in reversed(modes) if ids <= event.parameters), None)  # type: ignore[attr-defined]
+    last = next((event for event in reversed(modes) if ids <= event.parameters), None)
     if last is None:
         return unset
-    return last.site[0] if last.training and last.site else None  # type: ignore[attr-defined]
+    return last.site[0] if last.training and last.site else None
+
+
+def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
+    """Return whether a line puts other modules, or these before they were frozen, into training mode."""
+    modes = [(n, event.parameters) for n, event in run.numbered(ModeSet) if event.site[:1] == (line,)]
+    return any(number < since or not ids <= parameters for number, parameters in modes)
 
 
 def _frozen_since(run: Run, ids: Ids) -> int | None:
@@ -113,16 +128,11 @@ def _frozen_since(run: Run, ids: Ids) -> int | None:
     return last if frozen and still and now > 2 * max(before, default=0) and writes <= _STEPS else None
 
 
-def _untrained_module(run: Run, name: str) -> str:
-    """Return the largest module that holds this parameter but no trained one: "model.features"."""
-    parts = name.split(".")[:-1]
-    trained = [run.name(number) for number in run.owned & run.reached if run.parameters[number].trainable]
-    for length in range(1, len(parts) + 1):
-        path = ".".join(parts[:length])
-        if not any(each.startswith(f"{path}.") for each in trained):
-            inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts[1:length])
-            return parts[0] + inner
-    return ""
+def _untrained_module(run: Run, ids: Ids) -> str:
+    """Return the largest module that holds a batch norm but no trained parameter: "model.features"."""
+    trained = [number for number in run.owned & run.reached if run.parameters[number].trainable]
+    root, *inner = module_without(run, min(ids), trained) or [""]
+    return root + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in inner)
 
 
 def _running_line(run: Run, ids: Ids) -> Frame | None:
@@ -137,8 +147,9 @@ def _running_line(run: Run, ids: Ids) -> Frame | None:
 def _is_unused(run: Run, ids: Ids) -> bool:
     """Return whether trainable parameters are in no loss or optimizer, and are no copy of trained parameters."""
     several = [run.parameters[number] for number in ids]
-    moved: Ids = frozenset().union(*(event.moved for event in run.of(Stepped)))
-    if ids & (run.reached | run.owned | moved) or not all(each.trainable and each.still for each in several):
+    if ids & (run.reached | run.owned | run.moved) or not all(
+        each.trainable and each.still for each in several
+    ):
         return False
     shapes = Counter(each.shape for each in run.parameters.values() if each.root == several[0].root)
     trained = Counter(run.parameters[number].shape for number in run.owned & run.reached)
@@ -147,21 +158,23 @@ def _is_unused(run: Run, ids: Ids) -> bool:
 
 def _evaluated(at: Statement, parts: list[str]) -> Fix:
     """Put the untrained parts of a model back into evaluation mode after ``train()``: ["model.backbone"]."""
-    root = owner(at.node)
-    last = re.escape(root.rpartition(".")[2])
-    inner = [re.search(rf"\b{last}([.\[].*)", part) for part in parts]
-    if method(at.node) != "train" or not parts or len(parts) > _MOST_PARTS or None in inner:
+    inner = [_name_at(at, part) for part in parts]
+    if method(at.node) != "train" or len(parts) > _MOST_PARTS:
         return ()
-    return tuple(Insert(f"{root}{found[1]}.eval()", after=at.line) for found in inner if found is not None)
+    root = owner(at.node)
+    within = all(name.startswith((f"{root}.", f"{root}[")) for name in inner)
+    return tuple(Insert(f"{name}.eval()", after=at.line) for name in inner) if within else ()
 
 
-def requires_grad(node: ast.AST) -> ast.expr | None:
-    """Return the value that a call or an assignment gives ``requires_grad``."""
-    if isinstance(node, ast.Call) and called(node) == "requires_grad_":
-        return node.args[0] if node.args else None
-    target = node.targets[0] if isinstance(node, ast.Assign) else None
-    named = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
-    return node.value if isinstance(node, ast.Assign) and named else None
+def _name_at(at: Statement, part: str) -> str:
+    """Return how a line names a module: "self.model.body" for "model.body"; "" if its name is unknown there."""
+    root = owner(at.node)
+    inside_root = re.search(rf"\b{re.escape(root.rpartition('.')[2])}([.\[].*)", part)
+    if method(at.node) == "train" and inside_root is not None:
+        return f"{root}{inside_root[1]}"
+    first = re.split(r"[.\[]", part)[0]
+    attributes = {node.attr for node in inside(ast.Attribute, at.function)}
+    return part if at.knows(first) or first in attributes else ""
 
 
 def freezing_line(run: Run, ids: Ids) -> Frame | None:

@@ -62,7 +62,7 @@ def _listed_twice(run: Run, event: OptimizerMade) -> Finding:
     message = f"{name} lists {run.names(event.twice)} twice, so each step updates {them} twice"
     advice = "List each parameter once: dict.fromkeys(parameters) drops duplicates."
     if missing:
-        message += f". No optimizer has {other or run.names(missing)}"
+        message += f". No optimizer holds {other or run.names(missing)}"
         advice = (
             f"Pass {other}.parameters() instead of the second {twice}.parameters()."
             if twice and other

@@ -10,7 +10,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import LEAST, RANKS, averaged, side_by_side
+from gradgate.checker.rules.ranks._means import LEAST, RANKS, averaged, combined_side_by_side
 from gradgate.events import Site, Term, Written
 
 
@@ -30,7 +30,7 @@ def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
             f"well, in {len(windows)} steps.",
             why=f"The gradient is {run.log.world} times too small.",
             advice=f"Don't divide the {what}: the gradients are already averaged over the ranks"
-            + (", when backward() returns." if what == "gradient" else "."),
+            + (" when backward() returns." if what == "gradient" else "."),
             severity="error",
             count=len(windows),
             evidence={"ranks": run.log.world, "steps": len(windows)},
@@ -77,10 +77,7 @@ def _is_multiple(number: float, ranks: int) -> bool:
 def divided_by_all_items(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     """Report losses divided by the items of all ranks although gradients are averaged over the ranks."""
     found: dict[Site, list[float]] = defaultdict(list)
-    for windows in side_by_side(runs):
-        pairs = list(zip(runs, windows, strict=True))
-        if not all(averaged(run, window) for run, window in pairs):
-            continue
+    for pairs in (pairs for how, pairs in combined_side_by_side(runs) if how == "averaged"):
         terms = [
             term
             for run, window in pairs

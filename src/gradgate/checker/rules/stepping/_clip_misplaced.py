@@ -27,8 +27,8 @@ the early gradients again and again, so early micro-batches count less than late
         optimizer.step()
 
 ## Known limits
-Clipping by hand isn't seen. A call that only measures the norm (a limit of infinity) isn't judged, nor is a call
-whose gradients are used by hand, without an optimizer, or are then given to another network.
+Clipping by hand isn't seen. A call that only measures the norm (a limit of infinity) isn't judged. Neither is a
+call whose clipped gradients are used without an optimizer or copied to another network.
 
 ## Sources
 ``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP
@@ -60,7 +60,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             clipped[number].append(part)
     places: dict[Frame, dict[int, Clipped]] = defaultdict(dict)
     for number, event in run.numbered(Clipped):
-        if isinstance(event, Clipped) and event.site and event.limit is not None:
+        if event.site and event.limit is not None:
             places[innermost(event.site)][number] = event
     for where, calls in places.items():
         yield from list(_useless(run, where, calls, clipped)) or _of_another(run, where, calls, clipped)
@@ -206,7 +206,7 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
     yield RULE.finding(
         where,
         f"Gradients are clipped {times} before the last of {len(window.micro)} micro-batches is added"
-        + (", though none was large enough so far." if idle else "."),
+        + (", though none has reached the limit so far." if idle else "."),
         why="Each call shrinks the sum so far, so early micro-batches count less than late ones.",
         advice="Clip once, after the last micro-batch, just before optimizer.step().",
         fix=_into_the_branch,

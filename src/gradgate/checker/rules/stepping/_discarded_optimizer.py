@@ -32,9 +32,9 @@ def of_discarded_optimizers(
             name, rate = run.optimizer(other), max(next(iter(rates)), default=0.0)
             yield rule.finding(
                 made.site,
-                f"{made.kind} changes an optimizer that never steps: {len(calls)} calls of its step() leave "
-                f"the learning rate of {name}, which steps the same parameters, at {rate:g} in all "
-                f"{len(steps)} steps.",
+                f"{made.kind} changes an optimizer that never steps. {name} steps the same parameters, but its "
+                f"learning rate is {rate:g} in all {len(steps)} steps, although {made.kind} is advanced "
+                f"{len(calls)} times.",
                 why="The learning rate never follows the schedule.",
                 advice=f"Construct the scheduler after {name}, and pass {name} to it.",
                 severity="error",

@@ -7,7 +7,8 @@ Compares parameters before and after steps. Reports:
 - an optimizer that always steps before there is a gradient, or that holds other parameters than those that the
   losses reach;
 - updates that 16-bit parameters round away: most of their values never change, although they have a gradient;
-- updates by hand that rebind a name, drop their result, or replace a leaf by a constant.
+- updates by hand that rebind a name, drop their result, or replace a leaf by a constant;
+- averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
 ## Why is this bad?
 Nothing is trained. The loss varies with the batches, which looks like slow learning.
@@ -27,8 +28,8 @@ A learning rate of zero at the start of a warm-up is correct. A learning rate th
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
 not found, because the loop may use only the dict. Rounding is not reported if most values change now and then, nor
-for optimizers that are not torch's own, since they may round at random. Where source lines might step the
-optimizer, it is reported as never stepped only if no optimizer steps and nothing reads the gradients.
+for optimizers that are not torch's own, since they may round at random. If a line of the source might step an
+optimizer, the optimizer is reported as never stepped only if no optimizer steps and nothing reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -40,7 +41,6 @@ import ast
 import re
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
-from itertools import takewhile
 from math import prod
 
 from gradgate.checker.analysis._gradient_reads import reads_gradients
@@ -50,10 +50,12 @@ from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
-from gradgate.checker.analysis._statement import Statement, method, operand
+from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._zero_gradient import not_rounded
+from gradgate.checker.rules.stepping._lost_writes import lost_writes
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
@@ -65,6 +67,7 @@ _LEAST_ROUNDED = 10  # steps under a close look, at the highest learning rate or
 def _judge(run: Run) -> Iterator[Finding]:
     by_hand = list(lost_updates(run, RULE))
     yield from by_hand or rebound_leaves(run, RULE)
+    yield from lost_writes(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
@@ -143,8 +146,8 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
         why=_WHY,
         advice=advice,
-        fix=_not_rounded,
-        severity="info" if any(event.moved for event in run.of(Stepped)) else None,
+        fix=_rate_not_rounded,
+        severity="info" if run.moved else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
         about=run.held(optimizer),
@@ -174,7 +177,7 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report steps before their backward call. Another rule reports a clearing between the two."""
     held = run.held(optimizer)
-    reaching = [number for number, _ in run.numbered(Backward) if run.backward(number).reached & held]
+    reaching = [number for number, event in run.numbered(Backward) if event.reached & held]
     if len(reaching) < 2 or run.steps(optimizer)[0] > reaching[0]:
         return None
     return RULE.finding(
@@ -280,21 +283,11 @@ def _called(at: Statement) -> Fix:
     return ()
 
 
-def _not_rounded(at: Statement) -> Fix:
+def _rate_not_rounded(at: Statement) -> Fix:
     """Divide without rounding, if the statement computes a learning rate."""
-    divisions = [node for node in at.expressions() if isinstance(node, ast.BinOp)]
-    rounded = [node for node in divisions if isinstance(node.op, ast.FloorDiv)]
     around = f"{getattr(at.function, 'name', '')} {ast.unparse(at.node)}"
-    if len(rounded) != 1 or not re.search("lr|rate|lambda|warm|factor", around, re.IGNORECASE):
-        return ()
-    for holder in takewhile(lambda node: not isinstance(node, ast.Lambda), at.around(rounded[0])):
-        index = isinstance(holder, ast.Subscript)
-        if index or (
-            isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
-        ):
-            return ()  # an integer is needed
-    new = f"{operand(rounded[0].left)} / {operand(rounded[0].right)}"
-    return (Replace(at.line, ast.unparse(rounded[0]), new),)
+    of_rate = re.search("lr|rate|lambda|warm|factor", around, re.IGNORECASE)
+    return not_rounded(at) if of_rate else ()
 
 
 RULE = Rule("GG304", "ineffective-step", "error", __doc__ or "", _judge)

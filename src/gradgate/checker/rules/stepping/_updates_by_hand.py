@@ -7,14 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import last_name, without_gradients
+from gradgate.checker.analysis._scopes import last_name, no_grad_around, without_gradients
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Site, Stepped, Written
+from gradgate.events import Backward, Frame, Site, Written
 
 _LEAST = 3  # backward calls
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
@@ -23,7 +23,7 @@ _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report updates whose result is lost, if no parameter ever changes."""
     written = any(event.target == "value" for event in run.of(Written))
-    if written or any(event.moved for event in run.of(Stepped)):
+    if written or run.moved:
         return
     stepped = {number for number, owners in run.owners.items() if any(run.stepping[each] for each in owners)}
     counts = Counter(number for event in run.of(Backward) for number in event.reached - stepped)
@@ -115,7 +115,7 @@ def _is_lost(node: ast.Assign | ast.Expr, names: set[str], copies: set[str]) -> 
 
 def _in_place(at: Statement) -> Fix:
     """Turn ``p = p - ...`` into ``p -= ...``, if it is already under no_grad."""
-    quiet = any("no_grad" in ast.unparse(part.items[0]) for part in at.path if isinstance(part, ast.With))
+    quiet = no_grad_around(Frame(at.file, at.line, ""))
     match at.node:
         case ast.Assign([target, *_], ast.BinOp(left, ast.Sub(), right)) if quiet:
             name = ast.unparse(target)
