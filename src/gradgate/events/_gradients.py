@@ -211,9 +211,9 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
-    rounded: Annotated[Ids, "16-bit parameters: hardly any of their values that have a gradient changed"] = (
-        frozenset()
-    )
+    rounded: Annotated[
+        Ids, "16-bit parameters: most of their gradient so far is that of values that have never changed"
+    ] = frozenset()
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
     closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
     scaler: Annotated[int | None, "the gradient scaler that made the call"] = None

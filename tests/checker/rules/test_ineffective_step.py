@@ -2,6 +2,7 @@
 
 import pytest
 
+from gradgate.checker.rules import Finding
 from gradgate.events import Scheduled, SchedulerMade, Stepped
 from tests.checker.rules._build import Story, said, site
 
@@ -114,3 +115,32 @@ def test_an_update_after_which_the_script_fails(update: str, why: str) -> None:
     assert judged(update, "w.requires_grad_()") == []
     assert judged("w -= lr * w.grad") == []
     assert judged("w = (w - lr * w.grad).detach().requires_grad_()") == []
+
+
+def test_updates_that_16_bit_parameters_round_away() -> None:
+    def found(*lrs: float, stuck: tuple[str, ...] = ("body", "head"), unseen: int = 0) -> list[Finding]:
+        """Each step has a learning rate. The last ``unseen`` steps are only counted."""
+        story = Story("body", "norm", "head").optimizer(line=1)
+        for name, size in (("body", 60), ("norm", 8), ("head", 50)):
+            story.facts[name] = {"shape": (size,), "dtype": "bfloat16"}
+        used, rounded = story.ids(None), story.ids(stuck)
+        for number, lr in enumerate(lrs):
+            seen = number < len(lrs) - unseen
+            facts = {"rounded": rounded, "moved": used} if seen else {}
+            story.clear(2).backward(3).add(Stepped(site(4), 0, used, lr=(lr,), seen=seen, **facts))
+        return story.judged("GG304")
+
+    same = [1e-5] * 12
+    assert said(found(*same)) == [
+        "train.py:1: GG304 warning: 12 steps of optimizer left most values of body and head as they were, although "
+        "the gradients are not zero: at learning rate 1e-05, bfloat16 rounds their updates away."
+    ]
+    assert [each.severity for each in found(*same, stuck=("body", "norm", "head"))] == ["error"]
+    assert found(*same, stuck=("head",)) == []  # fewer than half of the values
+    assert found(*same[:9]) == []  # too few steps
+    assert found(*same, unseen=3) == []
+    rising = [1e-6 * step for step in range(1, 13)]
+    assert found(*rising) == []  # a warm-up
+    assert found(*rising, *[1.2e-5] * 12) != []
+    assert found(*reversed(rising)) != []  # it falls from the first step on
+    assert found(*[0.0] * 12) == []
