@@ -27,7 +27,7 @@ A learning rate of zero at the start of a warm-up is correct. A learning rate th
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
 not found, because the loop may use only the dict. If a line of the source might step an optimizer, the optimizer is
-reported as never stepped only if no optimizer steps and nothing reads the gradients.
+reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
