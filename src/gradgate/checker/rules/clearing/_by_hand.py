@@ -1,4 +1,4 @@
-"""Finds updates by hand, also of an attacked input, whose gradients are never cleared."""
+"""Finds weights or attacked inputs updated by hand whose gradients are never cleared."""
 
 from __future__ import annotations
 

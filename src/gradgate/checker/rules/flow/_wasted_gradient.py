@@ -1,9 +1,9 @@
 """The script computes gradients that no optimizer uses.
 
 ## What it does
-Looks for parameters that losses reach but no optimizer steps: a teacher, a target network, a feature extractor that
-was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates the memory of their
-gradients and their share of each step.
+Looks for parameters that losses reach but no optimizer updates: a teacher, a target network, a feature extractor
+that was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates the memory of
+their gradients and their share of each step.
 
 ## Why is this bad?
 The gradients cost time in each backward pass, and the activations for them cost memory. Gradients that are never

@@ -31,7 +31,7 @@ optimizers step is reported as a note. If a run is stopped early, a learning rat
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
 not found, because the loop may use only the dict. Rounding is not reported if most values change now and then, nor
 for optimizers that are not torch's own, since they may round at random. If a line of the source might step an
-optimizer, the optimizer is reported as never stepped only if no optimizer steps and nothing reads the gradients.
+optimizer, the optimizer is reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
