@@ -29,7 +29,8 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
-not found, because the loop may use only the dict. Where source lines might step the optimizer, it is reported as
+not found, because the loop may use only the dict. An average that a helper function computes by rebinding its
+argument isn't found either. Where source lines might step the optimizer, it is reported as
 never stepped only if no optimizer steps and nothing reads the gradients.
 
 ## Sources
