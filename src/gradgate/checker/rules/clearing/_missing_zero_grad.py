@@ -45,7 +45,7 @@ from functools import partial
 from itertools import chain
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._queries import loss_of, own_losses, repeats, windows_of, with_line_of
+from gradgate.checker.analysis._queries import joined, loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import block_of, function_at, inside, loops_around, tree_of
@@ -111,7 +111,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
     # Several workers' models may have the same name. Their losses tell them apart.
     sources = {
         *map(frozenset, models.values()),
-        *_joined({event.reached & free for event in run.of(Backward)}),
+        *joined({event.reached & free for event in run.of(Backward)}),
     }
     for windows in given.values():
         receivers = frozenset(chain(*(window.parameters for window in windows)))
@@ -136,15 +136,6 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
             evidence={"steps": len(windows), "parameters": len(source)},
             about=source | receivers,
         )
-
-
-def _joined(sets: set[Ids]) -> list[Ids]:
-    """Join the sets that have a parameter in common."""
-    found: list[Ids] = []
-    for ids in sets:
-        joined = ids.union(*(each for each in found if each & ids))
-        found = [*(each for each in found if not each & ids), joined]
-    return found
 
 
 def _is_lent(run: Run, source: Ids, receivers: Ids, windows: list[StepWindow]) -> bool:
