@@ -168,6 +168,10 @@ class Slice:
             for call in own_calls(scope.node):
                 runs = module and may_be_module(call, scope.file, self.files) and takes(function, call)
                 given = argument(call, place, name) if runs or called(call) == function.name else None
+                if called(call) == function.name:  # f(x, *outputs)
+                    given = next(
+                        (each for each in call.args[: place + 1] if isinstance(each, ast.Starred)), given
+                    )
                 if given is not None:
                     self._todo.append((scope, given, None))
 
