@@ -89,7 +89,7 @@ ADVICE_ONLY = {
         "value_computed_again"
     ),
     "broken-graph": (
-        "balance_returned codes_straight_through compressed_memory features_of_the_detached "
+        "balance_returned codes_straight_through compressed_memory features_of_the_detached features_rebound "
         "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
