@@ -34,6 +34,7 @@ _SHARED = (
     "Keep the pass on the detached value: the loss at line {} needs it."
 )
 _ATTACHED = "Add the value itself instead of a detached copy."
+_OUTSIDE = "Compute {} outside of no_grad, so that the term keeps its graph."
 _UNTRAINED = "Compute the term from the output of the network that the loss trains."
 _DIFFERENTIABLE = "Counts and comparisons have no gradient: use probabilities as weights instead."
 _LOOKS = 3  # number of recorded gradients, all zero
@@ -128,7 +129,8 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
         cut = likely[0]
         penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
         counts = any(map(is_count, inside(ast.AST, *statements_at(cut))))
-        how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
+        attached = _attached(run, cut, reached[site]) if len(likely) == 1 else _ATTACHED
+        how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else attached
         drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
         if penalty:
             advice, drop = WITH_GRAPH, with_graph
@@ -202,6 +204,16 @@ def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
         return False
     calls = set(map(called, inside(ast.Call, at.node)))
     return bool(untrained_modules(at, trained)) and not calls & trained
+
+
+def _attached(run: Run, cut: Frame, reached: Ids) -> str:
+    """Return the advice for a cut: what to move out of a ``no_grad`` block, or that the value is to be added."""
+    at = Statement.at(cut)
+    if at is None or not (isinstance(at.node, ast.With) or is_function(at.node)):
+        return _ATTACHED
+    trained = run.words(reached)
+    calls = [f"`{ast.unparse(call)}`" for call in inside(ast.Call, *at.node.body) if called(call) in trained]
+    return _OUTSIDE.format(calls[0] if calls else "the value")
 
 
 def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]) -> Iterator[Finding]:
