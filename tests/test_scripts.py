@@ -53,6 +53,9 @@ NO_CERTIFICATE = {
 }
 MISSED |= NO_CERTIFICATE
 UNUSED = {
+    "right/gradients_read/scores_of_a_mask": [
+        "None of 20 steps of optimizer moved net.gates. Check whether a loss uses it."
+    ],
     "right/generative/free_bits": [
         "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
     ],
@@ -79,19 +82,21 @@ OTHER_LINE = {
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
     "accumulation-scaling": (
-        "balance_term name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
+        "balance_term chunks_of_reviews name_ngram penalty_not_divided spectra_autoencoder trl_6024 vit_trainer"
     ),
-    "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
+    "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
-        "q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer two_crops "
+        "momentum_encoder q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer two_crops "
+        "two_students "
         "value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_straight_through compressed_memory features_of_the_detached features_rebound "
         "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
+        "ridge_of_state_dict style_weight "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
@@ -102,8 +107,8 @@ ADVICE_ONLY = {
         "views_without_noise"
     ),
     "cross-loss-leak": (
-        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe "
-        "test_loss_after_the_step"
+        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
+        "ssl_online_probe test_loss_after_the_step"
     ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
@@ -112,12 +117,14 @@ ADVICE_ONLY = {
         "extractor_under_no_grad one_loop_for_both_phases teacher_in_training_mode prompts_of_earlier_tasks "
         "two_stages"
     ),
-    "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
+    "graph-retention": (
+        "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
+    ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
-        "bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
+        "bfloat16_finetune bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
-        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters"
+        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
         "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
@@ -128,7 +135,9 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": ("clears_if_asked master_weights shared_by_a_worker shared_in_a_class"),
+    "missing-zero-grad": (
+        "clears_if_asked master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class"
+    ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
@@ -139,6 +148,7 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
+        "adapters_in_blocks "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
@@ -150,12 +160,13 @@ ADVICE_ONLY = {
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
+        "clamped_to_a_constant parameter_projected restarted_weights "
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
         "trainer_copy unit_rows"
     ),
     "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (
-        "aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
+        "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
         "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),

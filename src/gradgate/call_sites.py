@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -80,6 +81,13 @@ def call_mine(file: str) -> None:
     _scripts.add(file)
 
 
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame, its caller, and so on."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def user_frames(frame: FrameType | None = None) -> list[FrameType]:
     """Return the running frames of the user's code, innermost first."""
     current: FrameType | None = frame or sys._getframe(1)
@@ -100,18 +108,13 @@ def user_frames(frame: FrameType | None = None) -> list[FrameType]:
 
 def library_frames() -> list[FrameType]:
     """Return the running frames of libraries other than torch, innermost first."""
-    found: list[FrameType] = []
-    current: FrameType | None = sys._getframe(1)
-    while current is not None:
-        file = current.f_code.co_filename
-        if (
-            kind_of(file) == "library"
-            and f"{os.sep}site-packages{os.sep}" in file
-            and not file.startswith(_TORCH)
-        ):
-            found.append(current)
-        current = current.f_back
-    return found
+    return [
+        frame
+        for frame in outwards(sys._getframe(1))
+        if kind_of(file := frame.f_code.co_filename) == "library"
+        and f"{os.sep}site-packages{os.sep}" in file
+        and not file.startswith(_TORCH)
+    ]
 
 
 def here(frame: FrameType | None = None) -> Site:

@@ -33,7 +33,13 @@ from gradgate.autograd_graph._nodes import (
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
-from gradgate.autograd_graph._targets import cancelled, trained_target
+from gradgate.autograd_graph._targets import (
+    cancelled,
+    compared_with_own_averages,
+    sides_are_equal,
+    sums_with_constants,
+    trained_target,
+)
 from gradgate.autograd_graph._views import compared_views
 from gradgate.autograd_graph._walk import Graph, roots_of, walk
 
@@ -55,6 +61,7 @@ __all__ = [
     "cancelled",
     "check_items",
     "compared_views",
+    "compared_with_own_averages",
     "divisor_of",
     "driven",
     "flops_of",
@@ -71,6 +78,8 @@ __all__ = [
     "reduction_of",
     "roots_of",
     "shape_of",
+    "sides_are_equal",
+    "sums_with_constants",
     "targets_of",
     "through",
     "trained_target",

@@ -9,9 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.autograd_graph._losses import NotUnderstoodError, reduced_shape, shape_of
-from gradgate.autograd_graph._nodes import ELEMENTWISE, ERRORS, named
+from gradgate.autograd_graph._nodes import ELEMENTWISE, ERRORS, PRODUCTS, RESHAPES, inputs, named, through
 
-_BEFORE_REDUCTION = ELEMENTWISE | named("Mean Sum Where ClampMin Minimum Maximum") | named("Clamp", "1")
+_BEFORE_REDUCTION = (
+    ELEMENTWISE
+    | named("Mean Sum Where ClampMin Minimum Maximum Sqrt Log Cosh")
+    | named("Clamp ClampMax", "01")
+)
+_SAVES_ITS_INPUT = named("Pow Abs Cosh Mul Minimum Maximum")
 _ROUNDING = 1e-5  # of float32
 
 Users = Mapping[Any, list[Any]]
@@ -25,11 +30,13 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...]] | None:
         shape = reduced_shape(node)
     if not _is_square(shape):
         return None
-    sizes = _given(node)
+    sizes, sides = _given(node), inputs(node)
+    if len(sides) == 2 and through(sides[0], RESHAPES) is through(sides[1], RESHAPES):
+        return None  # all pairs of one vector are meant
     if not sizes & {(shape[0], 1), shape[:1]} or sizes - {(shape[0], 1), shape[:1]}:
         return None
     above = _reduction(node, shape, users)
-    if above is None or not _is_outer(node, users[node][0], shape[0]):
+    if above is None or not _is_outer(node, users, shape[0]):
         return None
     return above, shape
 
@@ -52,29 +59,46 @@ def _given(node: Any) -> set[tuple[int, ...]]:
 
 
 def _reduction(node: Any, shape: tuple[int, ...], users: Users) -> Any:
-    """Return the node that reduces a value to a number, if only elementwise operations come before it."""
-    while node_shape(node, 0) == shape:
-        above = users.get(node, ())
-        if len(above) != 1 or above[0].name() not in _BEFORE_REDUCTION:
+    """Return a node that reduces a value to a number, if only elementwise operations come before all such nodes."""
+    ends: list[Any] = []
+    todo = [node]
+    for inner in todo:  # grows during the loop
+        above = users.get(inner, ())
+        if not above or any(user.name() not in _BEFORE_REDUCTION for user in above):
             return None
-        node = above[0]
-    return node if math.prod(node_shape(node, 0)) == 1 else None
+        same = [user for user in above if node_shape(user, 0) == shape]
+        ends += [user for user in above if user not in same]
+        todo += [user for user in dict.fromkeys(same) if user not in todo]
+    return ends[0] if all(math.prod(node_shape(end, 0)) == 1 for end in ends) else None
 
 
-def _is_outer(node: Any, user: Any, size: int) -> bool:
+def _is_outer(node: Any, users: Users, size: int) -> bool:
     """Return whether (N, N) values come from broadcasting, not from a matrix that happens to be square."""
     if node.name() == "MulBackward0":
         saved = (node._saved_self, node._saved_other)
         shapes = _given(node) | {tuple(each.shape) for each in saved if isinstance(each, Tensor)}
         return shapes == {(size, 1), (size,)}
-    if user.name() in ("PowBackward0", "AbsBackward0"):
-        values = user._saved_self
-    elif user.name() in ERRORS:
-        values = user._saved_self - user._saved_target
-    else:
+    values = _values(node, users)
+    if values is None:
         return False
     values = values.detach().double()
     rest = (
         values - values[:1] - values[:, :1] + values[:1, :1]
     )  # 0 if each is a row value plus a column value
     return bool(rest.abs().max() <= _ROUNDING * values.abs().max())
+
+
+def _values(node: Any, users: Users) -> Tensor | None:
+    """Return a node's result, or a multiple of it, if an operation saved it."""
+    todo = [node]
+    for inner in todo:  # grows during the loop
+        for user in users.get(inner, ()):
+            if user.name() in ERRORS:
+                return user._saved_self - user._saved_target  # type: ignore[no-any-return]
+            saved, first = getattr(user, "_saved_self", None), user.next_functions[0][0]
+            if user.name() in _SAVES_ITS_INPUT and first is inner and isinstance(saved, Tensor):
+                return saved
+            factor = getattr(user, "_saved_other", None)
+            if user.name() in PRODUCTS and isinstance(factor, Tensor) and factor.numel() == 1:
+                todo.append(user)
+    return None

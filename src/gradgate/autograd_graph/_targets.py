@@ -1,21 +1,39 @@
-"""Reads what a value is compared with: the target of a binary cross entropy, or the value itself."""
+"""Reads what a value is compared with or added to: a target, itself, averaged weights, or a constant."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import ERRORS, SAME_VALUES, inputs, named, through
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph._broadcasts import node_shape
+from gradgate.autograd_graph._losses import inputs_of
+from gradgate.autograd_graph._nodes import (
+    ERRORS,
+    LEAF,
+    PRODUCTS,
+    RESHAPES,
+    SAME_VALUES,
+    SUMS,
+    inputs,
+    named,
+    only_input,
+    through,
+)
+from gradgate.autograd_graph._walk import Graph, walk
 
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
 _COPIES = named("Clone Alias View ToCopy")
 _SUMS = frozenset({"AddBackward0", "SubBackward0"})
 _DIFFERENCES = ERRORS | {"SubBackward0"}
+_LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
+_COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
+_LERP = named("Lerp", "01")
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
@@ -68,6 +86,81 @@ def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], f
     return [(edge, sign) for edge, sign in signs if edge[0] is not None]
 
 
+def sums_with_constants(*roots: Any) -> Iterator[Any]:
+    """Yield the sums below the roots of which one side has no graph, if only linear operations come after them."""
+    for node, following in walk(*roots, beyond=_LINEAR):
+        if node.name() in SUMS and len(following) == 1:
+            yield node
+
+
 def _origin(node: Any) -> Any:
     """Return the node that made the values, before reshapes, sigmoid and clamping."""
     return through(node, _MONOTONE)
+
+
+def compared_with_own_averages(graph: Graph) -> list[Any]:
+    """Return the nodes that average a leaf with data, if their network is compared with the network of the leaf.
+
+    The weights of a mean teacher are such averages: ``0.9 * weights.detach() + 0.1 * parameter``.
+    """
+    averages = {node: leaf for node in graph.nodes if (leaf := _averaged_with_data(node)) is not None}
+    weights = averages.keys() | graph.leaf_nodes.keys()
+    # For each node, the leaves that it uses as they are, and those that it uses in averages.
+    behind: dict[Any, tuple[frozenset[Any], frozenset[Any]]] = {}
+    for node in reversed(graph.in_order()) if averages else ():
+        if node in weights:
+            leaf = frozenset([averages.get(node, node)])
+            behind[node] = (frozenset(), leaf) if node in averages else (leaf, frozenset())
+            continue
+        below = [behind[child] for child in graph.following[node]]
+        behind[node] = (
+            frozenset().union(*(plain for plain, _ in below)),
+            frozenset().union(*(averaged for _, averaged in below)),
+        )
+        if node.name() not in _COMPARISONS or len(below) != 2:
+            continue
+        if any(through(side, SAME_VALUES) in weights for side in graph.following[node]):
+            continue  # a layer's weight, or a penalty on the weights
+        (plain, averaged), (other_plain, other_averaged) = below
+        both = ((averaged - plain) & (other_plain - other_averaged)) | (
+            (plain - averaged) & (other_averaged - other_plain)
+        )
+        if both:
+            return [average for average, leaf in averages.items() if leaf in both]
+    return []
+
+
+def _averaged_with_data(node: Any) -> Any:
+    """Return the node of the leaf x if a node computes ``data + number * x`` and the number is below 1."""
+    if node.name() not in SUMS | _LERP or only_input(node) is None:
+        return None
+    factor = 1.0
+    if node.name() in _LERP:
+        node, factor = only_input(node), 0.5  # the weight isn't read
+    while node.name() != LEAF:
+        try:
+            found = [each for each in inputs_of(node) or () if each.node is not None]
+        except RuntimeError:  # an earlier backward call freed the graph
+            return None
+        if len(found) != 1:
+            return None
+        ((node, op, number),) = found
+        number = 1.0 if number is None else float(number)
+        factor = factor * number if op == "mul" or not number else factor / number
+    return node if 0 < abs(factor) < 1 else None
+
+
+def sides_are_equal(node: Any) -> bool | None:
+    """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
+    name, below = node.name(), node
+    if name != "DivBackward0":
+        below = inputs(node)[0]
+    if below.name() not in ("SubBackward0", "DivBackward0") or len(inputs(below)) != 2:
+        return None
+    if math.prod(node_shape(node, 0)) < 2:
+        return None
+    if name == "DivBackward0":
+        return bool(torch.equal(node._saved_self, node._saved_other))
+    if name == "ExpBackward0":
+        return bool((node._saved_result == 1).all())
+    return not bool(node._saved_self.any())

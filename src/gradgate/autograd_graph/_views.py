@@ -11,7 +11,7 @@ _POWERS = named("Pow Abs LinalgVectorNorm")
 _TO_THE_LOSS = named("Mean Sum Neg Rsub Sqrt", "01") | named("Add Sub Mul Div", "01") | RESHAPES | _POWERS
 
 
-def compared_views(root: Any) -> list[Any]:
+def compared_views(*roots: Any) -> list[Any]:
     """Return the nodes at which a loss compares two views, if it does nothing else; otherwise [].
 
     One side comes from an encoder, the other from the encoder and a predictor that runs after it, on another input.
@@ -20,7 +20,7 @@ def compared_views(root: Any) -> list[Any]:
     Source: Chen and He, "Exploring Simple Siamese Representation Learning", 2021, section 4.1.
     """
     found: dict[Any, None] = {}
-    todo = [(root, False)]
+    todo = [(root, False) for root in roots]
     while todo:
         node, squared = todo.pop()
         name, below = node.name(), inputs(node)

@@ -43,6 +43,7 @@ class Backward(Event):
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
+    shared: Annotated[int, "nodes made before the line's last call, if that call retained its graph"] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
@@ -114,6 +115,8 @@ class Combined(Event):
             "cancelled",
             "views",
             "normalized twice",
+            "constant",
+            "averaged weights",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
@@ -121,7 +124,9 @@ class Combined(Event):
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
         "over another dimension, given to a loss that takes log-probabilities; a value that is added and "
         "subtracted, whose two gradients cancel; two views that the whole loss compares, with a gradient on both "
-        "sides; probabilities given to a loss that takes logits",
+        "sides; probabilities given to a loss that takes logits; a sum of "
+        "which one side has no graph; averages of parameters with data, if the loss compares their network with "
+        "that of the parameters",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
@@ -206,9 +211,9 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
-    rounded: Annotated[Ids, "16-bit parameters: hardly any of their values that have a gradient changed"] = (
-        frozenset()
-    )
+    rounded: Annotated[
+        Ids, "16-bit parameters: most of their gradient so far is that of values that have never changed"
+    ] = frozenset()
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
     closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
     scaler: Annotated[int | None, "the gradient scaler that made the call"] = None

@@ -1,4 +1,4 @@
-"""The parts of an event log: the log, its parameters, positions in the source, and the base of all events."""
+"""An event log and its parts: parameters, positions in the source, and the base of all events."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ class Log:
         default_factory=dict
     )
     optimizers: Annotated[
-        Mapping[int, str], "the user's name for each optimizer: 'optimizer', 'self.opt_d'"
+        Mapping[int, str],
+        "the variable that holds each optimizer: 'optimizer', 'opt_d'; '' if none was found",
     ] = field(default_factory=dict)
     events: Annotated[tuple[Event, ...], "the events, in order"] = ()
     steps: Annotated[int, "optimizer steps"] = 0

@@ -8,6 +8,7 @@ every operation, even where they have no graph.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable
 from types import CodeType
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gradgate.call_sites import here
+from gradgate.call_sites import here, outwards
 from gradgate.events import Frame
 from gradgate.gates._reach import Stop, Why
 from gradgate.pytree import tensors_in
@@ -121,13 +122,10 @@ class Trace(TorchFunctionMode):
     def _within_function(self) -> bool:
         """Return whether a custom autograd function is running: its forward pass has no graph."""
         names = _forward_passes()  # not by the frame of Function.apply, which torch 2.15 does not have
-        frame = inspect.currentframe()
-        while frame is not None:
-            name = names.get(frame.f_code)
-            if name is not None:
-                self.functions.add(name)
+        for frame in outwards(sys._getframe()):
+            if frame.f_code in names:
+                self.functions.add(names[frame.f_code])
                 return True
-            frame = frame.f_back
         return False
 
 

@@ -101,7 +101,7 @@ def _reuses_gradients() -> bool:
 reuses_gradients: Private[[], bool] = Private(
     "torch._inductor.cudagraph_trees",
     "tell whether CUDA graphs run, which overwrite each gradient with the next",
-    find=lambda: _reuses_gradients if torch().backends.cuda.is_built() else lambda: False,
+    find=lambda: _reuses_gradients if torch().backends.cuda.is_built() else bool,  # bool() is False
     instead=lambda: True,
     works=lambda reuses: isinstance(reuses(), bool),
 )

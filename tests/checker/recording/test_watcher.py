@@ -202,6 +202,17 @@ def test_a_parameter_that_an_accumulator_never_reaches_is_found(watcher: Watcher
     assert [(one.category, one.evidence["parameters"]) for one in found] == [("unreached-parameter", 2)]
 
 
+def test_a_variable_that_is_assigned_again_names_the_second_optimizer_too(watcher: Watcher) -> None:
+    model = nn.Linear(4, 1)
+    for lr in (0.1, 0.01):
+        opt = torch.optim.SGD(model.parameters(), lr=lr)
+        for _ in range(6):
+            opt.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            opt.step()
+    assert watcher.log().optimizers == {0: "opt", 1: "opt"}
+
+
 def blocks(*, cut: bool) -> None:
     front, middle, back = nn.Linear(3, 4), nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 1)
     optimizer = torch.optim.SGD([*front.parameters(), *back.parameters()], lr=0.1)

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 from gradgate.checker.reports import Held, report_on
 
 # private: findings of one line and code are folded into one, whatever rule made them
 from gradgate.checker.reports._report import merged
 from tests.checker.reports.made import finding, log
+from tests.checker.rules._build import Story
 
 
 def test_the_same_mistake_of_several_ranks_is_one_finding() -> None:
@@ -41,6 +44,26 @@ def test_a_summary_tells_what_each_optimizer_holds() -> None:
     assert (summary.steps, summary.backwards, summary.processes, summary.began) == (2, 2, 1, True)
     assert summary.optimizers == (Held("optimizer", "SGD", 2, 6),)
     assert summary.unowned == Held("", "", 1, 6)
+
+
+REBOUND = """\
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for net in nets:
+    own = torch.optim.SGD(net.parameters(), lr=0.1)
+other = make(torch.optim.SGD, net)
+"""
+
+
+def test_a_summary_tells_optimizers_of_one_variable_apart() -> None:
+    story = Story("net.a", source=REBOUND)
+    for line in (1, 2, 4, 4, 5):
+        story.optimizer("", line=line)
+    story.optimizers[1] = "opt"  # the only one that a step showed
+    report = report_on([replace(story.log(), steps=1)])
+    names = ["opt from train.py:1", "opt from train.py:2", "own", "own", "optimizer"]
+    assert [held.name for held in report.summary.optimizers] == names
+    assert "2 x own (SGD): 1 tensor, 2 parameters" in str(report)
 
 
 def test_a_summary_of_several_processes_is_of_the_one_that_went_furthest() -> None:

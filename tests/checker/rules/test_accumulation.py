@@ -45,6 +45,15 @@ def test_micro_batches_that_are_cleared_unused_at_the_end_of_an_epoch_are_left_o
     ]
 
 
+def test_a_single_micro_batch_that_is_left_over_is_not_counted_in_the_plural() -> None:
+    (cleared,) = said(windows(4, 4, rest=1).judged())
+    assert cleared.endswith("No step uses the gradients of the micro-batch left after the last window of 4.")
+    (added,) = said(windows(4, 4, 6, 4, 4, rest=1).judged())
+    assert added.endswith("1 of 5 windows holds 6 instead of 4, and no step uses the last micro-batch.")
+    (first,) = said(windows(1, 4, 4, rest=1).judged())
+    assert first.endswith("other steps use 4; 1 at the end is never used.")
+
+
 def test_micro_batches_left_over_go_on_into_the_next_epoch() -> None:
     assert [one.code for one in windows(4, 4, 6, 4, 4, 6, 4).judged()] == ["GG101"]
 

@@ -1,4 +1,4 @@
-"""GG106: gradients and ranks."""
+"""GG106, and GG103 across ranks: gradients and ranks."""
 
 from dataclasses import replace
 
@@ -207,3 +207,39 @@ def test_a_no_sync_that_stands_around_the_backward_alone_is_a_note() -> None:
     assert said(judged(story, distributed=True)) == [
         "train.py:4: GG106 info: DDP synchronizes each of 2 micro-batches of a window, in 3 windows."
     ]
+
+
+def test_means_over_unequal_numbers_of_items_that_ranks_combine() -> None:
+    def found(how: str, *, weights: bool = False, by_hand: float = 1.0) -> list[Finding]:
+        """Two ranks have 8 and 24 items. With ``weights``, each mean is weighted by its share of all items."""
+
+        def of(rank: int) -> Log:
+            items = (8, 24)[rank]
+            story = Story("fc.weight").optimizer()
+            for _ in range(4):
+                factor = ("mul", items / 32) if weights else ("div", 2)
+                loss = mean(items, factor) if how == "sum" else mean(items)
+                story.clear(2).backward(4, loss, synced=how == "ddp" or None)
+                if by_hand != 1:
+                    story.write(5, factor=by_hand)
+                if how != "ddp":
+                    story.add(summed(story.ids(None), how))
+                story.step(7)
+            return replace(story.log(world=2, distributed=how == "ddp"), rank=rank)
+
+        logs = [of(0), of(1)]
+        return [finding for finding in check_ranks(logs, strict=True) if finding.code == "GG103"]
+
+    text = (
+        "train.py:1: GG103 error: Each rank's loss is a mean over its own items (8, 24), but the gradients are {} "
+        "as if the counts were equal: an item on the rank with the fewest weighs 3 times as much as an item on the "
+        "rank with the most."
+    )
+    assert said(found("ddp")) == said(found("avg")) == [text.format("averaged")]
+    assert said(found("sum")) == [text.format("added")]
+    assert said(found("sum", by_hand=0.5)) == [text.format("averaged")]
+    (added,), (averaged,) = found("sum"), found("ddp")
+    assert "loss.sum() * world_size / items_of_all_ranks" in averaged.advice
+    assert "loss.sum() / items_of_all_ranks" in added.advice
+    assert found("sum", weights=True) == []
+    assert found("max") == []

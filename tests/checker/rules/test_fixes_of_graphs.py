@@ -10,7 +10,7 @@ import pytest
 # private: each fix makes its edit at any statement that it fits, and none elsewhere
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.flow import _graph_fixes, _in_no_optimizer, _nonfinite_gradient, _zero_gradient
-from gradgate.checker.rules.lifetime import _graph_retention, _train_eval_mode
+from gradgate.checker.rules.lifetime import _graph_retention, _needless_retains, _train_eval_mode
 from gradgate.checker.rules.ownership import (
     _batch_norms,
     _frozen_state_drift,
@@ -66,7 +66,7 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
             "import torch; losses = [f(x) for x in y]\nloss = torch.tensor(losses, requires_grad=True).mean()\n",
             "import torch; losses = [f(x) for x in y]\nloss = torch.stack(losses).mean()\n",
         ),
-        (_zero_gradient._not_rounded, 1, "w = f('//') * (step // n)\n", "w = f('//') * (step / n)\n"),
+        (_zero_gradient.not_rounded, 1, "w = f('//') * (step // n)\n", "w = f('//') * (step / n)\n"),
         (
             _nonfinite_gradient._clamped,
             1,
@@ -144,7 +144,7 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
         ),
         (_graph_retention._detached, 1, "seen.append(loss)\n", "seen.append(loss.detach())\n"),
         (
-            _graph_retention._without_retaining,
+            _needless_retains._without_retaining,
             1,
             "loss.backward(retain_graph=True)\n",
             "loss.backward()\n",
@@ -185,7 +185,7 @@ UNCLEAR = {
         2,
         "import torch\nwith torch.no_grad():\n    h = f(x)\n    t = g(x)\n",
     ),
-    "an index": (_zero_gradient._not_rounded, 1, "h = x[:, : n // 2]\n"),
+    "an index": (_zero_gradient.not_rounded, 1, "h = x[:, : n // 2]\n"),
     "several statements on the line": (quiet_net, 1, "q = net(x); loss = q.sum()\n"),
     "torch by another name": (quiet_net, 2, "import torch as th\nq = net(x)\n"),
     "more than the network on the line": (quiet_net, 2, "import torch\nloss = f(own(x), net(x))\n"),

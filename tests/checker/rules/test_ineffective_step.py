@@ -1,5 +1,8 @@
 """GG304: steps after which nothing has moved."""
 
+import pytest
+
+from gradgate.checker.rules import Finding
 from gradgate.events import Scheduled, SchedulerMade, Stepped
 from tests.checker.rules._build import Story, said, site
 
@@ -10,6 +13,14 @@ for x, y in batches:
     with torch.no_grad():
         for p in params:
             p {update} lr * p.grad
+"""
+
+REPLACED = """\
+for epoch in range(9):
+    loss = criterion(x @ w, y)
+    loss.backward()
+    {update}
+    {after}
 """
 
 
@@ -57,6 +68,16 @@ def test_a_step_that_is_named_and_not_called() -> None:
     ]
 
 
+def test_an_optimizer_that_never_steps_is_named_after_the_line_that_makes_it() -> None:
+    story = Story("fc.weight", source="opt = torch.optim.SGD(fc.parameters())\n\nloss.backward()\nopt.step\n")
+    story.optimizer("")  # only a step shows the variable to the watcher
+    story.facts["fc.weight"]["still"] = True
+    for _ in range(3):
+        story.clear(2).backward(3)
+    (found,) = story.judged("GG304")
+    assert found.message.startswith("opt.step is never called: ")
+
+
 def test_an_update_that_is_bound_to_the_loops_name() -> None:
     def by_hand(update: str, *, moved: bool) -> Story:
         story = Story("w", source=BY_HAND.format(update=update))
@@ -70,3 +91,56 @@ def test_an_update_that_is_bound_to_the_loops_name() -> None:
         "parameter changes in 4 backward calls."
     ]
     assert by_hand("-=", moved=True).judged("GG304") == []
+
+
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        ("w = w - lr * w.grad", "a result, whose .grad stays None"),
+        ("w = w.sub(lr * w.grad)", "a result, whose .grad stays None"),
+        ("w = [p - lr * p.grad for p in w]", "a result, whose .grad stays None"),
+        ("w = w.data - lr * w.grad", "a constant: the next loss has no graph"),
+        ("with torch.no_grad(): w = w - lr * w.grad", "a constant: the next loss has no graph"),
+    ],
+)
+def test_an_update_after_which_the_script_fails(update: str, why: str) -> None:
+    def judged(update: str, after: str = "pass", *, how: str = "failed") -> list[str]:
+        story = Story("", source=REPLACED.format(update=update, after=after))
+        return said(story.backward(3).backward(3).judged("GG304", how=how))
+
+    assert judged(update) == [
+        f"train.py:4: GG304 error: This line replaces `w` by {why}. The script failed after 2 backward calls."
+    ]
+    assert judged(update, how="stopped") == []
+    assert judged(update, "w.requires_grad_()") == []
+    assert judged("w -= lr * w.grad") == []
+    assert judged("w = (w - lr * w.grad).detach().requires_grad_()") == []
+
+
+def test_updates_that_16_bit_parameters_round_away() -> None:
+    def found(*lrs: float, stuck: tuple[str, ...] = ("body", "head"), unseen: int = 0) -> list[Finding]:
+        """Each step has a learning rate. The last ``unseen`` steps are only counted."""
+        story = Story("body", "norm", "head").optimizer(line=1)
+        for name, size in (("body", 60), ("norm", 8), ("head", 50)):
+            story.facts[name] = {"shape": (size,), "dtype": "bfloat16"}
+        used, rounded = story.ids(None), story.ids(stuck)
+        for number, lr in enumerate(lrs):
+            seen = number < len(lrs) - unseen
+            facts = {"rounded": rounded, "moved": used} if seen else {}
+            story.clear(2).backward(3).add(Stepped(site(4), 0, used, lr=(lr,), seen=seen, **facts))
+        return story.judged("GG304")
+
+    same = [1e-5] * 12
+    assert said(found(*same)) == [
+        "train.py:1: GG304 warning: 12 steps of optimizer left most values of body and head as they were, although "
+        "the gradients are not zero: at learning rate 1e-05, bfloat16 rounds their updates away."
+    ]
+    assert [each.severity for each in found(*same, stuck=("body", "norm", "head"))] == ["error"]
+    assert found(*same, stuck=("head",)) == []  # fewer than half of the values
+    assert found(*same[:9]) == []  # too few steps
+    assert found(*same, unseen=3) == []
+    rising = [1e-6 * step for step in range(1, 13)]
+    assert found(*rising) == []  # a warm-up
+    assert found(*rising, *[1.2e-5] * 12) != []
+    assert found(*reversed(rising)) != []  # it falls from the first step on
+    assert found(*[0.0] * 12) == []

@@ -172,3 +172,30 @@ def test_what_also_serves_an_input_with_a_gradient_is_no_waste() -> None:
     assert share(True) == pytest.approx(
         share(False) / 2, rel=0.1
     )  # half of it are the gradients of activations
+
+
+def test_the_advice_keeps_a_gradient_that_the_loop_reads() -> None:
+    def loop(leaf: bool) -> list[float]:
+        torch.manual_seed(0)
+        encoder, decoder = mlp(64, 256, 32), mlp(32, 64)
+        optimizers = [torch.optim.Adam(each.parameters()) for each in (encoder, decoder)]
+        read = []
+        for _ in range(6):
+            x = torch.randn(32, 64)
+            code = encoder(x).detach().requires_grad_() if leaf else encoder(x)
+            code.retain_grad()
+            optimizers[1].zero_grad()
+            F.mse_loss(decoder(code), x).backward()
+            optimizers[1].step()
+            assert code.grad is not None
+            read.append(code.grad.norm().item())
+            optimizers[0].zero_grad()
+            encoder(x).square().mean().backward()
+            optimizers[0].step()
+        return read
+
+    (finding,) = notes(lambda: loop(leaf=False))
+    assert "output.detach().requires_grad_()" in finding.advice
+    assert not finding.fix
+    assert notes(lambda: loop(leaf=True)) == []
+    assert loop(leaf=True) == loop(leaf=False)

@@ -40,7 +40,7 @@ def combinations(run: Run, kinds: Container[str]) -> Iterator[Combination]:
     """Yield the lines that combine values in one of these ways, if trained parameters are behind the values."""
     found: dict[tuple[str, Site], dict[int, Combined]] = defaultdict(dict)
     for number, event in run.numbered(Combined):
-        if isinstance(event, Combined) and event.how in kinds and event.site and event.parameters & run.owned:
+        if event.how in kinds and event.site and event.parameters & run.owned:
             found[event.how, event.site][number] = event
     for (how, site), events in found.items():
         ids = run.owned.intersection(frozenset().union(*(event.parameters for event in events.values())))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
+from gradgate.checker.analysis._queries import within
+from gradgate.checker.analysis._rebound import rebound
 from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import inside, statement_at, text_of
@@ -39,7 +41,7 @@ class Left:
     forgotten: bool  # they should be trained
     listed: bool = True  # False: they are in a plain list or dict, which no module registers
     later: bool = False  # they were made after the optimizer
-    plain: bool = False  # a plain tensor that is an attribute of a trained module
+    plain: bool = False  # a plain tensor in an attribute of a trained module
     unfrozen: Frame | None = None  # the line that turned their gradients on, between two steps
     fixed: bool = True  # False: only their size suggests that they are fixed on purpose
 
@@ -49,7 +51,7 @@ def left_out(run: Run) -> list[Left]:
     """Return the parameters that are in no optimizer, module by module."""
     found = []
     free = unowned(run)
-    known: set[int] = set().union(*(swap.new for swap in replaced(run)))
+    known: set[int] = set().union(*(swap.new for swap in replaced(run)), *(each.new for each in rebound(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
     known = known.union(*(misdirected(run, optimizer) for optimizer in run.made))  # meant for an optimizer
     beyond = frozenset().union(*(event.beyond for event in run.of(Backward)))
@@ -58,7 +60,7 @@ def left_out(run: Run) -> list[Left]:
         for each in (run.parameters[number] for number in (reached & free) - known):
             small = bool(each.name) and math.prod(each.shape) <= _SMALL
             if is_plain_attribute(run, each):
-                groups["." + each.name].append(each)
+                groups["." + each.name.partition("[")[0]].append(each)
             elif each.registered or each.made or small or each.id in beyond:
                 groups[each.root.split("[")[0]].append(each)
         for several in groups.values():
@@ -70,11 +72,11 @@ def left_out(run: Run) -> list[Left]:
 
 
 def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
-    """Return whether a tensor is not an ``nn.Parameter`` but a plain attribute of a trained module."""
-    holder, dot, attribute = parameter.name.rpartition(".")
-    if parameter.registered or parameter.made or parameter.root or not dot or "[" in attribute:
+    """Return whether a tensor is no ``nn.Parameter``, and an attribute of a trained module holds it."""
+    holder, dot, _ = parameter.name.partition("[")[0].rpartition(".")
+    if parameter.registered or parameter.made or parameter.root or not dot:
         return False
-    return any(run.name(number).startswith(f"{holder}.") for number in run.owned & run.reached)
+    return bool(within(run, holder) & run.owned & run.reached)
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:

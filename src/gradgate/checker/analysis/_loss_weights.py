@@ -72,12 +72,14 @@ def shares(terms: Iterable[Term]) -> list[Share]:
 
 
 def _of_sum(term: Term) -> Share:
-    """Return a sum's share. A sum that is divided by a size of its input is a mean."""
+    """Return a sum's share. A sum that is divided by its number of items, or by a size of its input, is a mean."""
     weight = abs(term.weight)
+    divisions = [place for place, (op, number, _) in enumerate(term.factors) if op == "div" and number > 1]
+    by_items = [place for place in divisions if term.items and _close(term.factors[place][1], term.items)]
     batch_sizes = list(accumulate(term.sizes, mul))  # products of the first 1, 2, ... dimensions
-    for place in reversed(range(len(term.factors))):  # the division nearest to the sum averages
-        op, number, where = term.factors[place]
-        if op == "div" and number > 1 and any(_close(number, size) for size in batch_sizes):
+    for place in (by_items or divisions)[-1:]:  # the division nearest to the sum
+        _, number, where = term.factors[place]
+        if by_items or any(_close(number, size) for size in batch_sizes):
             rest = (*term.factors[:place], *term.factors[place + 1 :])
             return Share(term, weight * number, weight, number, rest, where)
     return Share(term, None, weight, None, term.factors)
@@ -103,7 +105,7 @@ def listed(items: Sequence[float | None]) -> str:
     return ", ".join(f"{count or 0:g}" for count in items[:6]) + ", ..." * (len(items) > 6)
 
 
-def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]] | None:
+def of_window(run: Run, window: StepWindow, micro: Sequence[int]) -> list[list[Share]] | None:
     """Return each backward call's shares, times the factors applied to its gradients; None if these are unknown."""
     by_backward: dict[int, set[float]] = {}
     for contribution in window.fresh:
@@ -136,9 +138,15 @@ def _times(share: Share, by_hand: float) -> Share:
     )
 
 
-def columns_of(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]]:
+def columns_of(run: Run, window: StepWindow, micro: Sequence[int]) -> list[list[Share]]:
     """Return the shares of each term, one for each backward call; [] if unknown or if the terms differ."""
     rows = of_window(run, window, micro) if micro else None
     if not rows or len({len(row) for row in rows}) != 1:
         return []
     return [list(column) for column in zip(*rows, strict=True)]
+
+
+def adds_up_to_one(run: Run, window: StepWindow, micro: Sequence[int]) -> bool:
+    """Return whether the weights of any term add up to 1 over a window."""
+    columns = columns_of(run, window, micro)
+    return any(_close(sum(share.factor or 0.0 for share in column), 1, 1e-3) for column in columns)

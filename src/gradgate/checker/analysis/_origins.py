@@ -15,6 +15,7 @@ from gradgate.checker.analysis._scopes import (
     last_name,
     own_nodes,
     part_of,
+    requires_grad,
     returned,
     scope_at,
 )
@@ -187,15 +188,11 @@ def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr
     """Return the values other than False that a statement, or a function that it calls, gives ``requires_grad``."""
     found: list[ast.expr] = []
     for node in ast.walk(statement):
-        given: list[ast.expr] = []
-        if isinstance(node, ast.Assign) and last_name(node.targets[0]) == "requires_grad":
-            given = [node.value]
-        elif isinstance(node, ast.Call):
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            if called(node) == "requires_grad_":
-                given = given or [ast.Constant(True)]
-            elif not any(_made_trainable(scope.node, ()) for scope in functions(called(node), files)):
-                given = []
+        value = requires_grad(node)
+        given = [value] if value is not None else []
+        if value is None and isinstance(node, ast.Call):
+            sets = any(_made_trainable(scope.node, ()) for scope in functions(called(node), files))
+            given = [*node.args, *(keyword.value for keyword in node.keywords)] if sets else []
         if not any(getattr(value, "value", None) is False for value in given):
             found += given
     return found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._run import Run, once
 from gradgate.events import (
     Backward,
+    Cleared,
     Differentiated,
     Ids,
     OptimizerMade,
@@ -59,7 +61,7 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     steps = run.steps(optimizer)
     if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
         return frozenset()
-    before = [number for number, _ in run.numbered(Stepped) if number < steps[0] and run.stepped(number).used]
+    before = [number for number, event in run.numbered(Stepped) if number < steps[0] and event.used]
     later = run.events[before[-1] + 1 if before else 0 :]
     trained: Ids = frozenset().union(*(each.used | each.moved for each in later if isinstance(each, Stepped)))
     held = run.held(optimizer)
@@ -67,11 +69,46 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     written = (each.parameters for each in later if isinstance(each, Written) and each.target == "value")
     meant = _not_copied(run, frozenset().union(*(ids for ids in losses if not ids & (trained | held))))
     idle = all(run.parameters[number].still or run.owners[number] for number in meant)
-    made = {run.made[owner][0].site for number in meant for owner in run.owners.get(number, ())}
+    made = {run.made[owner][0].site for owner in run.optimizers_of(meant)}
     stepping = {each.optimizer for each in later if isinstance(each, Stepped) and each.used}
     if any(run.made[each][0].site in made for each in stepping if each in run.made):
         return frozenset()  # a loop makes an optimizer for each copy of a model
     return meant if idle and not meant & frozenset().union(*written) else frozenset()
+
+
+@once
+def cleared_unused(run: Run) -> dict[int, Ids]:
+    """Return, for each optimizer, the parameters that it never moves because their gradients are always cleared.
+
+    Only losses of other optimizers reach them. The clearing belongs to a step that moves other parameters.
+    """
+    changed = {number for event in run.of(Stepped) for number in event.moved | event.changed}
+    changed |= {each for event in run.of(Written) if event.target == "value" for each in event.parameters}
+    by_atom: dict[Ids, list[Contribution]] = defaultdict(list)
+    for part in run.contributions:
+        by_atom[part.atom].append(part)
+    found: dict[int, Ids] = defaultdict(frozenset)
+    for atom, parts in by_atom.items():
+        known, owners = [run.parameters[number] for number in atom], run.owners.get(min(atom), set())
+        if len(owners) != 1 or atom & changed or not all(each.still and each.trainable for each in known):
+            continue
+        (optimizer,) = owners
+        steps = [step for step in map(run.stepped, run.steps(optimizer)) if step.moved and all(step.lr)]
+        clearing = [run.events[part.cleared] for part in parts if part.cleared is not None]
+        whole = (
+            isinstance(each, Cleared) and not each.by_hand and each.parameters & changed for each in clearing
+        )
+        unused = not any(part.consumed or part.touched or part.backward < 0 for part in parts)
+        beside = (each for part in parts for each in run.by_backward[part.backward])
+        using = {run.stepped(step).optimizer for each in beside for step in each.consumed}
+        if (
+            unused
+            and using - owners == using != set()
+            and min(len(steps), len(clearing)) >= _STEPS
+            and all(whole)
+        ):
+            found[optimizer] |= atom
+    return found
 
 
 def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
@@ -108,7 +145,7 @@ def replaced(run: Run) -> list[Replaced]:
         if not new:
             continue
         ids = {each.id for each in new}
-        since = min(number for number, event in run.numbered(Backward) if event.reached & ids)  # type: ignore[attr-defined]
+        since = min(number for number, event in run.numbered(Backward) if event.reached & ids)
         later = [event for event in run.events[since:] if isinstance(event, (Backward, Stepped))]
         steps = sum(isinstance(event, Stepped) and event.optimizer == optimizer for event in later)
         reached: Ids = frozenset().union(*{event.reached for event in later if isinstance(event, Backward)})

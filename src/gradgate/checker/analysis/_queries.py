@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from gradgate.checker.analysis._history import StepWindow
@@ -10,10 +11,28 @@ from gradgate.checker.analysis._run import Run, once
 from gradgate.events import Backward, Frame, Ids, Site
 
 
-def with_line_of(site: Site, other: Site) -> Iterator[tuple[Frame, int | None]]:
+def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, int | None]]:
     """Yield each line of a site, innermost first, and the line of another site in the same function, or None."""
     lines = {(frame.file, frame.function): frame.line for frame in other}
     return ((frame, lines.get((frame.file, frame.function))) for frame in site)
+
+
+def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
+    """Return the innermost line of a site that is in a function in which the other site has a line too, or None."""
+    return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
+
+
+def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
+    """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or []."""
+    parts = run.name(number).split(".")[:-1]
+    modules = (parts[:length] for length in range(1, len(parts) + 1))
+    return next((each for each in modules if within(run, ".".join(each)).isdisjoint(others)), [])
+
+
+@once
+def within(run: Run, path: str) -> Ids:
+    """Return the parameters of a module, such as "net.features", or the parameter with this name."""
+    return frozenset(number for number in run.parameters if f"{run.name(number)}.".startswith(f"{path}."))
 
 
 def windows_of(run: Run, optimizer: int) -> list[StepWindow]:
@@ -35,6 +54,25 @@ def repeats(run: Run, window: StepWindow) -> Ids:
     return frozenset().union(*again) - stepped.frozen
 
 
+def attacked_loss(run: Run, window: StepWindow, micro: list[int]) -> int | None:
+    """Return the call that trains after calls that search for an input, as an adversarial attack does, or None.
+
+    The calls of the search follow one another, and each also reaches a tensor that is no parameter. The call that
+    trains reaches only parameters.
+    """
+    own, searches = window.micro[-1], _searches(run)
+    together = any(not any(one < each < other for each in window.micro) for one, other in pairwise(micro))
+    found = together and all(run.backward(number).site in searches for number in micro)
+    return own if found and run.backward(own).site not in searches else None
+
+
+@once
+def _searches(run: Run) -> set[Site]:
+    """Return the lines whose losses always reach a tensor that is no parameter."""
+    seen = [event for event in run.of(Backward) if event.seen]
+    return {event.site for event in seen} - {event.site for event in seen if not event.others}
+
+
 class Loss(NamedTuple):
     """A loss: the line that back-propagates it, and where its first term is computed. A loop's line has several."""
 
@@ -50,7 +88,7 @@ def loss_of(run: Run, number: int) -> Loss:
 
 def calls_of(run: Run, loss: Loss) -> list[Backward]:
     """Return the backward calls of a loss, in order."""
-    return [run.backward(number) for number, _ in run.numbered(Backward) if loss_of(run, number) == loss]
+    return [event for number, event in run.numbered(Backward) if loss_of(run, number) == loss]
 
 
 @once
@@ -66,9 +104,9 @@ def _computed(run: Run) -> dict[tuple[Site, Ids], Site]:
 def own_losses(run: Run, optimizer: int) -> set[Loss]:
     """Return the losses that reach only this optimizer's parameters, or have a term that does."""
     found: set[Loss] = set()
-    for number, _ in run.numbered(Backward):
-        if run.backward(number).seen and loss_of(run, number) not in found:
-            for reach in [run.backward(number).reached, *(term.reach for term in run.terms(number))]:
+    for number, event in run.numbered(Backward):
+        if event.seen and loss_of(run, number) not in found:
+            for reach in [event.reached, *(term.reach for term in run.terms(number))]:
                 owners = [run.owners[each] for each in reach & run.owned]
                 if owners and all(optimizer in each for each in owners):
                     found.add(loss_of(run, number))

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
+from gradgate.checker.analysis._optimizer_names import optimizer_names
 from gradgate.events import (
     Backward,
     Cut,
@@ -29,6 +30,8 @@ from gradgate.events import (
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=Event)
+_Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 
 
 def once(function: Callable[Concatenate[Run, P], T]) -> Callable[Concatenate[Run, P], T]:
@@ -74,10 +77,11 @@ class Run:
         """Return the events of these kinds, in order."""
         return [event for _, event in self.numbered(*kinds)]
 
-    def numbered(self, *kinds: type[Event]) -> Iterator[tuple[int, Event]]:
+    def numbered(self, *kinds: type[E]) -> Iterator[tuple[int, E]]:
         """Yield the number and the event for each event of these kinds, in order."""
         several = [self._by_kind.get(kind, ()) for kind in kinds]
-        return iter(several[0] if len(several) == 1 else sorted(chain(*several), key=itemgetter(0)))
+        found = several[0] if len(several) == 1 else sorted(chain(*several), key=itemgetter(0))
+        return cast("Iterator[tuple[int, E]]", iter(found))
 
     def backward(self, number: int) -> Backward:
         """Return the backward event of this number."""
@@ -121,9 +125,13 @@ class Run:
         """Return the parameters that an optimizer was given."""
         return frozenset(number for number, owners in self.owners.items() if optimizer in owners)
 
+    def optimizers_of(self, ids: Iterable[int]) -> frozenset[int]:
+        """Return the optimizers that hold one of these parameters."""
+        return frozenset().union(*(self.owners.get(number, ()) for number in ids))
+
     def steps(self, optimizer: int) -> list[int]:
         """Return the numbers of an optimizer's steps, in order."""
-        return [number for number, _ in self.numbered(Stepped) if self.stepped(number).optimizer == optimizer]
+        return [number for number, event in self.numbered(Stepped) if event.optimizer == optimizer]
 
     def words(self, ids: Iterable[int]) -> set[str]:
         """Return the parts of parameters' names: "head" and "weight" of "head.weight"."""
@@ -141,7 +149,6 @@ class Run:
         """For each optimizer and parameter, the number of the event that added the parameter to the optimizer."""
         since: dict[tuple[int, int], int] = {}
         for number, event in self.numbered(OptimizerMade):
-            assert isinstance(event, OptimizerMade)  # noqa: S101
             for group in event.groups:
                 for parameter in group.parameters:
                     since.setdefault((event.optimizer, parameter), number)
@@ -157,6 +164,11 @@ class Run:
         """The parameters that a backward call reached or that had a gradient in a step."""
         sets = {event.reached for event in self.of(Backward)} | {event.used for event in self.of(Stepped)}
         return frozenset().union(*sets)
+
+    @functools.cached_property
+    def moved(self) -> Ids:
+        """The parameters that a step changed."""
+        return frozenset().union(*{event.moved for event in self.of(Stepped)})
 
     @functools.cached_property
     def by_backward(self) -> dict[int, list[Contribution]]:
@@ -188,7 +200,11 @@ class Run:
 
     def optimizer(self, number: int) -> str:
         """Return an optimizer's name in the user's code."""
-        return self.log.optimizers.get(number, "optimizer")
+        return self._optimizer_names.get(number, "optimizer")
+
+    @functools.cached_property
+    def _optimizer_names(self) -> dict[int, str]:
+        return optimizer_names(self.log)
 
     # Windows
 
@@ -203,9 +219,13 @@ class Run:
         """Return whether an optimizer called its closure several times in one step. Trainers' closures run once."""
         return sum(self.backward(number).closure for number in window.micro) > 1
 
-    def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[StepWindow, list[int]]]]]:
-        """Yield optimizer, line and windows for each line that calls backward several times in some window."""
-        lines: dict[tuple[int, Site], list[tuple[StepWindow, list[int]]]] = defaultdict(list)
+    def accumulating(self) -> Iterator[tuple[int, Site, _Windows]]:
+        """Yield optimizer, line and windows for each line that calls backward several times in some window.
+
+        The windows include the calls of another line that adds one micro-batch of the same kind to each of them:
+        `for batch in chunk[:-1]`, and the last one after the loop.
+        """
+        lines: dict[tuple[int, Site], _Windows] = defaultdict(list)
         for window in self.windows:
             if self.repeats_closure(window):
                 continue
@@ -215,7 +235,35 @@ class Run:
                 lines[window.optimizer, site].append((window, micro))
         for (optimizer, site), windows in lines.items():
             if any(len(micro) > 1 for _, micro in windows):
-                yield optimizer, site, windows
+                beside = [several for (other, _), several in lines.items() if other == optimizer]
+                rests = [several for several in beside if self._are_rests(several, windows)]
+                yield optimizer, site, _joined([windows, *rests]) if rests else windows
+
+    def _are_rests(self, rests: _Windows, windows: _Windows) -> bool:
+        """Return whether each call of a line is one more micro-batch of the same kind in another line's window."""
+        steps = {window.step: micro for window, micro in windows}
+        if any(len(micro) > 1 for _, micro in rests) or not steps.keys() <= {
+            window.step for window, _ in rests
+        }:
+            return False
+        pairs = [(steps[window.step][0], micro[0]) for window, micro in rests if window.step in steps]
+        read = [pair for pair in pairs if all(self.backward(number).terms for number in pair)]
+        return bool(read) and all(self._kind(one) == self._kind(other) for one, other in read)
+
+    def _kind(self, number: int) -> tuple[object, ...]:
+        """Return what the micro-batches of one loss have in common, wherever they call backward."""
+        event = self.backward(number)
+        terms = [(term.kind, [(op, value) for op, value, _ in term.factors]) for term in event.terms]
+        return event.reached, event.others, terms
+
+
+def _joined(lines: Iterable[_Windows]) -> _Windows:
+    """Put the backward calls of several lines that belong to one window together, in the order of the windows."""
+    found: dict[int, tuple[StepWindow, list[int]]] = {}
+    for window, micro in chain(*lines):
+        known = found.get(window.step, (window, []))[1]
+        found[window.step] = window, sorted([*known, *micro])
+    return [found[step] for step in sorted(found)]
 
 
 def innermost(site: Site) -> Frame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run
@@ -93,14 +93,33 @@ def is_read(key: str, files: tuple[str, ...]) -> bool:
 
 
 def _reads(attribute: str, file: str) -> list[Frame]:
-    """Return where a file reads an attribute, except in methods that set up an object."""
-    return [
-        Frame(file, node.lineno, scope.node.name)
-        for scope in scopes_of(file)
-        if is_function(scope.node) and not _SETUP.match(scope.node.name)
-        for node in own_nodes(scope.node)
-        if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)
-    ]
+    """Return where a file reads an attribute, except in methods that set up an object and in tests for None."""
+    found = []
+    for _, node in scopes_of(file):
+        if is_function(node) and not _SETUP.match(node.name):
+            tested = [test for test, _ in _tests(node)]
+            found += [
+                Frame(file, inner.lineno, node.name)
+                for inner in own_nodes(node)
+                if isinstance(inner, ast.Attribute) and inner.attr == attribute and inner not in tested
+                if isinstance(inner.ctx, ast.Load)
+            ]
+    return found
+
+
+def _tests(function: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield the expressions that conditions test for None or for truth, and what runs if there is a value."""
+    for node in own_nodes(function):
+        if isinstance(node, (ast.If, ast.IfExp)):
+            test, then, otherwise = node.test, node.body, node.orelse
+            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                test, then, otherwise = test.operand, otherwise, then
+            match test:
+                case ast.Compare(test, [ast.Is()], [ast.Constant(None)]):
+                    then = otherwise
+                case ast.Compare(test, [ast.IsNot()], [ast.Constant(None)]):
+                    pass
+            yield test, (then[0] if isinstance(then, list) and then else node)
 
 
 def shortened_loop(attribute: str, files: Iterable[str]) -> Frame | None:
@@ -124,13 +143,14 @@ def _is_shortened(iterated: ast.expr, attribute: str) -> bool:
 def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     """Return the line that should use a layer that is never read, and whether this is certain.
 
-    If a sibling is used twice (``norm1`` in place of ``norm2``), the line is the second use. Otherwise it is the
-    layer's definition. The line is not certain in a model that loads pretrained weights, because this training may
-    not need all of its layers.
+    If a sibling is used twice (``norm1`` in place of ``norm2``), the line is the second use. If a condition only
+    tests whether the layer exists, it is the line that then runs. Otherwise it is the layer's definition. The line
+    is not certain in a model that loads pretrained weights, because this training may not need all of its layers.
     """
     attribute, sure = key.lstrip("."), not loads_weights(files)
     for scope in (scope for file in files for scope in scopes_of(file) if key in definitions(scope)):
-        value = definitions(scope)[key][0].value
+        values = [each.value for each in definitions(scope)[key]]
+        value = next((each for each in values if getattr(each, "value", each) is not None), values[0])
         made = Frame(scope.file, value.lineno, "")
         if key == attribute:
             return made, sure
@@ -140,6 +160,9 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
             again = [use for first, use in pairwise(uses) if first.function == use.function]
             if again:
                 return again[-1], True
+        for tested, then in (pair for each in scopes_of(scope.file) for pair in _tests(each.node)):
+            if getattr(tested, "attr", "") == attribute:
+                return Frame(scope.file, getattr(then, "lineno", 0), ""), sure
         bare = isinstance(value, ast.Call) and called(value) == "Parameter"
         return made, sure or bare
     return None

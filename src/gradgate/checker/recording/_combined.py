@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import (
@@ -22,11 +21,14 @@ from gradgate.autograd_graph import (
     broadcast_at,
     cancelled,
     compared_views,
+    compared_with_own_averages,
     inputs,
     node_shape,
     normalized_twice,
     not_log_probabilities,
     only_input,
+    sides_are_equal,
+    sums_with_constants,
     through,
     trained_target,
 )
@@ -68,10 +70,8 @@ class _Reader:
             if name == "MulBackward0":
                 yield from self._advantage(node)
             if (given := not_log_probabilities(node)) is not None:
-                softmax = next(
-                    (each for each in Graph(node).nodes if each.name() == "SoftmaxBackward0"), None
-                )
-                made = line_of(softmax) if given == "probabilities" and softmax is not None else ()
+                below = Graph(node).nodes if given == "probabilities" else ()
+                made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
                 yield replace(self._event(given, node, self._ids(node)), made=made)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
@@ -79,15 +79,18 @@ class _Reader:
                 yield from self._separate_target(node)
             if (inner := normalized_twice(node)) is not None:
                 yield self._event("normalized twice", inner, self._ids(inner))
-            if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
+            if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
-        for node in compared_views(*self._graph.roots) if len(self._graph.roots) == 1 else ():
-            yield self._event("views", node, self._ids(node))
+        roots = self._graph.roots
+        for how, nodes in {"views": compared_views(*roots), "constant": sums_with_constants(*roots)}.items():
+            yield from (self._event(how, node, self._ids(node)) for node in nodes)
+        if averages := compared_with_own_averages(self._graph):
+            yield self._event("averaged weights", averages[0], self._ids(averages))
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
             if all(equal for _, equal in several):
@@ -247,22 +250,6 @@ def _squares(node: Any, value: Any) -> bool:
     return square or name in ERRORS or (name == "MulBackward0" and inputs(node) == [value, value])
 
 
-def _compares_equals(node: Any) -> bool | None:
-    """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
-    name, below = node.name(), node
-    if name != "DivBackward0":
-        below = inputs(node)[0]
-    if below.name() not in ("SubBackward0", "DivBackward0") or len(inputs(below)) != 2:
-        return None
-    if math.prod(node_shape(node, 0)) < 2:
-        return None
-    if name == "DivBackward0":
-        return torch.equal(node._saved_self, node._saved_other)
-    return (
-        bool((node._saved_result == 1).all()) if name == "ExpBackward0" else not bool(node._saved_self.any())
-    )
-
-
 def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
     """Return the leaves that are reachable from ``roots`` without passing through the node ``without``."""
     seen, todo = {without}, list(roots)
@@ -282,7 +269,7 @@ def _after_reward(target: Any) -> Any:
         return None
     product = through(only_input(node), RESHAPES)
     node = _row(product, RESHAPES | {"MulBackward0"})
-    return None if node is product else node
+    return None if node is product or node.name() == LEAF else node
 
 
 def _row(node: Any, names: frozenset[str]) -> Any:

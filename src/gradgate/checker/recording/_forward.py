@@ -136,7 +136,7 @@ class Cuts:
         data: Tensor = TENSOR_DATA.__get__(tensor)
         return data
 
-    def no_grad(self, context: Any) -> Site:
+    def no_grad(self) -> Site:
         """Record that the user's code enters a ``no_grad`` or ``inference_mode`` block. Return the line."""
         frame = caller()
         if frame.f_code.co_filename == _DECORATOR_FILE and frame.f_back is not None:

@@ -16,7 +16,7 @@ from gradgate.checker.recording._user_objects import is_a
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
-_FEW = 0.1  # rounding is reported if at most this fraction of the values changed
+_MOST = 0.8  # rounding is reported if values with more than this share of the gradient never changed
 _SAMPLE = 2048  # a sample has at least this many values, and fewer than twice as many; or all values
 _INFINITE = float("inf")
 _detach, _item = Tensor.detach, Tensor.item  # the original methods: watched ones are slower
@@ -66,15 +66,22 @@ def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
     return change, size
 
 
-def is_rounded(before: Tensor, after: Tensor, gradient: Tensor | None) -> bool:
-    """Return whether hardly any 16-bit value with a nonzero gradient changed."""
-    if before.dtype not in (torch.bfloat16, torch.float16) or gradient is None or gradient.is_sparse:
-        return False
-    updated = sample(gradient) != 0
-    if updated.shape != before.shape or before.shape != after.shape:
-        return False
-    changed, of = torch.stack([((before != after) & updated).sum(), updated.sum()]).tolist()
-    return bool(changed < _FEW * of)
+class Rounding:
+    """Follows which sampled values of a 16-bit parameter have never changed, and how much gradient each one got."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._first = values
+        self._changed = torch.zeros_like(values, dtype=torch.bool)
+        self._gradients = torch.zeros_like(values, dtype=torch.float32)
+
+    def follow(self, before: Tensor, after: Tensor, gradient: Tensor) -> bool:
+        """Add one step. Return whether most of the gradient so far is that of values that have never changed."""
+        size = sample(gradient).abs()
+        if not self._first.shape == before.shape == after.shape == size.shape:
+            return False
+        self._changed |= (before != after) | (after != self._first)
+        self._gradients += size
+        return bool(self._gradients[~self._changed].sum() > _MOST * self._gradients.sum())
 
 
 @torch.no_grad()

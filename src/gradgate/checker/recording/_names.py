@@ -21,10 +21,12 @@ from gradgate.checker.recording._user_objects import (
     is_a,
     key_text,
     named_parameters,
+    own_buffers,
     own_parameters,
     pairs_of,
     parameters_in,
     size_of,
+    tensors_in,
 )
 
 _SCANS = 8  # searches of the modules for the parameters that they hold
@@ -49,7 +51,7 @@ class Names:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._seen = 0
+        self._seen = 0, 0  # parameters and optimizers at the last search
         self._scans = _SCANS
 
     def find(self) -> None:
@@ -58,9 +60,10 @@ class Names:
         for number, tensor in self._recorder.parameters.numbers.alive():
             if number in records:
                 records[number].trainable = tensor.requires_grad
-        if len(records) == self._seen and self._recorder.steps not in _SCANNED:
+        seen = len(records), len(self._recorder.optimizers)
+        if seen == self._seen and self._recorder.steps not in _SCANNED:
             return
-        self._seen = len(records)
+        self._seen = seen
         frames = user_frames()
         self._look_in(frames)
         if self._unnamed():
@@ -71,7 +74,7 @@ class Names:
             if is_a(value, nn.Module):
                 self._name(_FIRST, value)
         if unnamed := self._unnamed():
-            self._look_in_containers(frames, unnamed)
+            self._look_in_modules(frames, unnamed)
         if self._scans:  # later, a function's local modules may be gone
             self._scans -= 1
             self.finish()
@@ -89,18 +92,16 @@ class Names:
                 for inner, held in _parts(value) if path.startswith("self.") else ():
                     self._name(f"{name}.{inner}", held)
 
-    def _look_in_containers(self, frames: list[FrameType], unnamed: set[int]) -> None:
-        """Name the layers in plain lists of modules that are inside of other modules."""
+    def _look_in_modules(self, frames: list[FrameType], unnamed: set[int]) -> None:
+        """Name what modules hold without registering it: layers in plain lists, plain tensors."""
         values = (pair for frame in frames for pair in variables_of(frame) if is_a(pair[1], nn.Module))
-        held = (
-            pair for path, value in values for pair in _plain_containers(value, path.removeprefix("self."))
-        )
-        for path, several in held:
+        fields = (pair for path, value in values for pair in _plain_fields(value, path.removeprefix("self.")))
+        for path, several in fields:
+            if is_a(several, Tensor):
+                self._name_tensor(path, several)
             for key, item in pairs_of(several, _MOST_ITEMS):
-                numbers = (
-                    self._recorder.parameters.known(parameters_in(item)) if is_a(item, nn.Module) else ()
-                )
-                if not unnamed.isdisjoint(numbers):
+                held = parameters_in(item) if is_a(item, nn.Module) else tensors_in(item)
+                if not unnamed.isdisjoint(self._recorder.parameters.known(held)):
                     self._name(f"{path}[{key_text(key)}]", item)
 
     def _name(self, name: str, value: Any) -> None:
@@ -162,13 +163,13 @@ def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:
     return next((name for name in names if fields.get(name) is False), "")
 
 
-def _plain_containers(module: nn.Module, name: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
-    """Yield the lists and dicts of a module's descendants, whose layers no module registers: "model.mlp.layers"."""
+def _plain_fields(module: nn.Module, name: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
+    """Yield the lists, dicts and tensors that a module and its descendants hold: "model.mlp.layers"."""
+    for field, held in (*fields_of(module).items(), *own_buffers(module).items()):
+        if field[:1] != "_" and (size_of(held) or is_a(held, Tensor)):
+            yield f"{name}.{field}", held
     for child, inner in children_of(module) if depth else ():
-        for field, held in list(fields_of(inner).items()):
-            if field[:1] != "_" and size_of(held):
-                yield f"{name}.{child}.{field}", held
-        yield from _plain_containers(inner, f"{name}.{child}", depth - 1)
+        yield from _plain_fields(inner, f"{name}.{child}", depth - 1)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:

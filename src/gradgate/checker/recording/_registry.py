@@ -72,6 +72,13 @@ class ByIdentity(Generic[T, V]):
         entry = self.entries.get(id(thing))
         return entry[1] if entry is not None and entry[0]() is thing else None
 
+    def pop(self, thing: T) -> V | None:
+        """Forget the object. Return its value, or None if the object is unknown."""
+        value = self.known(thing)
+        if value is not None:
+            del self.entries[id(thing)]
+        return value
+
     def add(self, thing: T, value: V) -> weakref.ref[Any]:
         """Set the object's value."""
         key, entries = id(thing), self.entries
@@ -209,7 +216,7 @@ class Modules:
         self._numbers: Numbers[nn.Module] = Numbers()
 
     def install(self, patches: Patches) -> None:
-        """Watch the creation of modules, also while torch compiles or uses fake tensors."""
+        """Watch the creation of modules, even while torch compiles or uses fake tensors."""
         patches.wrap(nn.Module, "__init__", self._called)
         patches.wrap(nn.Module, "__setstate__", self._called)  # copy.deepcopy and pickle
         patches.wrap(nn.Module, "register_parameter", self._called)

@@ -7,10 +7,11 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim.optimizer import (
     Optimizer,
@@ -18,14 +19,15 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from gradgate.call_sites import outwards
 from gradgate.checker.recording._creation import Creation, parameters_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._measures import is_rounded, moved_by, same, sample, size_and_norm, sum_of
+from gradgate.checker.recording._measures import Rounding, moved_by, same, sample, size_and_norm, sum_of
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._user_objects import code_of, number_of
-from gradgate.events import Site, Stepped
+from gradgate.events import Ids, Site, Stepped
 
 _MOST_MEASURED = 2_000  # an optimizer with more parameters gets no norms recorded
 _STEP_FILE = inspect.getfile(Optimizer)
@@ -71,6 +73,7 @@ class Steps:
         self._recorded = after_step
         self._open: list[_OpenStep] = []  # the innermost step is last
         self._after: dict[int, Tensor] = {}  # sampled values after the last step
+        self._rounding: dict[int, Rounding] = {}  # by parameter number
         self._sums: dict[int, set[float]] = {}  # parameter number -> sum_of its values after each step
         self.scaler: int | None = None  # the gradient scaler that is stepping
         self.stepped: set[int] = set()
@@ -92,7 +95,8 @@ class Steps:
         if not self._open:
             return
         mine = [step for step in self._open if step.thread == threading.get_ident()]
-        running = {id(frame) for frame in _frames() if frame.f_code.co_filename == _STEP_FILE} if mine else ()
+        frames = outwards(sys._getframe()) if mine else ()
+        running = {id(frame) for frame in frames if frame.f_code.co_filename == _STEP_FILE}
         for step in mine:
             if step.frame not in running:
                 self._close(step)
@@ -103,7 +107,7 @@ class Steps:
         return (
             step is not None
             and step.code is not None
-            and all(frame.f_code is not step.code for frame in _frames())
+            and all(frame.f_code is not step.code for frame in outwards(sys._getframe()))
         )
 
     def _last_open(self) -> _OpenStep | None:
@@ -227,6 +231,7 @@ class Steps:
                 self._read_gradients(step, pairs)
             if step.before is not None:
                 facts |= self._changes(step.before, step.norms, pairs)
+                facts["rounded"] = self._rounded(step, optimizer)
         facts["lr"] = tuple([number_of(group.get("lr")) or 0.0 for group in optimizer.param_groups])
         # A trainer may pass a closure that never calls backward.
         facts["closure"] = step.closure and recorder.backwards > step.backwards
@@ -258,14 +263,24 @@ class Steps:
             parameters.records[number].ended = total = sum_of(values)
             self._sums.setdefault(number, set()).add(total)
         given = [pair for pair in pairs if pair[0] in norms]
-        rounded = ids(number for number, each in given if is_rounded(then[number], now[number], each.grad))
         changes = tuple((n, norms[n], *moved_by(then[n], now[n], each.numel())) for n, each in given)
-        return {"moved": moved, "rounded": rounded, "norms": changes}
+        return {"moved": moved, "norms": changes}
 
+    def _rounded(self, step: _OpenStep, optimizer: Optimizer) -> Ids:
+        """Return the 16-bit parameters most of whose updates are rounded away.
 
-def _frames() -> Iterator[types.FrameType]:
-    """Yield the running frames of this thread."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+        Only torch's own optimizers are followed: others may round stochastically, or keep what was rounded.
+        """
+        found = []
+        own = type(optimizer).__module__.startswith("torch.optim")
+        for number, each in self._recorder.parameters.numbers.alive(step.norms) if own else ():
+            before, gradient = (step.before or {})[number], each.grad
+            if (
+                before.dtype in (torch.bfloat16, torch.float16)
+                and gradient is not None
+                and not gradient.is_sparse
+            ):
+                rounding = self._rounding.setdefault(number, Rounding(before))
+                if rounding.follow(before, self._after[number], gradient):
+                    found.append(number)
+        return self._recorder.parameters.same(found)

@@ -16,7 +16,7 @@ from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._measures import same, sample, statistics_drift
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._registry import Numbers, is_sharded
+from gradgate.checker.recording._registry import ByIdentity, Numbers, is_sharded
 from gradgate.checker.recording._user_objects import (
     children_of,
     is_a,
@@ -56,7 +56,7 @@ class UnreachedParameters:
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
         # no_grad context -> the line that entered it, and each norm's version at that time
-        self._blocks: dict[int, tuple[Site, dict[int, int]]] = {}
+        self._blocks: ByIdentity[Any, tuple[Site, dict[int, int]]] = ByIdentity()
         self._entries: Counter[Site] = Counter()
 
     def look(self) -> None:
@@ -138,14 +138,15 @@ class UnreachedParameters:
 
     def no_grad_entered(self, context: Any) -> None:
         """Record that the user's code turns gradients off, and note how often each batch norm has run."""
-        site = self._cuts.no_grad(context)
+        site = self._cuts.no_grad()
         if site and self._versions and self._entries[site] < _ENTRIES:
             self._entries[site] += 1
-            self._blocks[id(context)] = site, {number: _version(norm) for number, norm in self._norms.alive()}
+            versions = {number: _version(norm) for number, norm in self._norms.alive()}
+            self._blocks.add(context, (site, versions))
 
     def no_grad_left(self, context: Any, *_: Any) -> None:
         """Record the trained batch norms that ran in training mode while gradients were off."""
-        site, before = self._blocks.pop(id(context), ((), {}))
+        site, before = self._blocks.pop(context) or ((), {})
         if not before:
             return
         parameters, passes = self._recorder.parameters, 0

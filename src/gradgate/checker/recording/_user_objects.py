@@ -76,8 +76,7 @@ def listed(given: Any) -> list[Any]:
 
 def tensors_in(*given: Any) -> list[Tensor]:
     """Return the tensors among several objects, and in the lists, tuples and dicts among them."""
-    values = (each for thing in given for each in ([thing] if is_a(thing, Tensor) else items_of(thing)))
-    return [each for each in values if is_a(each, Tensor)]
+    return [each for thing in given for each in listed(thing) if is_a(each, Tensor)]
 
 
 def key_text(key: object) -> str:

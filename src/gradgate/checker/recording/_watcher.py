@@ -134,10 +134,7 @@ class Watcher:
         return Log(
             self._script,
             {number: copy(record) for number, record in recorder.parameters.records.items()},
-            {
-                each: recorder.optimizer_names.get(each, "optimizer")
-                for each in range(len(recorder.optimizers))
-            },
+            {each: recorder.optimizer_names.get(each, "") for each in range(len(recorder.optimizers))},
             () if not_judged else recorder.events.events(),
             recorder.steps,
             self.backwards,

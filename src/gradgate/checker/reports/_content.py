@@ -31,7 +31,7 @@ class SourceLine(NamedTuple):
 
 
 # Keys of the evidence whose value is the number of another line in the same file.
-_CONFLICTS = ("leaking_line", "again_in_line", "term_line", "added_at", "step_line", "backward_line")
+_CONFLICTS = ("leaking_line", "again_in_line", "term_line", "added_at", "backward_line")
 
 _SKIPPED = SourceLine(0, "", "…")
 
@@ -188,10 +188,9 @@ def _watched(summary: Summary) -> str:
 
 
 def _holds(held: Held) -> str:
-    name = f"{held.name or 'optimizer'}{f' ({held.kind})' if held.kind else ''}"
-    if not held.name and not held.kind:
-        name = "in no optimizer"
-    return f"{name}: {counted(held.parameters, 'tensor')}, {counted(held.elements, 'parameter')}"
+    name = held.name or "in no optimizer"
+    kind = f" ({held.kind})" if held.kind else ""
+    return f"{name}{kind}: {counted(held.parameters, 'tensor')}, {counted(held.elements, 'parameter')}"
 
 
 def _dedented(lines: Sequence[SourceLine]) -> list[SourceLine]:

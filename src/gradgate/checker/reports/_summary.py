@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from gradgate.checker.reports._optimizers import distinct_names
 from gradgate.checker.reports._words import counted, duration
 from gradgate.events import Log, OptimizerMade, Stepped
 
@@ -17,7 +18,7 @@ _EQUAL = 1e-6  # relative: the values are compared by sums
 class Held:
     """How many parameters an optimizer holds."""
 
-    name: str  # the user's variable: "optimizer", "self.opt_d"
+    name: str  # the user's variable: "opt_d"; "opt from train.py:12" if another line constructs another `opt`
     kind: str  # "AdamW"; "" if the optimizer was created before the watch began
     parameters: int  # number of tensors
     elements: int  # total number of elements
@@ -115,7 +116,7 @@ def _notes(log: Log) -> Iterator[str]:
 
 
 def _of_log(log: Log) -> Summary:
-    kinds: dict[int, str] = {}
+    kinds, names = dict[int, str](), distinct_names(log)
     holds: dict[int, set[int]] = {number: set() for number in log.optimizers}
     for event in log.events:
         if isinstance(event, OptimizerMade):
@@ -133,7 +134,7 @@ def _of_log(log: Log) -> Summary:
         seconds=log.seconds,
         watching_seconds=log.watching_seconds,
         optimizers=tuple(
-            _held(log, log.optimizers.get(number, ""), kinds.get(number, ""), ids)
+            _held(log, names.get(number, "optimizer"), kinds.get(number, ""), ids)
             for number, ids in holds.items()
             if ids
         ),

@@ -1,10 +1,11 @@
-"""Notes about parameters that an optimizer steps but does not change."""
+"""Notes about parameters that their optimizer's steps do not change."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from gradgate.checker.reports._optimizers import distinct_names
 from gradgate.checker.reports._words import counted
 from gradgate.events import Backward, Ids, Log, OptimizerMade, Stepped
 
@@ -20,6 +21,7 @@ def unmoved(log: Log) -> Iterator[str]:
     for networks that the script overwrites after each step.
     """
     steps: dict[int, list[Stepped]] = defaultdict(list)
+    names = distinct_names(log)
     held: dict[int, list[Ids]] = {}
     reached: set[int] = set()
     moved: set[int] = set()
@@ -37,7 +39,7 @@ def unmoved(log: Log) -> Iterator[str]:
     for optimizer, several in steps.items():
         if len(several) < _LEAST:
             continue
-        name = log.optimizers.get(optimizer) or "optimizer"
+        name = names.get(optimizer, "optimizer")
         parts = list(_parts(log, held.get(optimizer, ())))
         late = several[len(several) - len(several) // _LATE :]
         for number, (ids, called) in enumerate(parts):

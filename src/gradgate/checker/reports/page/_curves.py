@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from gradgate.checker.reports.page._run_view import STEPS, Figure, RunView, curve, figure
+from gradgate.checker.reports.page._run_view import Figure, RunView, curve, figure
 from gradgate.notebook_tables import NOTHING
 
 
@@ -71,6 +71,6 @@ def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figur
         legend_above=True,
         height=300 + 14 * len(traces),  # the legend needs space below the curves
         hovermode="closest",
-        xaxis=STEPS,
+        xaxis=view.step_axis,
         yaxis={"type": "log", "title": {"text": title}, "automargin": True, **ticks},
     )

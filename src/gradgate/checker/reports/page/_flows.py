@@ -12,7 +12,6 @@ from typing import Any
 from gradgate.checker.analysis import Contribution
 from gradgate.checker.reports._words import counted
 from gradgate.checker.reports.page._run_view import (
-    STEPS,
     Figure,
     RunView,
     Usage,
@@ -154,6 +153,6 @@ def draw_map(view: RunView) -> Figure | None:
         height=row_height * len(names) + 60,
         annotations=titles,
         margin={"l": 8, "r": 12, "t": 12, "b": 48},
-        xaxis={**STEPS, "fixedrange": True, "showgrid": False},
+        xaxis={**view.step_axis, "fixedrange": True, "showgrid": False},
         yaxis=rows(names),
     )

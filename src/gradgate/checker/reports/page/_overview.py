@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradgate.checker.analysis import Run
-from gradgate.checker.reports.page._run_view import STEPS, Figure, RunView, curve, figure, label_of
+from gradgate.checker.reports.page._run_view import Figure, RunView, curve, figure, label_of
 from gradgate.checker.rules import Finding, rules
 from gradgate.events import Backward, Log
 
@@ -60,7 +60,7 @@ def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
         shapes=marks,
         annotations=labels,
         hovermode="closest",
-        xaxis={**STEPS, "range": [0.5, len(view.steps) + 0.5], "anchor": _axis("y", len(shown))},
+        xaxis={**view.step_axis, "range": [0.5, len(view.steps) + 0.5], "anchor": _axis("y", len(shown))},
         **axes,
     )
 
@@ -68,7 +68,7 @@ def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
 def losses(view: RunView) -> Lines:
     """Return the mean loss of each window, for each line that calls backward."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for number, event in enumerate(view.run.events):
+    for number, event in view.run.numbered(Backward):
         if isinstance(event, Backward) and event.value is not None and math.isfinite(event.value):
             step = bisect_left(view.step_numbers, number) + 1
             if step <= len(view.steps):

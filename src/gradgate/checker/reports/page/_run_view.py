@@ -13,20 +13,19 @@ from typing import Any, Literal, TypeAlias
 
 from gradgate.checker.analysis import Contribution, Run, StepWindow
 from gradgate.checker.reports._content import source_line
+from gradgate.checker.reports._optimizers import distinct_names
 from gradgate.checker.reports._words import place_of
 from gradgate.events import Ids, Log, Site, Stepped
 
 _MOST_GROUPS = 18
 _WIDEST = 34
+_MOST_TICKS = 12
 _NUMBERED = re.compile(r"(?P<before>(?:[^.]*[^.\d][^.]*\.)*)(?P<number>\d+)(?P<after>(?:\..*)?)")
 SERIES = (
     *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
     *("#9c6b4a", "#6f7d8c", "#b0413e", "#5f9e2f", "#a26bb0", "#4a6fa5", "#c98a5e"),
 )
 """The colours of the curves."""
-
-STEPS = {"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d"}
-"""An x axis of steps."""
 
 Figure: TypeAlias = "dict[str, Any]"
 """A plotly.js figure. The page adds the colours of text and background."""
@@ -53,6 +52,12 @@ class RunView:
         """Return a view that shows each module separately, or None if this view already does."""
         every = RunView(self.log, self.run, every_module=True)
         return every if len(every.order) > len(self.order) else None
+
+    @property
+    def step_axis(self) -> dict[str, Any]:
+        """The x axis of steps. A short one has a tick at each step, because plotly would also mark halves."""
+        ticks: dict[str, Any] = {"dtick": 1} if len(self.steps) <= _MOST_TICKS else {}
+        return {"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d", **ticks}
 
     @functools.cached_property
     def groups(self) -> Mapping[int, str]:
@@ -113,7 +118,7 @@ class RunView:
     @functools.cached_property
     def steps(self) -> list[tuple[int, Stepped]]:
         """The steps of all optimizers, each with its index in the events."""
-        return list(self.run.numbered(Stepped))  # type: ignore[arg-type]
+        return list(self.run.numbered(Stepped))
 
     @functools.cached_property
     def step_numbers(self) -> list[int]:
@@ -124,7 +129,11 @@ class RunView:
         """Return an optimizer's name and kind."""
         made = self.run.made.get(number, [])
         kind = f" ({made[0].kind})" if made else ""
-        return f"{self.log.optimizers.get(number, 'optimizer')}{kind}"
+        return f"{self._optimizer_names.get(number, 'optimizer')}{kind}"
+
+    @functools.cached_property
+    def _optimizer_names(self) -> Mapping[int, str]:
+        return distinct_names(self.log)
 
 
 def label_of(site: Site) -> str:

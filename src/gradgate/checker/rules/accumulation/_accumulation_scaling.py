@@ -26,8 +26,9 @@ items in the window.
 
 ## Known limits
 A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are means
-that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks. A term is
-not reported as undivided if its weight is computed by a division, which may be the missing one.
+that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks, or with
+``retain_graph=True``, which several losses of one forward pass need. A term is not reported as undivided if its
+weight is computed by a division, which may be the missing one.
 
 ## Sources
 docs/exactness.md
@@ -43,6 +44,7 @@ from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
+from gradgate.checker.analysis._queries import attacked_loss
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around, text_of
 from gradgate.checker.analysis._trainers import one_line
@@ -64,7 +66,7 @@ from gradgate.checker.rules.accumulation._loops import (
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
-from gradgate.events import Differentiated, DividedTwice, Frame, Reduced, Site, Term, Written
+from gradgate.events import Differentiated, DividedTwice, Frame, Ids, Reduced, Site, Term, Written
 
 _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
@@ -83,7 +85,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         return  # gradients are summed over ranks by hand: the divisor must include the number of ranks
     meta = bool(run.of(Differentiated))
     for _, site, windows in run.accumulating():
-        again = _divided_again(run, site, windows)
+        again = _divided_again(run, windows)
         if again is not None:
             yield again
             continue
@@ -91,8 +93,12 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
+        if any(attacked_loss(run, window, micro) is not None for window, micro in full):
+            continue  # cross-loss-leak reports an attack's gradients
+        if any(all(run.backward(number).retain for number in micro[:-1]) for _, micro in full):
+            continue  # several losses of one forward pass
         if undivided := undivided_term(run, full[:8], size):
-            yield _one_undivided(*undivided, site, size, len(full))
+            yield _one_undivided(*undivided, site, size, len(full), full[0][0].parameters)
             continue
         several = [columns_of(run, window, micro) for window, micro in full[:8]]
         terms = [(column, len(columns)) for columns in several for column in columns]
@@ -105,10 +111,18 @@ def _judge(run: Run) -> Iterator[Finding]:
             column = min(known, key=lambda column: len(column[0].divisors))
             if not is_over_kinds(site, run.events[first.step].site):
                 say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
-                yield from _finding(run, site, first, column, size, say)
+                found = _finding(run, site, first, column, size, say)
+                calls = sorted({innermost(run.events[number].site).line for number in full[0][1]})
+                yield from found if len(calls) == 1 else map(partial(_at_each_of, calls), found)
 
 
-def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int) -> Finding:
+def _at_each_of(calls: list[int], found: Finding) -> Finding:
+    """Name the lines of all backward calls instead of editing one of them."""
+    lines = f"{', '.join(map(str, calls[:-1]))} and {calls[-1]}"
+    return replace(found, fix=(), advice=f"{found.advice.rstrip('.')}, for each of the lines {lines}.")
+
+
+def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int, ids: Ids) -> Finding:
     computed = f" (line {innermost(term.site).line})" if term.site else ""
     return RULE.finding(
         where or backward,
@@ -119,6 +133,7 @@ def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: 
         severity="warning",
         count=windows,
         evidence={"micro_batches": size},
+        about=ids,
     )
 
 
@@ -234,7 +249,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
     return None
 
 
-def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
+def _divided_again(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
     """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
     uneven = 0
     for window, micro in windows:

@@ -6,6 +6,7 @@ Follows which backward calls each optimizer step uses. Reports:
 - a step after each micro-batch, in addition to the step that ends a window;
 - a step after the first micro-batch (``i % N == 0`` with ``i`` from 0);
 - a step after every micro-batch except each N-th (``if i % N:`` without ``== 0``), if the losses are divided by N;
+- a step after each micro-batch once the first window is full, because nothing resets a counter;
 - windows that have one micro-batch more or fewer than the number by which their losses are divided;
 - micro-batches at the end of an epoch that are cleared before a step, never used, or added to the next epoch's
   first window.
@@ -48,7 +49,7 @@ from functools import partial
 from itertools import combinations, groupby, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of
+from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
@@ -87,34 +88,43 @@ def _of_line(
         return
     often, size = max((times, size) for size, times in Counter(sizes).items())
     if size < 2:
+        largest = max(windows, key=lambda each: len(each[1]))
+        if condition and max(sizes) > 1 and adds_up_to_one(run, *largest):
+            yield _never_reset(sizes, condition, at)
         return
     left = _left_over(run, optimizer, site)
+    complete = sum(len(window.micro) == divisor for window, _ in windows) * 2 > len(
+        windows
+    )  # with other lines
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     carried = sum(n > size for n in sizes)
     fix: FixAt = _count_from_one
     if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
         message = f"The first step uses 1 micro-batch, other steps use {size}"
-        message += f"; {sum(left)} at the end are never used." if left else "."
+        message += (
+            f"; {sum(left)} at the end {'is' if sum(left) == 1 else 'are'} never used." if left else "."
+        )
         advice = (
             f"Step when (i + 1) % {size} == 0, where i counts from 0, and once more for the micro-batches left "
             "at the end of an epoch."
         )
     elif left and max(left) < max(sizes):
-        count = len(left)
+        count, rest = len(left), max(left)
         message = (
-            f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
-            f"{size}{f' ({count} times)' if count > 1 else ''}{_cleared_by(run, site)}."
+            f"No step uses the gradients of the {f'{rest} micro-batches' if rest > 1 else 'micro-batch'} left "
+            f"after the last window of {size}{f' ({count} times)' if count > 1 else ''}{_cleared_by(run, site)}."
         )
         if carried and count == 1 and not varied:
             count += carried
             message = (
                 f"Micro-batches left at the end of an epoch are added to the next window: {carried} of "
-                f"{len(sizes)} windows hold {max(sizes)} instead of {size}, and no step uses the last {max(left)}."
+                f"{len(sizes)} windows hold{'s' * (carried == 1)} {max(sizes)} instead of {size}, and no step uses "
+                f"the last {rest if rest > 1 else 'micro-batch'}."
             )
         counter = count_in(at, getattr(at.node, "test", None)) if at is not None else None
-        rest = f": `or {counter.last}`" if counter and counter.last else " at the end of an epoch"
-        advice = f"Step once more for the remaining micro-batches{rest}, and divide by their number."
+        when = f": `or {counter.last}`" if counter and counter.last else " at the end of an epoch"
+        advice = f"Step once more for the remaining micro-batches{when}, and divide by their number."
     elif carried and often * 2 > len(sizes) and not varied and not planned:
         count = carried
         message = (
@@ -122,10 +132,13 @@ def _of_line(
             "added to the next epoch."
         )
         advice = "Step for the micro-batches left at the end of the epoch, and divide by their number."
-    elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
+    elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes) and not complete:
         count, fix = often, _at_least
         message = f"Windows hold {size} micro-batches but are divided by {divisor:g}."
-        advice = f"Step after {divisor:g} micro-batches: compare with >=, and count from 1."
+        counted = f"Step after {divisor:g} micro-batches: compare with >=, and count from 1."
+        advice = (
+            counted if condition else f"Divide by {size}, or add up {divisor:g} micro-batches for each step."
+        )
     else:
         return
     yield RULE.finding(
@@ -222,6 +235,23 @@ def _cleared_by(run: Run, site: Site) -> str:
     ]
     lines = {innermost(run.events[number].site) for number in lost if run.events[number].site}
     return f": line {lines.pop().line} clears them" if len(lines) == 1 else ""
+
+
+def _never_reset(sizes: list[int], condition: Frame, at: Statement | None) -> Finding:
+    test = (
+        f"`{ast.unparse(at.node.test)}`"
+        if at is not None and isinstance(at.node, ast.If)
+        else "the condition"
+    )
+    return RULE.finding(
+        condition,
+        f"A window holds {max(sizes)} micro-batches and {sizes.count(1)} windows hold 1, but each loss is weighted "
+        f"as one of {max(sizes)}: {test} stays true after the first window.",
+        why=_WHY,
+        advice=f"Reset what {test} counts after each step.",
+        count=sizes.count(1),
+        evidence={"windows": sizes[:32]},
+    )
 
 
 def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | None:

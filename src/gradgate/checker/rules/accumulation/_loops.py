@@ -13,7 +13,7 @@ from gradgate.events import Backward, EpochEnded, EpochStarted, Site
 
 def is_once_per_batch(run: Run, site: Site) -> bool:
     """Return whether a line calls backward exactly once for each batch of an epoch."""
-    starts = [(n, each) for n, each in run.numbered(EpochStarted) if isinstance(each, EpochStarted)]
+    starts = list(run.numbered(EpochStarted))
     for place, (number, event) in enumerate(starts):
         # A loader with prefetching ends before the last batches are used.
         later = (n for n, each in starts[place + 1 :] if each.loader == event.loader)

@@ -49,7 +49,8 @@ _MASK = re.compile("mask|valid|keep")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    several = {site for _, site, _ in run.accumulating()}
+    micro = (number for _, _, windows in run.accumulating() for _, numbers in windows for number in numbers)
+    several = {run.events[number].site for number in micro}
     seen: dict[Site, list[Backward]] = defaultdict(list)
     for event in run.of(Backward):
         if event.seen and event.terms:

@@ -4,9 +4,9 @@
 Compares the weight of one item (a sample, or a token that isn't padding) across the micro-batches of a window. This
 weight is the weight of the loss divided by the number of items in its mean. Reports windows whose item weights
 differ, and shorter windows at the end of an epoch that are divided by the size of a full window. If gradients are
-averaged over several ranks, the rule compares the items of all ranks in the same step. Also reports a ``count=``
-passed to ``gradgate.Accumulator`` that isn't proportional to the number of items in the losses' graphs, such as
-``attention_mask.sum()`` for shifted labels.
+averaged or added over several ranks, the rule compares the items of all ranks in the same step. Also reports a
+``count=`` passed to ``gradgate.Accumulator`` that isn't proportional to the number of items in the losses' graphs,
+such as ``attention_mask.sum()`` for shifted labels.
 
 ## Why is this bad?
 The mean of means isn't the mean over all items: an item in a small micro-batch counts more than an item in a large
@@ -28,8 +28,8 @@ over the window.
 ## Known limits
 The number of items is known for torch's own losses, for ``.mean()``, and for sums that are divided by hand.
 Differences below 5% are not reported. Differences in fewer than a quarter of the windows are a note, and so are
-differences due to class weights. Counts passed to the accumulator are compared in its first backward calls, and
-only on the CPU.
+differences due to class weights. Ranks that exchange their gradients in one flat buffer, or in hooks of their own,
+are not compared. Counts passed to the accumulator are compared in its first backward calls, and only on the CPU.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
+from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
@@ -140,7 +140,8 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
     short: list[list[Share]] = []
     for window, micro in windows:
         columns = columns_of(run, window, micro) if len(micro) < size else []
-        if columns and all(share.divided_by(size) is not None for share in columns[0]):
+        corrected = adds_up_to_one(run, window, micro)  # by hand
+        if columns and not corrected and all(share.divided_by(size) is not None for share in columns[0]):
             short.append(columns[0])
     # A single micro-batch at the start is a misplaced window, which accumulation-window reports.
     if not short or (len(short) == len(short[0]) == len(windows[0][1]) == 1):

@@ -10,7 +10,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import definitions, key_of, scopes_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, statement_at
-from gradgate.events import Site, Term
+from gradgate.events import Site, Stepped, Term
 
 
 def undivided_term(
@@ -25,6 +25,8 @@ def undivided_term(
     for window, micro in full:
         if any(part.touched or part.factor != 1 for part in window.fresh):
             return None
+        if any(isinstance(event, Stepped) for event in run.events[micro[0] : micro[-1]]):
+            return None  # another optimizer steps after each micro-batch, and the term may be its loss
         for number in micro:
             terms = [term for term in run.terms(number, window.parameters) if term.kind != "constant"]
             divided = [term for term in terms if _by(term, size)]

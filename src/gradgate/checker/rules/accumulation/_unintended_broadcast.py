@@ -2,7 +2,7 @@
 
 ## What it does
 Looks for an operation between values of shape (N, 1) and (N,) whose result of shape (N, N) is averaged or summed in
-the loss.
+the loss. The loss may be written out by hand, such as a Huber or a pinball loss.
 
 ## Why is this bad?
 The loss compares each prediction with the targets of all samples, so it is smallest if every prediction is the mean

@@ -1,4 +1,4 @@
-"""Finds updates by hand, also of an attacked input, whose gradients are never cleared."""
+"""Finds weights or attacked inputs updated by hand whose gradients are never cleared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import NamedTuple
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, functions_of
@@ -18,7 +18,16 @@ from gradgate.events import Backward, Cleared, Frame, ModeSet, Stepped, Written
 _LEAST = 3  # backward calls that add to the same gradient
 
 
-def never_cleared(run: Run) -> Iterator[dict[str, Any]]:
+class UpdateByHand(NamedTuple):
+    """A line that updates tensors by hand: their names there, their numbers, and the most calls that reach one."""
+
+    line: Frame
+    names: list[str]
+    ids: list[int]
+    most: int
+
+
+def never_cleared(run: Run) -> Iterator[UpdateByHand]:
     """Yield the lines that update tensors by hand in a loop, from gradients that nothing clears.
 
     Beside an optimizer, only tensors that no module owns are considered.
@@ -36,12 +45,7 @@ def never_cleared(run: Run) -> Iterator[dict[str, Any]]:
         updates = updates_in_loop(frame) if ids else {}
         if updates:
             line = min(node.lineno for nodes in updates.values() for node in nodes)
-            yield {
-                "line": frame._replace(line=line),
-                "names": [*updates],
-                "ids": ids,
-                "most": max(times.values()),
-            }
+            yield UpdateByHand(frame._replace(line=line), [*updates], ids, max(times.values()))
 
 
 def updates_in_loop(backward: Frame) -> dict[str, list[ast.stmt]]:

@@ -7,7 +7,8 @@ opposite directions. Also reports:
 
 - a discriminator or critic that steps only after another network's loss was back-propagated through it;
 - a probe whose loss trains the representation that the probe reads;
-- a test loss (by its name) that is back-propagated after the clearing, so that the next step uses its gradient.
+- a test loss (by its name) that is back-propagated after the clearing, so that the next step uses its gradient;
+- an adversarial attack of several iterations whose ``backward()`` also fills the gradients that the step uses.
 
 ## Why is this bad?
 A GAN's generator loss is small if the discriminator is wrong. If the discriminator's step uses the gradient of this
@@ -29,7 +30,8 @@ or use two ``gradgate.Accumulator`` objects: ``update.backward(loss)`` of each f
 parameters.
 
 ## Known limits
-A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps are
+A module is a probe if its name says so. An attack with a single backward call is not reported, because its loss
+may be a part of the training loss. Two losses that are both back-propagated before either optimizer steps are
 reported only if their gradients point in opposite directions, or if the other loss is not compared with data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
@@ -49,13 +51,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, windows_of, with_line_of
+from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, shared_line, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import inside, next_use, text_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.clearing._attacks import attacks
 from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
 from gradgate.checker.rules.clearing._probes import detached, of_one_name, probes
 from gradgate.events import Cleared, Cut, Frame, Ids, Site
@@ -73,6 +76,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     of_probes = list(probes(run, RULE))
     yield from (finding for _, finding in of_probes)
     yield from _measured(run)
+    yield from attacks(run, RULE)
     found: dict[tuple[int, Loss, bool], list[Leak]] = defaultdict(list)
     for leak in leaks(run):
         found[leak.window.optimizer, loss_of(run, leak.part.backward), leak.late].append(leak)
@@ -124,22 +128,23 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _measured(run: Run) -> Iterator[Finding]:
-    """Report a test loss that is back-propagated after the clearing: only the first step doesn't use it."""
+    """Report a test loss that is back-propagated after the step: only the first step doesn't use it."""
     for optimizer in run.stepping:
-        windows = [{loss_of(run, number) for number in each.micro} for each in windows_of(run, optimizer)]
-        for loss in set.intersection(*windows[1:]) - windows[0] if len(windows) > 2 else ():
-            if (
-                _MEASURED.search(text_of(innermost(loss.site)).partition("backward")[0])
-                and windows[0] & windows[1]
-            ):
+        windows = windows_of(run, optimizer)
+        first, *later = [{loss_of(run, number) for number in each.micro} for each in windows] or [set()]
+        for loss in set.intersection(*later) - first if len(later) > 1 and first & later[0] else ():
+            name = text_of(innermost(loss.site)).partition("backward")[0]
+            lines = with_line_of(loss.site, run.events[windows[0].step].site)
+            follows = next((frame.line > line for frame, line in lines if line is not None), False)
+            if follows and _MEASURED.search(name):
                 yield RULE.finding(
                     loss.site,
                     f"Each step of {run.optimizer(optimizer)} but the first also uses the gradient of this loss, "
                     "which is back-propagated after the last clearing.",
                     why="The model trains on the data that it is tested with.",
                     advice="Only measure this loss: remove its backward().",
-                    count=len(windows) - 1,
-                    evidence={"steps": len(windows) - 1},
+                    count=len(later),
+                    evidence={"steps": len(later)},
                 )
 
 
@@ -183,18 +188,13 @@ def _line(run: Run, optimizer: int, ids: Ids, loss: Loss, part: Contribution) ->
     ]
     beyond = any(event.beyond & ids for event in events)
     if mine and others and max(mine) < max(others) and not beyond:
-        own = _calling(uses[max(mine)][1], source)
-        used = _calling(uses[min(place for place in others if place > min(mine))][1], source)
+        own = shared_line(uses[max(mine)][1], source)
+        used = shared_line(uses[min(place for place in others if place > min(mine))][1], source)
         return (own and next_use(own, innermost(source).line)) or used or source, True
     for event in reversed(run.events[: part.backward]):
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
             return event.site, False
     return source, not beyond
-
-
-def _calling(site: Site, beside: Site) -> Frame | None:
-    """Return the line, in the function that calls backward, through which a parameter was used."""
-    return next((frame for frame, line in with_line_of(site, beside) if line is not None), None)
 
 
 # The fix: clear later, step earlier, or detach

@@ -38,16 +38,17 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._queries import loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
-from gradgate.checker.analysis._source import block_of, inside, loops_around, tree_of
+from gradgate.checker.analysis._source import block_of, function_at, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -104,41 +105,69 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
             given[window.optimizer].append(window)
     changed = [*run.of(Cleared), *(event for event in run.of(Written) if event.target == "gradient")]
     models: dict[str, set[int]] = defaultdict(set)
-    for number in reached - run.owned - set(chain(*(event.parameters for event in changed))):
+    free = reached - run.owned - set(chain(*(event.parameters for event in changed)))
+    for number in free:
         models[run.parameters[number].root].add(number)
-    for windows, (root, source) in product(given.values(), models.items()):
+    # Several workers' models may have the same name. Their losses tell them apart.
+    sources = {
+        *map(frozenset, models.values()),
+        *_joined({event.reached & free for event in run.of(Backward)}),
+    }
+    for windows in given.values():
         receivers = frozenset(chain(*(window.parameters for window in windows)))
-        calls = [event for event in run.of(Backward) if event.reached & source]
-        shapes = [sorted(run.parameters[number].shape for number in ids) for ids in (source, receivers)]
-        if min(len(windows), len(calls)) < _LEAST or shapes[0] != shapes[1]:
+        lent = [each for each in sources if _is_lent(run, each, receivers, windows)]
+        if not lent:
             continue
+        source: Ids = frozenset().union(*lent)
+        root = run.parameters[min(source)].root
+        calls = [event for event in run.of(Backward) if event.reached & source]
         clearing = [event.site for event in run.of(Cleared) if event.site and event.parameters & receivers]
+        where = clearing[-1] if clearing else calls[0].site
+        own = f"self.{root.rpartition('.')[2]}"
+        named = own if own in ast.unparse(function_at(innermost(where)) or ast.Pass()) else root
         yield RULE.finding(
-            clearing[-1] if clearing else calls[0].site,
+            where,
             f"Nothing clears the gradients of {run.names(source)}. They are assigned to {run.names(receivers)} for "
             f"{len(windows)} steps, so each backward() adds to the gradients of all earlier steps.",
             why=_WHY,
             advice="Also clear the gradients where they are computed: "
-            f"{root or run.name(min(source))}.zero_grad().",
+            f"{named or run.name(min(source))}.zero_grad().",
             count=len(windows),
             evidence={"steps": len(windows), "parameters": len(source)},
             about=source | receivers,
         )
 
 
+def _joined(sets: set[Ids]) -> list[Ids]:
+    """Join the sets that have a parameter in common."""
+    found: list[Ids] = []
+    for ids in sets:
+        joined = ids.union(*(each for each in found if each & ids))
+        found = [*(each for each in found if not each & ids), joined]
+    return found
+
+
+def _is_lent(run: Run, source: Ids, receivers: Ids, windows: list[StepWindow]) -> bool:
+    """Return whether a model has the receivers' shapes and provides the gradients of several windows."""
+    steps = [window.step for window in windows]
+    calls = (number for number, event in run.numbered(Backward) if event.reached & source)
+    shapes = [sorted(run.parameters[number].shape for number in ids) for ids in (source, receivers)]
+    return shapes[0] == shapes[1] and len({bisect(steps, number) for number in calls}) >= _LEAST
+
+
 def _stepped_by_hand(run: Run) -> Iterator[Finding]:
     for update in never_cleared(run):
-        cleared = " and ".join(f"{name}.grad = None" for name in update["names"])
+        cleared = " and ".join(f"{name}.grad = None" for name in update.names)
         yield RULE.finding(
-            update["line"],
-            f"Nothing clears the gradients between these updates by hand: each of {update['most']} backward calls "
+            update.line,
+            f"Nothing clears the gradients between these updates by hand: each of {update.most} backward calls "
             "adds to the gradients of all earlier calls.",
             why=_WHY,
             advice=f"Clear after the update: {cleared}.",
-            fix=partial(cleared_after, names=update["names"]),
-            count=update["most"],
-            evidence={"backwards": update["most"], "parameters": len(update["ids"])},
-            about=update["ids"],
+            fix=partial(cleared_after, names=update.names),
+            count=update.most,
+            evidence={"backwards": update.most, "parameters": len(update.ids)},
+            about=update.ids,
         )
 
 

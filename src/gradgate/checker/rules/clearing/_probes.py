@@ -16,7 +16,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Ids, Site
 
-_PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
+_PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)s?([._\[]|$)|linear_eval", re.IGNORECASE)
 
 
 def probes(run: Run, rule: Rule) -> Iterator[tuple[Site, Finding]]:
@@ -61,7 +61,14 @@ def _losses(run: Run, number: int) -> list[tuple[Site, Ids]]:
 
 
 def _without_graph(at: Statement, *, names: set[str]) -> Fix:
-    return detached(at, [call.args[0] for call in of_one_name(at) if last_name(call.func) in names])
+    return detached(
+        at,
+        [
+            call.args[0]
+            for call in of_one_name(at)
+            if last_name(call.func) in names or _PROBE.search(last_name(call.func))
+        ],
+    )
 
 
 def of_one_name(at: Statement) -> list[ast.Call]:

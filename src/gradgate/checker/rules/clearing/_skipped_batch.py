@@ -39,6 +39,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._loss_weights import adds_up_to_one
 from gradgate.checker.analysis._queries import with_line_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import own_nodes, scope_at
@@ -65,6 +66,9 @@ def _judge(run: Run) -> Iterator[Finding]:
         if condition is None or len({*sizes, left or sizes[0]}) == 1:
             continue
         where, test = condition
+        largest = max(windows, key=lambda window: len(window.micro))
+        if max(sizes) > 1 and adds_up_to_one(run, largest, largest.micro):
+            continue  # accumulation-window reports it
         if sizes.count(1) * 2 < len(sizes) and not _UNUSUAL.search(test):
             continue
         skipped = sum(size - 1 for size in sizes) + left

@@ -66,10 +66,10 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if len(lost) < 2 or len(lost) < (0.6 if accumulates else 0.25) * len(numbers):
         return None
     ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
-    optimizers = {optimizer for parameter in ids for optimizer in run.owners.get(parameter, ())}
+    optimizers = run.optimizers_of(ids)
     later = sum(step > min(lost) for optimizer in optimizers for step in run.steps(optimizer))
     if not later or later * 12 < len(lost):
-        return None  # no optimizer steps here: the script wants only the gradients
+        return None  # nothing steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
     if _only_read(run, numbers, ids, where) or all(_of_another(run, number, optimizers) for number in lost):
         return None
@@ -137,7 +137,7 @@ def _combined_by_hand(run: Run, number: int) -> bool:
     return False
 
 
-def _of_another(run: Run, number: int, optimizers: set[int]) -> bool:
+def _of_another(run: Run, number: int, optimizers: frozenset[int]) -> bool:
     """Return whether another optimizer steps next without a gradient, because the graph of its loss is cut."""
     step = next((event for event in run.events[number:] if isinstance(event, Stepped)), None)
     return step is not None and step.optimizer not in optimizers and not step.used
@@ -160,9 +160,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
     gone: set[int] = set()
     for number in numbers:
         parts = run.by_backward[number]
-        for optimizer in {
-            holder for part in parts for each in part.atom for holder in run.owners.get(each, ())
-        }:
+        for optimizer in run.optimizers_of(each for part in parts for each in part.atom):
             # Gradients from before a parameter group was added don't count as lost.
             held = {
                 each for (of, each), since in run.held_since.items() if of == optimizer and since <= number

@@ -6,12 +6,15 @@ Reports seven kinds of values if gradient flows into them:
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
 - an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
-- the target of ``kl_div``, if no other loss trains the target's network (a teacher);
+- the target of ``kl_div``, if no other loss trains the target's network (a teacher), or if one line back-propagates
+  the losses of two networks that are each other's teacher;
 - the target of an error such as ``mse_loss``, if its network is in evaluation mode, is trained by no other loss,
   and is in the optimizer of the network that is compared with it;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
   predicted boxes as the target of their objectness;
 - either side of a loss that only compares two views, one of them after a predictor (SimSiam, BYOL);
+- the output of a network whose weights are a running average of the trained network's weights (a mean teacher), if
+  the average was computed with a gradient;
 - a value on which ``detach()`` is called as a statement of its own, which discards the result.
 
 ## Why is this bad?
@@ -65,11 +68,13 @@ def _judge(run: Run) -> Iterator[Finding]:
     for each in combinations(run, _TEXTS):
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
-        if each.how == "views" and len({frozenset(run.owners.get(number, ())) for number in each.ids}) > 1:
-            continue  # another optimizer trains the network that computes the features
+        if each.how == "views" and not _is_trained_together(run, each):
+            continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
-        message, why, advice = _TEXTS[each.how]
+        message, why, advice = _TEXTS[
+            "peers" if each.how == "teacher" and _are_peers(run, each) else each.how
+        ]
         yield RULE.finding(
             each.site, message.format(run.names(each.ids)), why=why, advice=advice, **each.measured
         )
@@ -103,13 +108,28 @@ def _dropped(run: Run) -> Iterator[Finding]:
         )
 
 
+def _is_trained_together(run: Run, views: Combination) -> bool:
+    """Return whether the same optimizers hold all parameters behind two views: no loss network is among them."""
+    first, *others = (run.owners.get(number) for number in views.first.parameters)
+    return all(each == first for each in others)
+
+
 def _has_other_losses(run: Run, target: Combination) -> bool:
     """Return whether a later backward call of another line reaches the target's parameters."""
     return any(
         event.reached & target.ids and event.site != target.first.backward
         for number, event in run.numbered(Backward)
-        if isinstance(event, Backward) and number > target.numbers[0]
+        if number > target.numbers[0]
     )
+
+
+def _are_peers(run: Run, target: Combination) -> bool:
+    """Return whether a call of the same line trains a target's parameters in another role (mutual learning)."""
+    trained: set[int] = set()
+    for number in target.numbers:
+        loss = next(event for event in reversed(run.events[:number]) if isinstance(event, Backward))
+        trained |= loss.reached - run.events[number].parameters  # type: ignore[attr-defined]
+    return bool(trained & target.ids)
 
 
 def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
@@ -120,10 +140,14 @@ def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     if not modes or modes[-1].training or modes[-1].parameters & others:
         return False
-    students = frozenset().union(*(run.owners.get(number, set()) for number in others))
+    students = run.optimizers_of(others)
     return all(run.owners.get(number, set()) & students for number in ids)
 
 
+_AGREE = (
+    "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
+    "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+)
 _TEXTS = {
     "own target": (
         "The target has a gradient from {}, and the loss compares the target with the same network: the loss also "
@@ -134,14 +158,24 @@ _TEXTS = {
     "teacher": (
         "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
         "the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
+    ),
+    "peers": (
+        "The target of the divergence trains {}: each loss also trains the other network, which has a loss of its "
+        "own.",
+        "The networks can lower the loss by agreeing on arbitrary outputs.",
+        "Compute the target under torch.no_grad(), or detach it: target.detach().",
     ),
     "trained target": (
         "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
         "trained to match the student.",
-        "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+        *_AGREE,
+    ),
+    "averaged weights": (
+        "The loss compares the network with the output of its averaged weights, and gradient flows through the "
+        "average to {}: the loss also trains its target.",
+        "The network can lower the loss by changing its targets instead of its predictions.",
+        "Compute the average under torch.no_grad(), or from parameter.detach().",
     ),
     "labels": (
         "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",

@@ -27,9 +27,9 @@ The loss includes the term, but the gradient doesn't. The term becomes smaller o
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found in two cases: it makes a whole summand of
 the loss constant, or the summand then only reaches parameters that no step uses. For example, a ``sample()`` whose
-``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers. It is not found if
-one optimizer steps both, because the loss may be a score-function estimator. A constant summand inside a mean is
-not found.
+``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers, also if the critics
+are frozen. It is not found if one optimizer steps both, because the loss may be a score-function estimator. Any
+other constant summand inside a mean is not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
@@ -57,11 +57,11 @@ from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._cut_advice import CHECKPOINT, LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
+from gradgate.checker.rules.flow._cut_samples import cut_samples
 from gradgate.checker.rules.flow._cut_terms import (
     TENSORS,
     WHY,
     constant_terms,
-    cut_samples,
     idle_terms,
 )
 from gradgate.checker.rules.flow._derivatives import derivatives_without_graph
@@ -81,7 +81,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for frame, (ids, how) in without.items():
         if ids <= behind and frame[:2] not in ends:
             continue  # their gradients are missing because of a constant summand: other cuts may be intended
-        optimizer = min(owner for number in ids for owner in run.owners[number])
+        optimizer = min(run.optimizers_of(ids))
         if copy := copied_at(frame):
             how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
         advice, fix = in_its_graph(run, frame, ids, how, optimizer)
@@ -162,7 +162,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
 
 def _on_a_copy(run: Run, ids: Ids) -> bool:
     """Return whether parameters outside of these parameters' optimizers get gradients and have the same shapes."""
-    optimizers = set[int]().union(*(run.owners[number] for number in ids))
+    optimizers = run.optimizers_of(ids)
     others = (number for number in run.reached if optimizers.isdisjoint(run.owners.get(number, ())))
     shapes = {run.parameters[number].shape for number in others if number in run.parameters}
     return all(run.parameters[number].shape in shapes for number in ids)
@@ -197,7 +197,7 @@ def _losses(run: Run, missing: Ids) -> set[Site]:
 
 def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
     """Return the backward calls whose next steps are of optimizers that hold these parameters."""
-    wanted = {optimizer for number in missing for optimizer in run.owners[number]}
+    wanted = run.optimizers_of(missing)
     found: list[Backward] = []
     waiting: list[Backward] = []
     stepped = False

@@ -1,43 +1,37 @@
-"""Finds loss terms and samples that are detached from the parameters that the rest of the loss trains."""
+"""Finds loss terms that are detached from the parameters that the rest of the loss trains."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import (
-    called,
-    is_function,
-    names_read,
-    own_nodes,
-    statements_at,
-)
-from gradgate.checker.analysis._slices import slice_at
-from gradgate.checker.analysis._source import function_at, inside, loops_around, spans, statement_at, text_of
+from gradgate.checker.analysis._scopes import called, scope_at, statements_at
+from gradgate.checker.analysis._slices import Slice, slice_at
+from gradgate.checker.analysis._source import function_at, inside, loops_around, spans, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.flow._cut_samples import RESAMPLE
 from gradgate.checker.rules.flow._graph_fixes import resampled, untrained_modules, with_graph, without_cut
 from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, Site
 
 TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts whose result is a tensor
 WHY = "The loss includes the detached part, but training does not minimize it."
 WITH_GRAPH = "Pass create_graph=True, so that the gradient can be differentiated."
-_RESAMPLE = "Draw the sample with rsample(), or as mean + std * torch.randn_like(std)."
 _SHARED = (
     "Run the network a second time, on the value that is not detached, and compute this term from that output. "
     "Keep the pass on the detached value: the loss at line {} needs it."
 )
 _ATTACHED = "Add the value itself instead of a detached copy."
-_OUTSIDE = "Compute {} outside of no_grad, so that the term keeps its graph."
+_OUTSIDE = "Compute {} outside of torch.no_grad(). Targets may stay inside."
+_PARAMETERS = "Compute the term from model.parameters(): state_dict() returns detached copies."
 _UNTRAINED = "Compute the term from the output of the network that the loss trains."
 _DIFFERENTIABLE = "Counts and comparisons have no gradient: use probabilities as weights instead."
-_LOOKS = 3  # number of recorded gradients, all zero
 _CALLS = 2  # number of backward calls whose terms are followed to the parameters
 
 
@@ -75,7 +69,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
         detached = {
             number: event
             for number, event in run.numbered(Cut)
-            if isinstance(event, Cut) and event.op in ops and event.site and event.parameters & trained
+            if event.op in ops and event.site and event.parameters & trained
         }
         cuts = {n: cut for n, cut in detached.items() if part.holds(cut.site[0], cut.op)}
         # A cut between the previous backward call and this one belongs to this loss.
@@ -95,7 +89,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
                 f"detaches the term of line {made[0].line} from {'it' if len(trained) == 1 else 'them'}. The term "
                 f"only adds gradients to {run.names(reach)}, which no step uses.",
                 why=WHY,
-                advice=_RESAMPLE
+                advice=RESAMPLE
                 if drawn
                 else _SHARED.format(shared[0][0].line)
                 if shared
@@ -129,8 +123,15 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
         cut = likely[0]
         penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
         counts = any(map(is_count, inside(ast.AST, *statements_at(cut))))
-        attached = _attached(run, cut, reached[site]) if len(likely) == 1 else _ATTACHED
-        how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else attached
+        how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
+        if "no_grad" in text_of(cut):
+            trained = run.words(reached[site])
+            inner = [call for call in inside(ast.Call, *statements_at(cut)) if called(call) in trained]
+            advice = _OUTSIDE.format(
+                f"`{ast.unparse(inner[0])}`" if inner else "the parts that training should change"
+            )
+        elif "state_dict" in text_of(cut):
+            advice = _PARAMETERS
         drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
         if penalty:
             advice, drop = WITH_GRAPH, with_graph
@@ -173,11 +174,11 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
     A cut that comes after the sum, or in another loop, is that of a stored value, such as a target. If all cuts are
     of this kind, all are returned.
     """
-    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    steps = run.optimizers_of(reached)
     of = defaultdict[tuple[str, int], set[int]](set)  # line -> optimizers of the parameters that it cuts
     for event in run.of(Cut):
         if event.site:
-            of[event.site[0][:2]].update(*(run.owners.get(number, set()) for number in event.parameters))
+            of[event.site[0][:2]] |= run.optimizers_of(event.parameters)
     own = [
         cut
         for cut in cuts
@@ -196,85 +197,16 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
 
 
 def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
-    """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter."""
-    at = Statement.at(cut)
-    steps = frozenset().union(*(run.owners.get(number, set()) for number in reached))
+    """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter.
+
+    Such a module still passes gradients on if its input is the output of a trained module.
+    """
+    at, scope = Statement.at(cut), scope_at(cut)
+    steps = run.optimizers_of(reached)
     trained = run.words(number for number in run.owned if run.owners[number] & steps)
-    if at is None or not isinstance(at.node, ast.With):
+    if at is None or scope is None or not isinstance(at.node, ast.With):
         return False
-    calls = set(map(called, inside(ast.Call, at.node)))
-    return bool(untrained_modules(at, trained)) and not calls & trained
-
-
-def _attached(run: Run, cut: Frame, reached: Ids) -> str:
-    """Return the advice for a cut: what to move out of a ``no_grad`` block, or that the value is to be added."""
-    at = Statement.at(cut)
-    if at is None or not (isinstance(at.node, ast.With) or is_function(at.node)):
-        return _ATTACHED
-    trained = run.words(reached)
-    calls = [f"`{ast.unparse(call)}`" for call in inside(ast.Call, *at.node.body) if called(call) in trained]
-    return _OUTSIDE.format(calls[0] if calls else "the value")
-
-
-def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]) -> Iterator[Finding]:
-    """Report each line that draws a sample from a trained distribution without keeping the graph."""
-    in_losses = list(in_losses)
-    scores = [node for node in in_losses if isinstance(node, ast.Call) and called(node) == "log_prob"]
-    for frame, ids in _samples(run, in_losses).items():
-        if not ids or ids & missing or any(_may_score(frame, score) for score in scores):
-            continue
-        call = "sample()" if ".sample" in text_of(frame) else "This"
-        yield rule.finding(
-            frame,
-            f"{call} detaches the loss from {run.names(ids)}: no gradient flows through the sample into the "
-            "distribution.",
-            why="Only loss terms that don't use the sample train the distribution.",
-            advice=_RESAMPLE,
-            fix=resampled,
-            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
-            evidence={"parameters": len(ids)},
-        )
-
-
-def _samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
-    """Return each line that draws a sample for a loss, with the distribution's parameters.
-
-    Other terms of the loss train these parameters, or their gradients are zero in each step.
-    """
-    several = run.parameters.values()
-    idle = {each.id for each in several if each.looks >= _LOOKS and each.looks == each.zeros} & run.owned
-    calls = {id(node) for node in in_losses if isinstance(node, ast.Call) and called(node) == "sample"}
-    drawn: dict[Frame, Ids] = {}
-    following: Ids = frozenset()
-    for event in reversed(run.of(Cut, Backward)):
-        if isinstance(event, Backward):
-            following = event.reached
-        elif event.op == "sample" and event.site:
-            drawn[event.site[0]] = event.parameters & following & run.owned
-        elif (
-            event.op == "drawn"
-            and event.site
-            and any(id(call) in calls for call in inside(ast.Call, statement_at(event.site[0])))
-        ):
-            drawn[event.site[0]] = event.parameters & idle
-    return drawn
-
-
-def _may_score(drawn: Frame, score: ast.Call) -> bool:
-    """Return whether ``log_prob`` may be called on a sample, so that its gradient reaches the distribution.
-
-    In the function that draws the sample, variable names decide: a decoder computes the log-probability of data.
-    """
-    function, statement = function_at(drawn), statement_at(drawn)
-    own = list(own_nodes(function)) if function is not None and is_function(function) else []
-    if score not in own or not isinstance(statement, ast.Assign):
-        return True
-    names = _names_stored(*statement.targets)
-    assignments = [node for node in own if isinstance(node, ast.Assign)]
-    for _ in assignments:  # values computed from the sample
-        names |= _names_stored(*(each for each in assignments if names & names_read(each.value)))
-    return bool(names & names_read(*score.args))
-
-
-def _names_stored(*nodes: ast.AST) -> set[str]:
-    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Store)}
+    calls = inside(ast.Call, at.node)
+    given = Slice([(scope, each) for call in calls for each in call.args], run.files)
+    calls += inside(ast.Call, *(node for _, node in given.nodes))
+    return bool(untrained_modules(at, trained)) and trained.isdisjoint(map(called, calls))

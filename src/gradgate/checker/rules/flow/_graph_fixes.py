@@ -12,6 +12,7 @@ from gradgate.checker.analysis._scopes import (
     last_name,
     may_be_module,
     names_read,
+    names_stored,
     own_calls,
 )
 from gradgate.checker.analysis._source import inside
@@ -203,7 +204,7 @@ def unless_target(at: Statement, fix: FixAt) -> Fix:
         return ()
     given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
     if isinstance(at.node, ast.With):
-        stored = {name.id for name in inside(ast.Name, at.node) if isinstance(name.ctx, ast.Store)}
+        stored = names_stored(at.node)
         later = [call for call in own_calls(at.function) if call.lineno > at.line]
         given = [call for call in later if stored & names_read(*call.args, *call.keywords)]
     return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)

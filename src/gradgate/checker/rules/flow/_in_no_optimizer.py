@@ -7,6 +7,7 @@ from functools import partial
 
 from gradgate.checker.analysis._left_out import Left, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line
+from gradgate.checker.analysis._queries import module_without, within
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside
@@ -33,7 +34,7 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     grows = len(added) > 2 and all(each.cleared is None for each in added)
     times = sum(bool(event.reached & ids) for event in run.of(Backward))
     passes = any(event.beyond & ids for event in run.of(Backward))
-    where = calling_line(uses(run, ids, backward), backward) or backward
+    where = calling_line(uses(run, ids, backward), backward) or innermost(backward)
     named = whole_module(run, ids)
     network = named or "the network"
     off = f"freeze it where it is made: {named}{'.' if named else ''}requires_grad_(False)."
@@ -119,24 +120,16 @@ def _has_call(node: ast.AST) -> bool:
 
 def whole_module(run: Run, ids: Ids) -> str:
     """Return the name of the outermost module that holds exactly these parameters, or ""."""
-    parts = run.name(min(ids)).split(".")[:-1] if ids else []
-    for length in range(1, len(parts) + 1):
-        path = ".".join(parts[:length])
-        inside = {each.id for each in run.parameters.values() if each.name.startswith(f"{path}.")}
-        if inside == ids and all(map(str.isidentifier, parts[:length])):
-            return path
-    return ""
+    path = ".".join(module_without(run, min(ids), run.parameters.keys() - ids)) if ids else ""
+    return path if ids <= within(run, path) and all(map(str.isidentifier, path.split("."))) else ""
 
 
 def networks(run: Run, ids: Ids, besides: Ids, site: Site) -> list[str]:
     """Return the outermost modules around these parameters that hold none of ``besides``, as a line names them."""
-    others = [run.name(number).split(".") for number in besides]
     found: dict[str, None] = {}
     for number in sorted(ids):
-        path = run.name(number).split(".")[:-1]
-        tops = [path[:length] for length in range(1, len(path) + 1)]
-        top = next((top for top in tops if all(other[: len(top)] != top for other in others)), [])
-        if not top or not all(part.isidentifier() for part in top):
+        top = module_without(run, number, besides)
+        if not top or not all(map(str.isidentifier, top)):
             return []
         found[".".join(top)] = None
     here = {ast.unparse(node) for frame in site for node in own_nodes(function_at(frame) or ast.Pass())}
@@ -178,8 +171,7 @@ def _grows(module: ast.AST, name: str) -> bool:
     )
 
 
-def _runs_trained(run: Run, where: Site | Frame) -> bool:
+def _runs_trained(run: Run, line: Frame) -> bool:
     """Return whether a line or its callees use an optimizer's parameters, which wouldn't train under no_grad."""
-    line = where if isinstance(where, Frame) else innermost(where)
     uses = (site for event in run.of(Backward) for number, site in event.uses if number in run.owned)
     return any(frame[:2] == line[:2] for site in uses for frame in site)

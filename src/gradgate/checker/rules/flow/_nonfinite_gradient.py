@@ -61,7 +61,7 @@ _ADVICE = {
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    used = [number for number, _ in run.numbered(Stepped) if run.stepped(number).nonfinite]
+    used = [number for number, event in run.numbered(Stepped) if event.nonfinite]
     if not used or _diverged(run, used[0]):
         return
     stepped = run.stepped(used[0])

@@ -142,7 +142,7 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
 def _made_by(
     names: Iterable[str], scope: Scope, files: tuple[str, ...], *, deep: bool = False
 ) -> set[ast.AST]:
-    """Return the expressions that assign these names, also through other names and returned tuples.
+    """Return the expressions that assign these names, even through other names and returned tuples.
 
     With ``deep``, also return the expressions that assign the names in these expressions.
     """
@@ -174,8 +174,7 @@ def _sums_only_shown(run: Run) -> Iterator[Finding]:
             continue
         used, left = [], []
         for part in summands(scope, total):
-            made = (each for name in names_read(part) for each in definitions(scope).get(name, ()))
-            if any(id(each.value) in in_losses(run) for each in made):
+            if any(id(each) in in_losses(run) for each in _made_by(names_read(part), scope, run.files)):
                 used.append(ast.unparse(part))
             elif has_graph(run, scope, part, run.files):
                 left.append(ast.unparse(part))

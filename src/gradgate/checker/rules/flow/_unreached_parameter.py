@@ -1,7 +1,7 @@
 """The optimizer holds a parameter that no loss uses.
 
 ## What it does
-Looks for trainable parameters that an optimizer steps but no backward call ever reaches. Examples are a layer (an
+Looks for trainable parameters that an optimizer holds but no backward call ever reaches. Examples are a layer (an
 attribute of a model, or a variable of a script) that is never called or whose output is in no loss, and learned
 rates of inner steps (MAML) whose result is in no loss. Layers that did not run because they belong to an unused
 branch are not reported. If a layer runs but the script discards the result of an operation such as ``index_add``,
@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
+from gradgate.checker.analysis._queries import shared_line, within
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._unused_layers import (
     dropped_result,
@@ -50,7 +51,7 @@ from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._broken_graph import cut_off
 from gradgate.checker.rules.flow._graph_fixes import kept
-from gradgate.events import Backward, Differentiated, Frame, Ids, Ran, Site
+from gradgate.events import Backward, Differentiated, Frame, Ids, Ran
 
 _RUNS = 2
 
@@ -74,14 +75,12 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _left_out_of_loops(run: Run, missing: Ids) -> dict[tuple[str, Frame], set[int]]:
     """Return the layers of a list that a loop skips. The key is the list's attribute and the loop's line."""
-    reached = [run.name(number) for number in run.reached]
     found: dict[tuple[str, Frame], set[int]] = defaultdict(set)
     for number in missing:
         parts = run.name(number).split(".")
         for place in (place for place, part in enumerate(parts) if part.isdigit() and place):
             path, itself = ".".join(parts[:place]), ".".join(parts[: place + 1])
-            others = [name for name in reached if name.startswith(f"{path}.")]
-            if others and not any(name.startswith(f"{itself}.") for name in others):
+            if run.reached & within(run, path) and not run.reached & within(run, itself):
                 frame = shortened_loop(parts[place - 1], run.files)
                 if frame is not None:
                     found[parts[place - 1], frame].add(number)
@@ -94,24 +93,15 @@ def _by_layer(run: Run, missing: Ids) -> dict[tuple[str, bool], set[int]]:
     for number in missing:
         name = run.name(number)
         paths = holders_of(name, run.files)
-        if len(paths) > 1 and paths[0] == name and _wholly(run, paths[1], missing):
+        if len(paths) > 1 and paths[0] == name and within(run, paths[1]) <= missing:
             paths = paths[1:]  # the name of the layer is more useful than the name of a weight
         if not paths:
             continue
-        whole = _wholly(run, paths[0], missing)
+        whole = within(run, paths[0]) <= missing
         _, dot, last = paths[0].rpartition(".")
         if dot or whole:
             groups[dot + last, whole].add(number)
     return groups
-
-
-def _wholly(run: Run, path: str, missing: Ids) -> bool:
-    """Return whether no part of a layer is reached."""
-    return all(
-        parameter.id in missing
-        for parameter in run.parameters.values()
-        if f"{parameter.name}.".startswith(f"{path}.")
-    )
 
 
 def _of_layer(run: Run, key: str, whole: bool, ids: Ids) -> Finding | None:
@@ -148,11 +138,10 @@ def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
         for event in run.of(Differentiated)
         if event.create and event.old_nodes and ids <= event.reached - event.asked and event.site
     ]
-    functions = {event.site[0][::2] for event in run.of(Backward) if event.site}
     if len(events) < _RUNS:
         return None
-    site: Site = events[_RUNS - 1].site
-    return next((frame for frame in site if frame[::2] in functions), site[0])
+    site = events[_RUNS - 1].site
+    return shared_line(site, [event.site[0] for event in run.of(Backward) if event.site]) or site[0]
 
 
 def _finding(

@@ -1,9 +1,9 @@
 """The script computes gradients that no optimizer uses.
 
 ## What it does
-Looks for parameters that losses reach but no optimizer steps: a teacher, a target network, a feature extractor that
-was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates the memory of their
-gradients and their share of each step.
+Looks for parameters that losses reach but no optimizer updates: a teacher, a target network, a feature extractor
+that was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates the memory of
+their gradients and their share of each step.
 
 ## Why is this bad?
 The gradients cost time in each backward pass, and the activations for them cost memory. Gradients that are never
@@ -41,9 +41,10 @@ from collections.abc import Collection, Iterator
 from functools import partial
 
 from gradgate.checker.analysis._left_out import left_out
+from gradgate.checker.analysis._parameter_usage import cleared_unused
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import last_name
-from gradgate.checker.analysis._source import nodes_of
+from gradgate.checker.analysis._scopes import last_name, own_nodes
+from gradgate.checker.analysis._source import function_at, nodes_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.checker.fixes import Fix, Replace
@@ -81,7 +82,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
             continue
         site = run.backward(number).site
         for each in several:
-            owners = frozenset().union(*(run.owners.get(parameter, set()) for parameter in each.atom))
+            owners = run.optimizers_of(each.atom)
             if each.consumed or each.touched:
                 used[site] |= each.atom
             elif any(run.stepping[owner] for owner in owners):
@@ -91,9 +92,10 @@ def _of_others(run: Run) -> Iterator[Finding]:
     stepped = stepped.difference(*by_hand)  # gradients that the script combines by hand (gradient surgery)
     times = Counter(event.site for event in run.of(Backward))
     networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
+    never: Ids = frozenset().union(*cleared_unused(run).values())  # reported by ineffective-step
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
-        if not used[site] or not ids & stepped or times[site] <= 2:
+        if not used[site] or not ids & stepped or ids & never or times[site] <= 2:
             continue
         here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
         grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
@@ -158,11 +160,12 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
         return f"{off} Do not detach here: the gradients of {through} flow through it.", ()
     if any(event.beyond & used for event in events):
         names = run.words(used)
-        if any(each.behind & ids for each in run.of(Differentiated)):
+        differentiated = any(each.behind & ids for each in run.of(Differentiated))
+        if differentiated or _retains_gradients(site):
             return (
                 f"Make the output of {whole_module(run, ids) or 'the network'} a new leaf, whose gradient "
-                "autograd.grad can still compute: output.detach().requires_grad_(). This loss trains nothing "
-                "before this point."
+                f"{'autograd.grad' if differentiated else 'backward()'} can still compute: "
+                "output.detach().requires_grad_(). This loss trains nothing before this point."
             ), ()
         return (
             f"Detach the output of {' and '.join(others) or 'the network'} before {own or 'the trained part'} "
@@ -171,6 +174,12 @@ def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]
     numbers = [number for number in run.by_backward if number >= 0 and run.events[number].site == site]
     apart = any(term.reach and term.reach <= ids for number in numbers for term in run.terms(number))
     return (f"Remove the network's term from this loss, or {off[0].lower()}{off[1:]}" if apart else off), ()
+
+
+def _retains_gradients(site: Site) -> bool:
+    """Return whether a function at these lines asks for the gradient of a value that is no leaf."""
+    nodes = (node for frame in site for node in own_nodes(function_at(frame)))
+    return any(isinstance(node, ast.Attribute) and node.attr == "retain_grad" for node in nodes)
 
 
 def _of_idle_groups(run: Run) -> Iterator[Finding]:
@@ -211,8 +220,6 @@ def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
     """Detach an assigned value in the call of a trained network, if only one call before the backward uses it."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Name) or until.file != at.file:
-        return ()
-    if any(f"{target.id}.retain_grad" in ast.unparse(node) for node in at.block):
         return ()
     given = [
         (node.lineno, call)

@@ -3,8 +3,9 @@
 ## What it does
 Counts the graphs of back-propagated losses that are still alive after later steps, and names the variable that
 keeps them and the line that stores them. Also counts graphs that an evaluation (after ``eval()``) collects but no
-backward pass uses. Reports graphs that become longer with each step because a value is carried over with its
-graph. Notes where ``retain_graph=True`` keeps a graph that is not used again.
+backward pass uses. Reports graphs that become longer with each step, or with each backward call before a step,
+because a value is carried over with its graph. Notes where ``retain_graph=True`` keeps a graph that is not used
+again.
 
 ## Why is this bad?
 Memory grows with each step until it runs out. If the graph of a step includes earlier steps, each backward pass
@@ -40,13 +41,15 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
-from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, imported, last_name, own_calls
-from gradgate.checker.analysis._source import function_at, inside, tree_of
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called, imported, last_name, names_read, names_stored, own_calls
+from gradgate.checker.analysis._source import function_at, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.lifetime._growing_window import growing_before_a_step
+from gradgate.checker.rules.lifetime._needless_retains import needless_retains
 from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, Stepped
 
 _PUTS = ("append", "appendleft", "extend", "add", "insert", "update", "setdefault", "put")
@@ -61,8 +64,9 @@ _GROWS = 4  # consecutive calls, each with a longer graph
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _reaching_back(run)
+    yield from growing_before_a_step(run, RULE)
     yield from _kept(run)
-    yield from _retained(run)
+    yield from needless_retains(run, RULE)
 
 
 def _kept(run: Run) -> Iterator[Finding]:
@@ -165,61 +169,48 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         if longest < max(_GROWS, len(events) - 1 - differentiated if by_hand else 0):
             continue
         most = max(events, key=lambda event: (event.old_nodes, event.nodes))
+        carried = None if by_hand else _carried(most.old_site, site)
         calls = f"after {len(events)} backward calls"
         before_last = f"{calls}, {most.old_nodes} of its {most.nodes} nodes were made before the last step"
         grown = f"it had {events[0].nodes} nodes at first and {most.nodes} {calls}"
         yield RULE.finding(
-            most.old_site or site,
+            carried[0] if carried else most.old_site or site,
             f"The graph grows with each step: {grown if by_hand else before_last}.",
             why="Each backward pass goes through all earlier steps, so memory and time grow with every step.",
             advice=_BY_HAND
             if by_hand
+            else f"Detach {carried[1]} where the next step uses it."
+            if carried
             else "Detach values that are carried over from step to step: self.state = new.detach().",
-            fix=() if by_hand else _detached,
+            fix=() if by_hand else partial(_detached_again, name=carried[1]) if carried else _detached,
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
         )
 
 
-def _retained(run: Run) -> Iterator[Finding]:
-    """Note lines that retain each graph although a step follows at once and no later graph includes it."""
-    needless: dict[Site, int] = defaultdict(int)
-    needed: set[Site] = set()
-    open_site: Site | None = None
-    stepped = False
-    for event in run.of(Backward, Differentiated, Stepped):
-        if isinstance(event, Stepped):
-            stepped = True
-            continue
-        if open_site is not None:
-            if stepped and isinstance(event, Backward) and event.seen and not event.old_nodes:
-                needless[open_site] += 1
-            elif not stepped or not isinstance(event, Backward) or event.old_nodes:
-                needed.add(open_site)
-        retains = isinstance(event, Backward) and event.retain and not event.create
-        open_site, stepped = (event.site if retains else None), False
-    for site, count in needless.items():
-        if count >= 2 and site not in needed and innermost(site).file:
-            yield RULE.finding(
-                site,
-                f"retain_graph=True keeps a graph that no later backward pass uses, {count} times.",
-                why="The activations of a batch stay in memory while the next forward pass allocates new ones.",
-                advice="Remove retain_graph.",
-                fix=_without_retaining,
-                severity="info",
-                count=count,
-                evidence={"retained": count},
-            )
+def _carried(made: Site, backward: Site) -> tuple[Frame, str] | None:
+    """Return the line that passes on a value from step to step, ``y, state = model(x, state)``, and its names.
+
+    A line of an inner loop passes on the value within a step.
+    """
+    loops = [loop for frame in backward for loop in loops_around(frame)[:1]]
+    for frame in made:
+        at = Statement.at(frame)
+        if at is not None and isinstance(at.node, ast.Assign) and at.loops and at.loops[0] in loops:
+            names = names_stored(*at.node.targets) & names_read(at.node.value)
+            if names:
+                return frame, " and ".join(f"`{name}`" for name in sorted(names))
+    return None
 
 
-def _without_retaining(at: Statement) -> Fix:
-    calls = [call for call in at.calls("backward") if not call.args and len(call.keywords) == 1]
-    texts = [ast.unparse(call) for call in calls]
-    return tuple(
-        Replace(at.line, text, text.replace("(retain_graph=True)", "()"))
-        for text in texts
-        if text.endswith("(retain_graph=True)")
-    )
+def _detached_again(at: Statement, *, name: str) -> Fix:
+    """Detach the only argument that is the value carried over."""
+    calls = [call for call in at.calls() for each in call.args if f"`{ast.unparse(each)}`" == name]
+    if len(calls) != 1:
+        return ()
+    given = [f"{text}.detach()" if f"`{text}`" == name else text for text in map(ast.unparse, calls[0].args)]
+    given += map(ast.unparse, calls[0].keywords)
+    return (Replace(at.line, ast.unparse(calls[0]), f"{ast.unparse(calls[0].func)}({', '.join(given)})"),)
 
 
 def _detached(at: Statement) -> Fix:

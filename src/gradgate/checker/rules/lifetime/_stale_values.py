@@ -40,35 +40,35 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
+from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import called, contexts_of
 from gradgate.checker.analysis._source import function_at, loops_around, path_to
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Site, StaleUsed, Stepped
+from gradgate.events import Backward, Frame, Site, StaleUsed
 
 _CALLS = 2
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    moved = frozenset().union(*(event.moved for event in run.of(Stepped)))
     places: dict[Site, list[StaleUsed]] = defaultdict(list)
     retained = False
     for _, event in run.numbered(Backward, StaleUsed):
         if isinstance(event, Backward):
             retained = event.retain  # a graph that is kept is GG601's affair
-        elif isinstance(event, StaleUsed) and event.parameters & moved and event.made and not retained:
+        elif isinstance(event, StaleUsed) and event.parameters & run.moved and event.made and not retained:
             places[event.made].append(event)
     for made, events in places.items():
         if len(events) < _CALLS:
             continue
-        ids = frozenset().union(*(event.parameters for event in events)) & moved
+        ids = frozenset().union(*(event.parameters for event in events)) & run.moved
         autocast = _autocast_around(events[-1].site)
         kept = "autocast keeps them until its block ends" if autocast else "they were computed once"
         yield RULE.finding(
-            autocast or _line_that_makes(made, events[-1].site),
+            autocast or shared_line(made, events[-1].site) or made,
             f"The loss is computed from old values of {run.names(ids)}: {kept}, and later steps do not change "
             "them.",
             why="Forward passes ignore these steps, so the loss stays as it was.",
@@ -81,19 +81,11 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
 
 
-def _line_that_makes(made: Site, backward: Site) -> Site | Frame:
-    """Return the line that makes the values, in the innermost function that also calls backward."""
-    functions = {(frame.file, frame.function) for frame in backward}
-    return next((frame for frame in made if (frame.file, frame.function) in functions), made)
-
-
 def _autocast_around(site: Site) -> Frame | None:
     """Return the line that enters autocast around a backward call."""
     for frame in site:
         for node in path_to(frame.file, frame.line):
-            items = node.items if isinstance(node, ast.With) else ()
-            decorators = getattr(node, "decorator_list", ())
-            for given in (*(item.context_expr for item in items), *decorators):
+            for given in contexts_of(node):
                 if isinstance(given, ast.Call) and called(given) == "autocast":
                     return Frame(frame.file, given.lineno, frame.function)
     return None

@@ -48,12 +48,12 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes, without_gradients
-from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.lifetime._evaluated_in_training import evaluated_in_training
+from gradgate.checker.rules.lifetime._evaluated_in_training import at_the_end, evaluated_in_training
 from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site, Stepped
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -98,24 +98,33 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
         if len(steps) < 2:
             continue
         again = any(isinstance(event, ModeSet) and event.training for event in run.events[steps[0] :])
+        when = "" if again else "at the start of each epoch, or "
         yield RULE.finding(
             site,
             f"{len(steps)} of {len(run.windows)} steps are made in evaluation mode: eval() is called here, and "
             "nothing calls train() before the next step.",
             why="Dropout is off and batch norm uses its running statistics: training continues with a "
             "different model.",
-            advice=f"Call model.train() {'' if again else 'at the start of each epoch, or '}after each evaluation.",
+            advice=f"Call {_model_at(innermost(site))}.train() {when}after each evaluation.",
             fix=_back_in_training,
             count=len(steps),
             evidence={"steps_in_eval": len(steps), "steps": len(run.windows)},
         )
 
 
+def _model_at(line: Frame) -> str:
+    """Return the module whose mode a line sets, as the line spells it; "model" if the source can't be read."""
+    at = Statement.at(line)
+    calls = [*at.calls("eval"), *at.calls("train")] if at is not None else []
+    modules = (call.func.value for call in calls if isinstance(call.func, ast.Attribute))
+    return next(map(ast.unparse, modules), "model")
+
+
 def _original(run: Run, copied: int) -> int:
     """Return the ``eval()`` of the original of a copy that was made in evaluation mode."""
     site = run.events[copied].site
-    earlier = (number for number, event in run.numbered(ModeSet) if number < copied and event.site == site)
-    return max((number for number in earlier if not run.events[number].copied), default=copied)  # type: ignore[attr-defined]
+    earlier = [(number, event) for number, event in run.numbered(ModeSet) if number < copied]
+    return max((n for n, event in earlier if event.site == site and not event.copied), default=copied)
 
 
 def _modes(run: Run) -> dict[int, dict[Ids, int]]:
@@ -159,10 +168,7 @@ def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
 def _functional(run: Run) -> Iterator[Finding]:
     """Find ``F.dropout`` without ``training=`` in methods of the files that train."""
     for file in {frame.file for event in run.of(Stepped) for frame in event.site}:
-        tree = tree_of(file)
-        nodes = list(ast.walk(tree)) if tree is not None else []
-        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-        for call in (node for each in classes for node in ast.walk(each) if isinstance(node, ast.Call)):
+        for call in inside(ast.Call, *inside(ast.ClassDef, tree_of(file))):
             if _is_dropout(call.func) and len(call.args) < 3 and not _keywords(call) & {"training", None}:
                 yield RULE.finding(
                     Frame(file, call.lineno, ""),
@@ -194,19 +200,15 @@ def _back_in_training(at: Statement) -> Fix:
         made_inside = any(isinstance(node.ctx, ast.Store) for node in names)
         single = len(at.loops) == 1 and not made_inside
         return (Insert(f"{model}.train()", before=loop.body[0].lineno),) if single else ()
-    last, function = at.block[-1], at.function
+    function = at.function
     nodes = (function, *own_nodes(function))
     if not any(isinstance(node, ast.For) or without_gradients(node) is not None for node in nodes):
         return ()  # the function only sets the mode: its caller evaluates
-    returns = [node for node in nodes if isinstance(node, ast.Return)]
-    if at.path[-2] is not function or not is_function(function) or returns not in ([], [last]):
-        return ()
-    if returns and model in ast.unparse(last):
+    if at.path[-2] is not function or not is_function(function):
         return ()
     # Restore the previous mode: the evaluated model may be a teacher, which is never trained.
-    back = f"{model}.train(was_training)"
-    end = Insert(back, before=last.lineno) if returns else Insert(back, after=last.lineno)
-    return Insert(f"was_training = {model}.training", before=at.line), end
+    end = at_the_end(function, f"{model}.train(was_training)", model)
+    return (Insert(f"was_training = {model}.training", before=at.line), *end) if end else ()
 
 
 def _told_the_mode(at: Statement) -> Fix:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import requires_grad
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
@@ -28,14 +29,12 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report batch norms in training mode that are frozen for good, or whose network no loss trains."""
     moved: dict[Ids, list[tuple[int, StatisticsMoved]]] = defaultdict(list)
     for number, event in run.numbered(StatisticsMoved):
-        if isinstance(event, StatisticsMoved):
-            moved[event.parameters].append((number, event))
+        moved[event.parameters].append((number, event))
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
-    shared: set[Frame] = (
-        set()
-    )  # lines that also put other modules, or these before they were frozen, in training mode
+    # Lines that also put other modules, or these before they were frozen, into training mode
+    shared: set[Frame] = set()
     for ids, events in moved.items():
-        since, holder = _frozen_since(run, ids), _untrained_module(run, run.name(min(ids)))
+        since, holder = _frozen_since(run, ids), _untrained_module(run, ids)
         if since is not None:
             frozen = freezing_line(run, ids)
             for number, event in events:
@@ -54,7 +53,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
         layers, count = len(norms), sum(map(len, norms.values()))
         if count // layers >= _STEPS:
             names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
-            parts = sorted({_untrained_module(run, run.name(min(ids))) for ids in norms} - {""})
+            parts = sorted({_untrained_module(run, ids) for ids in norms} - {""})
             at = Statement.at(line)
             calls = [
                 f"{name}.eval()" for part in parts if (name := part if at is None else _name_at(at, part))
@@ -95,15 +94,15 @@ def _in_numbers(drift: tuple[float, float]) -> str:
 def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Frame | None:
     """Return the line that put a norm into training mode before an event; ``unset`` if none set its mode."""
     modes = [event for number, event in run.numbered(ModeSet) if number < before]
-    last = next((event for event in reversed(modes) if ids <= event.parameters), None)  # type: ignore[attr-defined]
+    last = next((event for event in reversed(modes) if ids <= event.parameters), None)
     if last is None:
         return unset
-    return last.site[0] if last.training and last.site else None  # type: ignore[attr-defined]
+    return last.site[0] if last.training and last.site else None
 
 
 def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
     """Return whether a line puts other modules, or these before they were frozen, into training mode."""
-    modes = [(n, event.parameters) for n, event in run.numbered(ModeSet) if event.site[:1] == (line,)]  # type: ignore[attr-defined]
+    modes = [(n, event.parameters) for n, event in run.numbered(ModeSet) if event.site[:1] == (line,)]
     return any(number < since or not ids <= parameters for number, parameters in modes)
 
 
@@ -129,16 +128,11 @@ def _frozen_since(run: Run, ids: Ids) -> int | None:
     return last if frozen and still and now > 2 * max(before, default=0) and writes <= _STEPS else None
 
 
-def _untrained_module(run: Run, name: str) -> str:
-    """Return the largest module that holds this parameter but no trained one: "model.features"."""
-    parts = name.split(".")[:-1]
-    trained = [run.name(number) for number in run.owned & run.reached if run.parameters[number].trainable]
-    for length in range(1, len(parts) + 1):
-        path = ".".join(parts[:length])
-        if not any(each.startswith(f"{path}.") for each in trained):
-            inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts[1:length])
-            return parts[0] + inner
-    return ""
+def _untrained_module(run: Run, ids: Ids) -> str:
+    """Return the largest module that holds a batch norm but no trained parameter: "model.features"."""
+    trained = [number for number in run.owned & run.reached if run.parameters[number].trainable]
+    root, *inner = module_without(run, min(ids), trained) or [""]
+    return root + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in inner)
 
 
 def _running_line(run: Run, ids: Ids) -> Frame | None:
@@ -153,8 +147,9 @@ def _running_line(run: Run, ids: Ids) -> Frame | None:
 def _is_unused(run: Run, ids: Ids) -> bool:
     """Return whether trainable parameters are in no loss or optimizer, and are no copy of trained parameters."""
     several = [run.parameters[number] for number in ids]
-    moved: Ids = frozenset().union(*(event.moved for event in run.of(Stepped)))
-    if ids & (run.reached | run.owned | moved) or not all(each.trainable and each.still for each in several):
+    if ids & (run.reached | run.owned | run.moved) or not all(
+        each.trainable and each.still for each in several
+    ):
         return False
     shapes = Counter(each.shape for each in run.parameters.values() if each.root == several[0].root)
     trained = Counter(run.parameters[number].shape for number in run.owned & run.reached)
@@ -180,15 +175,6 @@ def _name_at(at: Statement, part: str) -> str:
     first = re.split(r"[.\[]", part)[0]
     attributes = {node.attr for node in inside(ast.Attribute, at.function)}
     return part if at.knows(first) or first in attributes else ""
-
-
-def requires_grad(node: ast.AST) -> ast.expr | None:
-    """Return the value that a call or an assignment gives ``requires_grad``."""
-    if isinstance(node, ast.Call) and called(node) == "requires_grad_":
-        return node.args[0] if node.args else None
-    target = node.targets[0] if isinstance(node, ast.Assign) else None
-    named = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
-    return node.value if isinstance(node, ast.Assign) and named else None
 
 
 def freezing_line(run: Run, ids: Ids) -> Frame | None:

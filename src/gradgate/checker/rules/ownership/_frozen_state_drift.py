@@ -40,13 +40,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import requires_grad
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ownership._batch_norms import freezing_line, moving_statistics, requires_grad
+from gradgate.checker.rules.ownership._batch_norms import freezing_line, moving_statistics
 from gradgate.events import Frame, Ids, Parameter, Site, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
@@ -127,9 +128,8 @@ def _zeroed(run: Run) -> Iterator[Finding]:
 
 def _misfrozen(run: Run) -> Iterator[Finding]:
     """Yield parameters that steps changed although the script set an attribute to freeze them."""
-    moved = frozenset[int]().union(*(event.moved for event in run.of(Stepped)))
     found: dict[Frame, set[int]] = defaultdict(set)
-    for number in moved:
+    for number in run.moved:
         parameter = run.parameters[number]
         if parameter.misfrozen and parameter.trainable:
             line = _setting_line(run, parameter)

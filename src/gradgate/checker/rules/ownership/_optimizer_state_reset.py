@@ -57,7 +57,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _loaded(run)
     made: dict[tuple[Frame, str, Ids], list[tuple[int, int]]] = defaultdict(list)  # (event, optimizer)
     for number, event in run.numbered(OptimizerMade):
-        if isinstance(event, OptimizerMade) and not event.added and _keeps_state(event):
+        if not event.added and _keeps_state(event):
             held: Ids = frozenset().union(*(group.parameters for group in event.groups))
             made[innermost(event.site), event.kind, held].append((number, event.optimizer))
     for (_, kind, ids), several in made.items():
@@ -80,10 +80,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
             f"state; none made more than {max(steps)} step{'s' if max(steps) > 1 else ''}.",
             why=_WHY,
-            advice=(
-                f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass "
-                "it in. Set group['lr'] to change only the learning rate."
-            ),
+            advice=f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass "
+            "it in. Set group['lr'] to change only the learning rate.",
             fix=_made_once if once else (),
             count=len(resets),
             evidence={"made": len(several), "steps": steps[:32]},
@@ -128,7 +126,6 @@ def _in_stages(site: Site) -> bool:
 def _loaded(run: Run) -> Iterator[Finding]:
     found: dict[Frame, list[StateLoaded]] = defaultdict(list)
     for number, event in run.numbered(StateLoaded):
-        assert isinstance(event, StateLoaded)  # noqa: S101
         steps = run.steps(event.optimizer)
         before, after = [step for step in steps if step < number], [step for step in steps if step > number]
         if not (event.after < event.before and event.site and before and after):
@@ -142,10 +139,8 @@ def _loaded(run: Run) -> Iterator[Finding]:
             f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model "
             "keeps its values.",
             why=_WHY,
-            advice=(
-                "To change the learning rate, set group['lr']. Load a state only together with the model that "
-                "it was saved with."
-            ),
+            advice="To change the learning rate, set group['lr']. Load a state only together with the model that "
+            "it was saved with.",
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
         )

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +42,7 @@ from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line, unlisted_group
 from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, definitions, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import Scope, called, definitions, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, statement_at, text_of
 from gradgate.checker.rules._finding import Finding
@@ -116,30 +116,27 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _built_anew(run)
-    together: dict[tuple[Frame | Site, str, str, str], Ids] = defaultdict(frozenset)
+    together: dict[tuple[Frame, str, str, str], Ids] = defaultdict(frozenset)
     for left in left_out(run):
         if left.forgotten:
             optimizer = optimizer_beside(run, left)
             reason = _reason(run, left, optimizer)
-            where = _line(run, left, optimizer, reason)
-            frame = where if isinstance(where, Frame) else innermost(where)
+            frame = _line(run, left, optimizer, reason)
             reason = "in a call" if reason == "later" and frame.function in _IN_A_CALL else reason
             base = _in_base_class(run.made[optimizer][0].site, frame) if reason == "later" else ""
             reason = "in a subclass" if base else reason
-            together[where, run.optimizer(optimizer), reason, base] |= left.ids
-    for (where, name, reason, base), ids in together.items():
+            together[frame, run.optimizer(optimizer), reason, base] |= left.ids
+    for (frame, name, reason, base), ids in together.items():
         times = sum(bool(ids & event.reached) for event in run.of(Backward))
         text, advice, fix = _REASONS[reason]
         if reason == "unlisted":
             fix = partial(added, names=[run.name(number) for number in ids])
         yield RULE.finding(
-            where,
+            frame,
             f"No step changed {run.names(ids)} ({text.format(name=name)}), although {times} backward calls "
             f"computed gradients for {'them' if len(ids) > 1 else 'it'}.",
-            why=(
-                "These parameters keep their random initial values, and the rest of the model must adapt "
-                "to them."
-            ),
+            why="These parameters keep their random initial values, and the rest of the model must adapt "
+            "to them.",
             advice=advice.format(name=name, base=base),
             fix=fix or (),
             count=times,
@@ -165,10 +162,8 @@ def _built_anew(run: Run) -> Iterator[Finding]:
             f"This line builds a new layer in each iteration: {len(ids)} parameters received gradients in "
             f"{len(calls)} backward calls, each parameter in only one call, and no step changed any of them.",
             why="The layer has new random values each time: it learns nothing, and the model can't adapt to it.",
-            advice=(
-                "Build the layer once, in __init__ or before the optimizer, and only call it here. If the layer is "
-                "random on purpose, freeze it: requires_grad_(False)."
-            ),
+            advice="Build the layer once, in __init__ or before the optimizer, and only call it here. If the layer "
+            "is random on purpose, freeze it: requires_grad_(False).",
             severity="warning",
             count=len(calls),
             evidence={"parameters": len(ids), "backwards": len(calls)},
@@ -183,9 +178,9 @@ def _builds_layer(frame: Frame) -> bool:
 
 
 def _reason(run: Run, left: Left, optimizer: int) -> str:
-    if left.plain:
+    if left.plain and _is_loose(run, left):
         return "plain"
-    if not left.listed and not _is_loose(run, left):
+    if (left.plain or not left.listed) and not _is_loose(run, left):
         several = [run.parameters[number] for number in left.ids]
         if all(map(_is_computed, several)):
             return "computed"
@@ -206,37 +201,28 @@ def _in_base_class(made: Site, layer: Frame) -> str:
     return ""
 
 
-def _line(run: Run, left: Left, optimizer: int, reason: str) -> Frame | Site:
+def _line(run: Run, left: Left, optimizer: int, reason: str) -> Frame:
     first = min((run.parameters[number] for number in left.ids), key=lambda parameter: parameter.made_at)
     made: Site = run.made[optimizer][0].site
     if left.unfrozen is not None:
         return left.unfrozen
-    if not left.listed and first.made and (frame := _plain_list(first)) is not None:
-        return frame
-    if reason == "plain":
-        return _assigned_at(first, files_of({made, left.backward})) or made
+    attribute = first.name.partition("[")[0].rpartition(".")[2]
+    if not left.listed and "[" in first.name:  # "experts" of model.experts[0].weight
+        frame = _assigned_at(attribute, filter(None, map(scope_at, first.made)))
+        if frame is not None:
+            return frame
+    if left.plain:
+        scopes = (scope for file in files_of([made, left.backward]) for scope in scopes_of(file))
+        return _assigned_at(attribute, scopes) or innermost(made)
     if first.made and reason not in ("unlisted", "group"):
         return first.made[0]
-    return unlisted_group(made) or comprehension_line(made) or list_line(made) or made
+    return unlisted_group(made) or comprehension_line(made) or list_line(made) or innermost(made)
 
 
 def _is_loose(run: Run, left: Left) -> bool:
     """Return whether the parameters are attributes or variables, not entries of a list or dict."""
     several = [run.parameters[number] for number in left.ids]
     return all(each.name and "[" not in each.name + each.root for each in several)
-
-
-def _plain_list(parameter: Parameter) -> Frame | None:
-    """Return the line that puts layers into a plain list or dict: "experts" of model.experts[0].weight."""
-    attribute = parameter.name.partition("[")[0].rpartition(".")[2] if "[" in parameter.name else ""
-    lines = {
-        Frame(scope.file, node.value.lineno, "")
-        for scope in map(scope_at, parameter.made)
-        if scope is not None and attribute
-        for node in definitions(scope).get("." + attribute, ())
-        if node.whole
-    }
-    return next(iter(lines)) if len(lines) == 1 else None
 
 
 def _is_computed(parameter: Parameter) -> bool:
@@ -247,14 +233,13 @@ def _is_computed(parameter: Parameter) -> bool:
     return any(called(call) == "Parameter" for call in inner)
 
 
-def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:
-    """Return the only line that assigns a tensor to its attribute."""
-    key = "." + parameter.name.rpartition(".")[2]
-    scopes = (scope for file in files for scope in scopes_of(file))
+def _assigned_at(attribute: str, scopes: Iterable[Scope]) -> Frame | None:
+    """Return the only line of these functions that assigns an attribute, such as a plain list of layers."""
     lines = {
         Frame(scope.file, each.value.lineno, "")
         for scope in scopes
-        for each in definitions(scope).get(key, ())
+        for each in definitions(scope).get(f".{attribute}", ())
+        if each.whole
     }
     return lines.pop() if len(lines) == 1 else None
 

@@ -3,7 +3,8 @@
 ## What it does
 Looks for an optimizer whose parameters no longer get a gradient, while newer parameters outside the optimizer do.
 Examples are a replaced head, a model that was built or copied again, and a parameter that was wrapped again. Also
-looks for tensors that a loop makes anew (latent codes of a batch), while the optimizer holds the first one.
+looks for tensors that a loop makes anew (latent codes of a batch), while the optimizer holds the first one, and for
+lines that bind the name of an optimizer's tensor to a new tensor (``self.w = self.w.detach().clamp(0)``).
 
 ## Why is this bad?
 The new parameters are never updated. No error is raised, and the loss may even fall because other layers still
@@ -36,6 +37,7 @@ from functools import partial
 
 from gradgate.checker.analysis._origins import list_line
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
+from gradgate.checker.analysis._rebound import rebound
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, functions, makes_leaf, names_read, scope_at
 from gradgate.checker.analysis._source import inside, text_of
@@ -67,6 +69,27 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"new": len(new), "old": len(old), "steps": swap.steps},
         )
     yield from _remade(run)
+    yield from _rebound(run)
+
+
+def _rebound(run: Run) -> Iterator[Finding]:
+    """Yield the lines that bind the name of an optimizer's tensor to a new tensor."""
+    for each in rebound(run):
+        optimizer, name = run.optimizer(each.optimizer), run.name(each.old)
+        become = "a constant" if each.constant else "a new tensor"
+        reached = "neither" if each.constant else "only the new one, which no step changes"
+        yield RULE.finding(
+            each.line,
+            f"`{each.target}` becomes {become} here, but {optimizer} holds the old {name}. {each.calls} backward "
+            f"calls since then reached {reached}.",
+            why="The optimizer does not update the tensor that the loss uses.",
+            advice=(
+                f"Write into the tensor that {optimizer} holds: {each.target}.copy_(...) under torch.no_grad()."
+            ),
+            count=each.calls,
+            evidence={"new": 1, "old": 1, "backwards": each.calls},
+            about=each.new | {each.old},
+        )
 
 
 def _remade(run: Run) -> Iterator[Finding]:

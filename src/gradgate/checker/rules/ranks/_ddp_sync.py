@@ -48,7 +48,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._queries import shared_line
+from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ranks._divided_twice import divided_by_all_items, divided_twice
@@ -100,10 +101,10 @@ def _reduced_at_each(run: Run) -> Iterator[Finding]:
                 if site is not None and run.events[first].site == run.events[second].site:
                     windows[site].add(window.step)
                     micro = len(window.micro)
-    beside = {(frame.file, frame.function) for event in run.of(Backward) for frame in event.site}
+    beside = [frame for event in run.of(Backward) for frame in event.site]
     for site, steps in windows.items():
         yield RULE.finding(
-            next((frame for frame in site if (frame.file, frame.function) in beside), innermost(site)),
+            shared_line(site, beside) or site,
             f"The running sum of gradients is all-reduced over {run.log.world} ranks at each of {micro} "
             f"micro-batches, in {len(steps)} windows.",
             why="Each all-reduce sums the earlier sum again: the first micro-batch counts "
@@ -142,10 +143,8 @@ def _synchronized_at_each(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 site,
                 f"DDP synchronizes each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
-                why=(
-                    "The gradients are correct, but DDP communicates them for each micro-batch instead of once per "
-                    "window."
-                ),
+                why="The gradients are correct, but DDP communicates them for each micro-batch instead of once per "
+                "window.",
                 advice="Put the forward and backward of all but the last micro-batch under model.no_sync().",
                 severity="info",
                 count=len(several),

@@ -10,7 +10,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import LEAST, RANKS, averaged, side_by_side
+from gradgate.checker.rules.ranks._means import LEAST, RANKS, averaged, combined_side_by_side
 from gradgate.events import Site, Term, Written
 
 
@@ -77,10 +77,7 @@ def _is_multiple(number: float, ranks: int) -> bool:
 def divided_by_all_items(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     """Report losses divided by the items of all ranks although gradients are averaged over the ranks."""
     found: dict[Site, list[float]] = defaultdict(list)
-    for windows in side_by_side(runs):
-        pairs = list(zip(runs, windows, strict=True))
-        if not all(averaged(run, window) for run, window in pairs):
-            continue
+    for pairs in (pairs for how, pairs in combined_side_by_side(runs) if how == "averaged"):
         terms = [
             term
             for run, window in pairs

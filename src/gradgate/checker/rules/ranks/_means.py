@@ -6,9 +6,11 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
+from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, text_of, tree_of
@@ -19,6 +21,7 @@ from gradgate.events import Ids, Reduced, Site, Written
 
 LEAST = 3  # steps, or backward calls: fewer are not reported
 _UNEQUAL = 1.05
+_EQUAL = 1e-6  # relative: the values are compared by norms
 RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
 
 
@@ -29,7 +32,7 @@ def sums_over_ranks(event: Reduced) -> bool:
 
 
 def reduced_between(run: Run, start: int, stop: int, atom: Ids) -> tuple[list[Reduced], float]:
-    """Return the collectives of these gradients between two events, and the product of the factors by hand."""
+    """Return the collectives of these gradients between two events, and the total factor applied by hand."""
     reduced, factor = [], 1.0
     for event in run.events[start:stop]:
         if isinstance(event, Reduced) and event.parameters & atom:
@@ -39,15 +42,27 @@ def reduced_between(run: Run, start: int, stop: int, atom: Ids) -> tuple[list[Re
     return reduced, factor
 
 
+def differ(values: Sequence[float]) -> bool:
+    """Return whether norms of one parameter on several ranks are unequal."""
+    return max(values) - min(values) > _EQUAL * max(map(abs, values))
+
+
 def averaged(run: Run, window: StepWindow) -> bool:
     """Return whether the gradients that a step uses are means over the ranks."""
+    return _combined(run, window) == "averaged"
+
+
+def _combined(run: Run, window: StepWindow) -> Literal["averaged", "added"] | None:
+    """Return how the gradients that a step uses were combined over the ranks; None if unknown."""
     if any(run.backward(number).synced for number in window.micro):
-        return True
+        return "averaged"
     atom: Ids = next((each.atom for each in window.fresh if each.backward >= 0), frozenset())
     reduced, factor = reduced_between(run, min(window.micro, default=window.step), window.step, atom)
     if any("avg" in event.op for event in reduced):
-        return True
-    return any(map(sums_over_ranks, reduced)) and abs(factor * run.log.world - 1) < 1e-3
+        return "averaged"
+    if not any(map(sums_over_ranks, reduced)):
+        return None
+    return "averaged" if abs(factor * run.log.world - 1) < 1e-3 else "added"
 
 
 def is_one_mean(run: Run, window: StepWindow) -> bool:
@@ -73,10 +88,8 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
             several[-1],
             f"The gradients of {run.log.world} ranks are summed and never divided, in {len(several)} steps. Each "
             "rank's loss is a mean over its own items.",
-            why=(
-                f"The gradient is {run.log.world} times the gradient of the mean over all items, and grows with "
-                "the number of ranks."
-            ),
+            why=f"The gradient is {run.log.world} times the gradient of the mean over all items, and grows with "
+            "the number of ranks.",
             advice="Divide after the sum: parameter.grad /= dist.get_world_size().",
             count=len(several),
             evidence={"ranks": run.log.world, "steps": len(several)},
@@ -128,13 +141,10 @@ def unless_rare(unequal: int, windows: int) -> Severity | None:
 
 
 def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report gradients of means that are averaged over ranks with unequal numbers of items."""
-    found: dict[Site, list[list[tuple[float, float]]]] = defaultdict(list)
+    """Report gradients of means that are averaged or added over ranks with unequal numbers of items."""
+    found: dict[tuple[Site, str], list[list[tuple[float, float]]]] = defaultdict(list)
     compared = 0
-    for windows in side_by_side(runs):
-        pairs = list(zip(runs, windows, strict=True))
-        if not all(averaged(run, window) for run, window in pairs):
-            continue
+    for how, pairs in combined_side_by_side(runs):
         compared += 1
         columns = [columns_of(run, window, list(window.micro)) for run, window in pairs]
         if len({len(column) for column in columns}) != 1:
@@ -142,42 +152,44 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         for shares in zip(*columns, strict=True):
             ranks = [_of_rank(column) for column in shares]
             if len({column[0].term.site for column in shares}) == 1 and _is_unequal(ranks):
-                found[shares[0][0].term.site].append(ranks)
+                found[shares[0][0].term.site, how].append(ranks)
                 break
-    for site, unequal in found.items():
+    for (site, combined), unequal in found.items():
         worst = max(unequal, key=lambda ranks: spread(weight / items for weight, items in ranks))
         items = [count for _, count in worst]
         times = spread(weight / count for weight, count in worst)
         yield rule.finding(
             site,
-            f"Each rank's loss is a mean over its own items ({listed(items)}), but the gradients are averaged as "
-            f"if the counts were equal: an item on the rank with the fewest weighs {times:.3g} times as much as "
+            f"Each rank's loss is a mean over its own items ({listed(items)}), but the gradients are {combined} "
+            f"as if the counts were equal: an item on the rank with the fewest weighs {times:.3g} times as much as "
             "an item on the rank with the most.",
-            why=(
-                "The mean of the ranks' means isn't the mean over all items: items on ranks with few items "
-                "count too much."
-            ),
+            why="The mean of the ranks' means isn't the mean over all items: items on ranks with few items "
+            "count too much.",
             advice=one_line(runs[0])
             or "Add up the number of items over the ranks with all_reduce and use "
-            "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does this.",
+            f"loss.sum(){' * world_size' * (combined == 'averaged')} / items_of_all_ranks, or use "
+            "gradgate.Accumulator, which does this.",
             severity=unless_rare(len(unequal), compared),
             count=len(unequal),
             evidence={"items": items, "times": times, "ranks": len(runs)},
         )
 
 
-def side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
-    """Yield, in order, each optimizer's windows on all ranks, if all ranks have the same number of windows."""
-    by_optimizer = []
-    for run in runs:
-        windows: dict[int, list[StepWindow]] = defaultdict(list)
-        for window in run.windows:
-            windows[window.optimizer].append(window)
-        by_optimizer.append(windows)
-    for optimizer in sorted(by_optimizer[0]):
-        several = [windows[optimizer] for windows in by_optimizer]
+def combined_side_by_side(
+    runs: Sequence[Run],
+) -> Iterator[tuple[Literal["averaged", "added"], list[tuple[Run, StepWindow]]]]:
+    """Yield how each step's gradients were combined over the ranks, and each rank's run and window.
+
+    An optimizer's steps are left out if the ranks have different numbers of windows.
+    """
+    for optimizer in sorted(runs[0].stepping):
+        several = [windows_of(run, optimizer) for run in runs]
         if len({len(windows) for windows in several}) == 1:
-            yield from zip(*several, strict=True)
+            for windows in zip(*several, strict=True):
+                pairs = list(zip(runs, windows, strict=True))
+                first, *others = (_combined(run, window) for run, window in pairs)
+                if first is not None and all(each == first for each in others):
+                    yield first, pairs
 
 
 def _of_rank(column: list[Share]) -> tuple[float, float]:

@@ -8,11 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import LEAST, averaged
+from gradgate.checker.rules.ranks._means import LEAST, averaged, differ
 from gradgate.events import (
     Backward,
     Cleared,
@@ -69,12 +70,10 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
 
 def _past_wrapper(event: Backward) -> Frame | Site:
     """Return the line whose forward pass bypasses DDP: the line that uses ``.module``, or else the last use."""
-    beside = {(frame.file, frame.function) for frame in event.site}
-    uses = [frame for _, site in reversed(event.uses) for frame in site]
+    uses = tuple(frame for _, site in reversed(event.uses) for frame in site)
     frames = [*(frame for term in event.terms for frame in term.site), *uses]
     named = (frame for frame in frames if ".module" in text_of(frame))
-    called = (frame for frame in uses if (frame.file, frame.function) in beside)
-    return next(named, None) or next(called, None) or event.site
+    return next(named, None) or shared_line(uses, event.site) or event.site
 
 
 def _trains_one_model(run: Run) -> bool:
@@ -126,19 +125,15 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
         yield rule.finding(
             where,
             f"In {count} of {len(run.windows)} windows {how}: each rank steps with the gradients of its own data.",
-            why=(
-                "DDP averages gradients only after a forward pass of the wrapper, so the ranks' models drift "
-                "apart."
-                if past
-                else "Gradients added under no_sync() after the last synchronized micro-batch are never averaged, "
-                "so the ranks' models drift apart."
-            ),
-            advice=(
-                f"{_CALL_WRAPPER} in these steps too."
-                if past
-                else "Leave no_sync() for the last micro-batch of each window, including a shorter window at the "
-                "end of an epoch."
-            ),
+            why="DDP averages gradients only after a forward pass of the wrapper, so the ranks' models drift "
+            "apart."
+            if past
+            else "Gradients added under no_sync() after the last synchronized micro-batch are never averaged, "
+            "so the ranks' models drift apart.",
+            advice=f"{_CALL_WRAPPER} in these steps too."
+            if past
+            else "Leave no_sync() for the last micro-batch of each window, including a shorter window at the "
+            "end of an epoch.",
             severity="error",
             count=count,
             evidence={"windows": count, "ranks": run.log.world},
@@ -204,10 +199,8 @@ def never_steps(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         yield rule.finding(
             stepping.of(Stepped)[0].site,
             f"Rank {run.log.rank} never steps, after {count} backward calls whose gradients DDP averages.",
-            why=(
-                "DDP communicates gradients, not weights: this rank keeps its initial weights, and their "
-                "gradients enter the average."
-            ),
+            why="DDP communicates gradients, not weights: this rank keeps its initial weights, and their "
+            "gradients enter the average.",
             advice="Step on every rank: the gradients are the same, so the weights stay the same.",
             severity="error",
             count=count,
@@ -234,15 +227,11 @@ def different_weights(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         next(filter(None, [*created, *made]), first.backward(windows[0].micro[-1]).site),
         f"{first.names(differing)} did not begin with the same values on {len(runs)} ranks, although the ranks "
         f"average gradients in {len(windows)} steps.",
-        why=(
-            "Each rank applies the mean gradient to different weights: the models stay different, and the "
-            "mean gradient is right for none of them."
-        ),
-        advice=(
-            "Copy rank 0's values to all ranks before training. DistributedDataParallel does this; by hand, "
-            "call dist.broadcast(parameter.detach(), src=0) for each parameter. Or use the same seed for the "
-            "model on every rank, and different seeds only for the data."
-        ),
+        why="Each rank applies the mean gradient to different weights: the models stay different, and the "
+        "mean gradient is right for none of them.",
+        advice="Copy rank 0's values to all ranks before training. DistributedDataParallel does this; by hand, "
+        "call dist.broadcast(parameter.detach(), src=0) for each parameter. Or use the same seed for the "
+        "model on every rank, and different seeds only for the data.",
         severity="error",
         count=len(windows),
         evidence={"parameters": len(differing), "ranks": len(runs), "steps": len(windows)},
@@ -254,4 +243,4 @@ def _differ(parameters: Sequence[Parameter], ranks: int) -> bool:
     if len(parameters) < ranks or len({(parameter.name, parameter.shape) for parameter in parameters}) > 1:
         return False
     began = [parameter.began for parameter in parameters if parameter.began is not None]
-    return len(began) == ranks and max(began) - min(began) > 1e-6 * max(began)
+    return len(began) == ranks and differ(began)

@@ -7,13 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
+from gradgate.checker.analysis._queries import shared_line, windows_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import LEAST, averaged, sums_over_ranks
-from gradgate.events import Backward, Gap, Ids, Reduced, Scheduled, SchedulerMade, Site, Stepped, Written
+from gradgate.checker.rules.ranks._means import LEAST, averaged, differ, sums_over_ranks
+from gradgate.events import (
+    Backward,
+    Frame,
+    Gap,
+    Ids,
+    Reduced,
+    Scheduled,
+    SchedulerMade,
+    Site,
+    Stepped,
+    Written,
+)
 
-_EQUAL = 1e-6  # relative: the values are compared by norms
 _WHY = "The ranks train different models from there on, and the mean gradient is right for none of them."
 
 
@@ -36,7 +47,7 @@ def ended_apart(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     for optimizer in sorted(set.intersection(*(set(run.made) for run in runs))):
         yield from _uneven_steps(runs, rule, optimizer)
         parting = _parted(runs, optimizer)
-        if parting is None or not _is_one_model(runs, optimizer, parting):
+        if parting is None or not _is_one_model(runs[0], optimizer):
             continue
         where, cause, advice = _cause(runs, optimizer, parting)
         if not where:
@@ -86,15 +97,15 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
     for number in same:
         if len({(run.name(number), run.parameters[number].shape) for run in runs}) > 1:
             continue
-        differ = [_differ([column[place][number][2] for column in columns]) for place in range(length)]
-        if not differ[0] and differ == sorted(differ) and sum(differ) >= LEAST:
-            parted[length - sum(differ)].add(number)
+        apart = [differ([column[place][number][2] for column in columns]) for place in range(length)]
+        if not apart[0] and apart == sorted(apart) and sum(apart) >= LEAST:
+            parted[length - sum(apart)].add(number)
     if not parted:
         return None
     first = min(parted)
     ids = frozenset[int]().union(*parted.values())
     gradients, moves = (
-        any(_differ([column[first - 1][number][part] for column in columns]) for number in parted[first])
+        any(differ([column[first - 1][number][part] for column in columns]) for number in parted[first])
         for part in (0, 1)
     )
     return _Parting(
@@ -114,27 +125,20 @@ def _looked_at(run: Run, optimizer: int) -> list[tuple[int, Stepped]]:
     return list(takewhile(lambda step: step[0] < gap and step[1].norms, steps))
 
 
-def _differ(values: Sequence[float]) -> bool:
-    return max(values) - min(values) > _EQUAL * max(map(abs, values))
-
-
-def _is_one_model(runs: Sequence[Run], optimizer: int, parting: _Parting) -> bool:
+def _is_one_model(run: Run, optimizer: int) -> bool:
     """Return whether most steps use averaged gradients, or large tensors are summed between almost all steps."""
-    run = runs[0]
-    windows = [window for window in run.windows if window.optimizer == optimizer]
+    windows = windows_of(run, optimizer)
     if 2 * sum(averaged(run, window) for window in windows) > len(windows):
         return True
     steps = [window.step for window in windows]
     exchanges = [
-        number
-        for number, event in run.numbered(Reduced)
-        if isinstance(event, Reduced) and sums_over_ranks(event) and event.numel > 2
+        number for number, event in run.numbered(Reduced) if sums_over_ranks(event) and event.numel > 2
     ]
     between = sum(any(first < number < second for number in exchanges) for first, second in pairwise(steps))
     return between >= max(LEAST, len(windows) - 2)
 
 
-def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site, str, str]:
+def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site | Frame, str, str]:
     """Return the line, what the ranks did differently there, and what to write instead."""
     run, (number, step) = runs[0], parting.steps[0]
     if not parting.moves:  # the step changed the values equally on all ranks
@@ -149,12 +153,10 @@ def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site
                     )
         return (), "", ""
     if parting.gradients:
-        beside = {(frame.file, frame.function) for frame in step.site}
         for event in reversed(run.of(Reduced)):
             if sums_over_ranks(event) and event.numel > 2:
                 return (
-                    tuple(frame for frame in event.site if (frame.file, frame.function) in beside)
-                    or event.site,
+                    shared_line(event.site, step.site) or event.site,
                     "Each step uses the gradients of the rank's own data: the all-reduce here comes too late, "
                     "or its result is not written to the gradients.",
                     "Average the gradients between backward() and step().",

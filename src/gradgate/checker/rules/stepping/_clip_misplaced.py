@@ -60,7 +60,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             clipped[number].append(part)
     places: dict[Frame, dict[int, Clipped]] = defaultdict(dict)
     for number, event in run.numbered(Clipped):
-        if isinstance(event, Clipped) and event.site and event.limit is not None:
+        if event.site and event.limit is not None:
             places[innermost(event.site)][number] = event
     for where, calls in places.items():
         yield from list(_useless(run, where, calls, clipped)) or _of_another(run, where, calls, clipped)

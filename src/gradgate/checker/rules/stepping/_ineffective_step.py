@@ -6,8 +6,11 @@ Compares parameters before and after steps. Reports:
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
 - an optimizer that always steps before there is a gradient, or that holds other parameters than those that the
   losses reach;
-- updates that 16-bit parameters round away;
-- updates by hand that rebind a name, drop their result, or replace a leaf by a constant.
+- an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
+- updates that 16-bit parameters round away: most of their values never change, although they have a gradient;
+- updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
+  gradients, so that the script may fail in its second iteration;
+- averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
 ## Why is this bad?
 Nothing is trained. The loss varies with the batches, which looks like slow learning.
@@ -26,8 +29,9 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
-not found, because the loop may use only the dict. If a line of the source might step an optimizer, the optimizer is
-reported as never stepped only if no optimizer steps and nothing reads the gradients.
+not found, because the loop may use only the dict. Rounding is not reported if most values change now and then, nor
+for optimizers that are not torch's own, since they may round at random. If a line of the source might step an
+optimizer, the optimizer is reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -39,7 +43,7 @@ import ast
 import re
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
-from itertools import takewhile
+from math import prod
 
 from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._history import Contribution
@@ -48,20 +52,27 @@ from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
-from gradgate.checker.analysis._statement import Statement, method, operand
+from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
-from gradgate.events import Backward, Frame, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
+from gradgate.checker.rules.flow._zero_gradient import not_rounded
+from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
+from gradgate.checker.rules.stepping._lost_writes import lost_writes
+from gradgate.checker.rules.stepping._updates_by_hand import failed_updates, lost_updates, rebound_leaves
+from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
+_LEAST_ROUNDED = 10  # steps under a close look, at the highest learning rate or after it
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     by_hand = list(lost_updates(run, RULE))
     yield from by_hand or rebound_leaves(run, RULE)
+    yield from failed_updates(run, RULE)
+    yield from lost_writes(run, RULE)
+    yield from cleared_parts(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
@@ -69,36 +80,46 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _still(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    seen = [event for event in steps if event.seen]
     used, moved = any(event.used for event in steps), any(event.moved for event in steps)
     if len(steps) < _LEAST or (moved and not used):
         return None
     if not used:
         return _misdirected(run, optimizer, steps) or _without_gradient(run, optimizer, steps)
-    if not moved and len(seen) >= _LEAST and all(event.lr and not any(event.lr) for event in steps):
+    seen = sum(event.seen for event in steps)
+    if not moved and seen >= _LEAST and all(event.lr and not any(event.lr) for event in steps):
         return _without_rate(run, optimizer, steps)
-    return _rounded_away(run, optimizer, seen)
+    return _rounded_away(run, optimizer, steps)
 
 
 def _rounded_away(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    """Report 16-bit parameters whose updates are smaller than half the distance to the next number."""
-    if any(not all(event.lr) or event.lr != steps[0].lr for event in steps) or not steps:
-        return None  # a schedule may still raise it
-    ids = steps[0].rounded.union(*(event.rounded for event in steps)) if len(steps) >= _LEAST else frozenset()
-    if not ids or any(event.used - event.zero != event.rounded for event in steps):
+    """Report 16-bit parameters most of whose updates are smaller than half the distance to the next number."""
+    rates = [max(event.lr, default=0.0) for event in steps]
+    highest = rates.index(max(rates))
+    # A schedule may still raise the rate, or keep a group's at zero.
+    seen = [event for event in steps[highest:] if event.seen]
+    if len(seen) < _LEAST_ROUNDED or not all(map(any, zip(*(event.lr for event in steps), strict=False))):
+        return None
+    ids, used = seen[-1].rounded, seen[-1].used - seen[-1].zero
+    if 2 * _size(run, ids) <= _size(run, used):
         return None
     kind = " or ".join(sorted({run.parameters[number].dtype for number in ids}))
     return RULE.finding(
         run.made[optimizer][0].site,
-        f"{len(steps)} steps of {run.optimizer(optimizer)} changed almost no value of {run.names(ids)}, "
-        f"although the gradients are not zero: at learning rate {max(steps[0].lr):g}, {kind} rounds the "
-        "updates away.",
-        why=_WHY,
+        f"{len(steps)} steps of {run.optimizer(optimizer)} left most values of {run.names(ids)} as they were, "
+        f"although the gradients are not zero: at learning rate {max(rates):g}, {kind} rounds their updates away.",
+        why=f"An update below half the distance to the next {kind} number has no effect, however often it is "
+        "repeated: these values are not trained.",
         advice="Keep the parameters in float32 and run the forward pass under torch.autocast.",
+        severity=None if ids == used else "warning",
         count=len(steps),
-        evidence={"steps": len(steps), "lr": max(steps[0].lr), "parameters": len(ids)},
+        evidence={"steps": len(steps), "lr": max(rates), "parameters": len(ids)},
         about=ids,
     )
+
+
+def _size(run: Run, ids: Ids) -> int:
+    """Return the number of elements of some parameters."""
+    return sum(prod(run.parameters[number].shape) for number in ids if number in run.parameters)
 
 
 def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
@@ -130,8 +151,8 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
         why=_WHY,
         advice=advice,
-        fix=_not_rounded,
-        severity="info" if any(event.moved for event in run.of(Stepped)) else None,
+        fix=_rate_not_rounded,
+        severity="info" if run.moved else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
         about=run.held(optimizer),
@@ -161,7 +182,7 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     """Report steps before their backward call. Another rule reports a clearing between the two."""
     held = run.held(optimizer)
-    reaching = [number for number, _ in run.numbered(Backward) if run.backward(number).reached & held]
+    reaching = [number for number, event in run.numbered(Backward) if event.reached & held]
     if len(reaching) < 2 or run.steps(optimizer)[0] > reaching[0]:
         return None
     return RULE.finding(
@@ -267,21 +288,11 @@ def _called(at: Statement) -> Fix:
     return ()
 
 
-def _not_rounded(at: Statement) -> Fix:
+def _rate_not_rounded(at: Statement) -> Fix:
     """Divide without rounding, if the statement computes a learning rate."""
-    divisions = [node for node in at.expressions() if isinstance(node, ast.BinOp)]
-    rounded = [node for node in divisions if isinstance(node.op, ast.FloorDiv)]
     around = f"{getattr(at.function, 'name', '')} {ast.unparse(at.node)}"
-    if len(rounded) != 1 or not re.search("lr|rate|lambda|warm|factor", around, re.IGNORECASE):
-        return ()
-    for holder in takewhile(lambda node: not isinstance(node, ast.Lambda), at.around(rounded[0])):
-        index = isinstance(holder, ast.Subscript)
-        if index or (
-            isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
-        ):
-            return ()  # an integer is needed
-    new = f"{operand(rounded[0].left)} / {operand(rounded[0].right)}"
-    return (Replace(at.line, ast.unparse(rounded[0]), new),)
+    of_rate = re.search("lr|rate|lambda|warm|factor", around, re.IGNORECASE)
+    return not_rounded(at) if of_rate else ()
 
 
 RULE = Rule("GG304", "ineffective-step", "error", __doc__ or "", _judge)

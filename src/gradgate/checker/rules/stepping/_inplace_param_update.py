@@ -56,9 +56,8 @@ _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 def _judge(run: Run) -> Iterator[Finding]:
     places: dict[Frame, _Writes] = defaultdict(dict)
     for number, event in run.numbered(Written):
-        value = isinstance(event, Written) and event.target == "value" and event.parameters & run.owned
-        if value and event.site:
-            places[innermost(event.site)][number] = event  # type: ignore[assignment]
+        if event.target == "value" and event.parameters & run.owned and event.site:
+            places[innermost(event.site)][number] = event
     for where, writes in places.items():
         yield from filter(None, [_pulled(run, where, writes) or _left_by_evaluation(run, where, writes)])
 
@@ -70,7 +69,7 @@ def _ids(writes: _Writes) -> Ids:
 def _steps_followed(run: Run, writes: _Writes) -> tuple[int, int]:
     """Return the number of steps that these writes follow, and the number of all steps."""
     ids = _ids(writes)
-    steps = [number for number, _ in run.numbered(Stepped) if run.stepped(number).used & ids]
+    steps = [number for number, event in run.numbered(Stepped) if event.used & ids]
     pairs = pairwise([*steps, len(run.events)])
     return sum(any(step < number < end for number in writes) for step, end in pairs), len(steps)
 
