@@ -186,7 +186,17 @@ class Run:
 
     def names(self, ids: Iterable[int], most: int = 3) -> str:
         """Return the names of parameters as text: "fc.weight, fc.bias and 4 more"."""
-        known = [self.name(number) for number in sorted(ids)]
+        ids = sorted(ids)
+        unnamed = [
+            self.parameters[n].shape for n in ids if n in self.parameters and not self.parameters[n].name
+        ]
+        if 1 < len(unnamed) == len(ids):
+            shapes = [str(list(shape)) for shape in dict.fromkeys(unnamed)]
+            listed = " and ".join(filter(None, [", ".join(shapes[:-1]), shapes[-1]]))
+            return f"{len(ids)} parameters" + (
+                f" of shape{'s'[: len(shapes) - 1]} {listed}" if len(shapes) <= most else ""
+            )
+        known = [self.name(number) for number in ids]
         if len(known) <= most + 1:
             return " and ".join(filter(None, [", ".join(known[:-1]), known[-1]])) if known else "none"
         return f"{', '.join(known[:most])} and {len(known) - most} more"
