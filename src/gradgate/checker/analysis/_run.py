@@ -133,6 +133,10 @@ class Run:
         """Return the numbers of an optimizer's steps, in order."""
         return [number for number, event in self.numbered(Stepped) if event.optimizer == optimizer]
 
+    def watched(self, optimizer: int) -> int:
+        """Return the number of an optimizer's closely watched steps. Some facts are known only of these."""
+        return sum(self.stepped(number).seen for number in self.steps(optimizer))
+
     def words(self, ids: Iterable[int]) -> set[str]:
         """Return the parts of parameters' names: "head" and "weight" of "head.weight"."""
         return {part for number in ids for part in self.name(number).split(".")}
@@ -215,6 +219,12 @@ class Run:
     @functools.cached_property
     def _optimizer_names(self) -> dict[int, str]:
         return optimizer_names(self.log)
+
+    def steps_of(self, optimizer: int) -> str:
+        """Return an optimizer's watched steps as text: "112 steps of opt", or "62 watched steps of opt"."""
+        watched = self.watched(optimizer)
+        less = "watched " if watched < self.stepping[optimizer] else ""
+        return f"{watched} {less}steps of {self.optimizer(optimizer)}"
 
     # Windows
 

@@ -3,10 +3,9 @@
 ## What it does
 Reads from each loss's graph the factor by which a mean is multiplied before ``backward()``, and adds up these
 factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to
-1. Also reports means that are divided by the number of micro-batches and then passed to
-``gradgate.Accumulator``, which already divides by all counts. Under Accelerate's ``accumulate()``, reports a
-division in addition to the division in ``Accelerator.backward()``, and calls of ``loss.backward()``, which doesn't
-divide.
+1. Also reports means that are divided by the number of micro-batches although ``gradgate.Accumulator``, Lightning's
+or transformers' ``Trainer``, or ``Accelerator.backward()`` already divides. Under Accelerate's ``accumulate()``,
+reports calls of ``loss.backward()``, which doesn't divide.
 
 ## Why is this bad?
 Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.
@@ -72,6 +71,11 @@ _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
     "add up to 1."
 )
+_DIVIDES = {
+    "accelerate": "Accelerate's backward()",
+    "lightning": "Lightning's Trainer",
+    "transformers": "the Trainer",
+}
 _TO_A_TRAINER = (
     "Return the sum of the loss divided by the number of items in the whole window. transformers passes this "
     "number to compute_loss_func as num_items_in_batch."
@@ -199,7 +203,8 @@ def _finding(
     say = partial(say, evidence={"micro_batches": size, "weights_add_up_to": total})
     if whole:
         own = [each for each in whole if each[1] and innermost(each[1]) != innermost(site)]
-        twice = len(whole) == 2 and len(own) == 1 and run.backward(window.micro[0]).trainer == "accelerate"
+        divides = _DIVIDES.get(run.backward(window.micro[0]).trainer, "")
+        twice = bool(divides) and len(whole) == 2 and len(own) == 1
         number, where = own[0] if twice else whole[0]
         if abs(number - size) == 1 and len(whole) == 1:
             return  # the window's size is wrong by 1, not the divisor
@@ -208,7 +213,7 @@ def _finding(
             where or _written_at(run, number) or site,
             f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times "
             "the gradient of the whole batch.",
-            advice="Don't divide here: Accelerate's backward() already divides."
+            advice=f"Don't divide here: {divides} already divides."
             if twice
             else f"Divide once, by the number of micro-batches in the window, {size}.",
             fix=undivided if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
@@ -235,7 +240,8 @@ def _finding(
         yield say(
             column[0].averaged_at or computed or site,
             f"{undivided_means}.",
-            advice=one_line(run, site) or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
+            advice=one_line(run, site, computed)
+            or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
             fix=lambda at: one_line_fix(run, site, at) if by_trainer else divided(at, size),
             severity=None if meant else "info",
         )

@@ -72,19 +72,20 @@ def _judge(run: Run) -> Iterator[Finding]:
     others |= {each.optimizer for each in surplus_steps(run)}
     for optimizer in run.stepping.keys() - others:
         windows = [window for window in windows_of(run, optimizer) if repeats(run, window)]
-        if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
+        if len(windows) < 2 or len(windows) * 8 < run.watched(optimizer):
             continue
         repeated = frozenset().union(*(repeats(run, window) for window in windows))
         most = max(len({part.backward for part in (*w.fresh, *w.stale)}) for w in windows)
         where, cleared = _line(run, windows, repeated)
-        later = [window for window in windows_of(run, optimizer) if window.step > windows[0].step]
+        later = (window for window in windows_of(run, optimizer) if window.step > windows[0].step)
+        watched = [window for window in later if run.stepped(window.step).seen]
         name, another = run.optimizer(optimizer), _left_by_another(run, windows[-1])
         yield RULE.finding(
             where,
-            f"{len(windows)} of {run.stepping[optimizer]} steps of {name} use gradients of "
+            f"{len(windows)} of {run.steps_of(optimizer)} use gradients of "
             f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
             f"{cleared}.",
-            why=_WHY if all(repeats(run, window) for window in later) else _NOW_AND_THEN,
+            why=_WHY if all(repeats(run, window) for window in watched) else _NOW_AND_THEN,
             advice=f"Call {name}.zero_grad() before "
             + ("its own backward()." if another else "each window's first backward()."),
             fix=partial(_cleared_before if another else _cleared, name=name),

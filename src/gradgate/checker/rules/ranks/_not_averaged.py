@@ -112,17 +112,22 @@ def _in_time(run: Run, exchange: int) -> bool:
 def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report windows whose last micro-batch DDP doesn't synchronize, so that its gradients are not averaged."""
     found: Counter[tuple[Frame | Site, bool]] = Counter()
-    for window in run.windows:
-        if window.micro and not run.repeats_closure(window):
-            last = run.backward(window.micro[-1])
-            if last.synced is False and not last.managed and (last.uses or not last.around):
-                found[_past_wrapper(last) if last.around else last.site, last.around] += 1
-    for (where, past), count in found.items() if found and not _communicates(run) else ():
+    windows = (window for window in run.windows if window.micro and not run.repeats_closure(window))
+    ends = [run.backward(window.micro[-1]) for window in windows]
+    alone = [last for last in ends if last.synced is False and not last.managed]
+    # Only calls that were watched closely show the line; others of the same backward line share it.
+    past = {last.site: _past_wrapper(last) for last in alone if last.around and last.uses}
+    for last in alone:
+        if not last.around:
+            found[last.site, False] += 1
+        elif last.site in past:
+            found[_past_wrapper(last) if last.uses else past[last.site], True] += 1
+    for (where, around), count in found.items() if found and not _communicates(run) else ():
         if count < 2:
             continue
         how = (
             f"the last micro-batch is computed {_PAST}"
-            if past
+            if around
             else "DDP doesn't synchronize the last micro-batch"
         )
         yield rule.finding(
@@ -130,11 +135,11 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
             f"In {count} of {len(run.windows)} windows {how}: each rank steps with the gradients of its own data.",
             why="DDP averages gradients only after a forward pass of the wrapper, so the ranks' models drift "
             "apart."
-            if past
+            if around
             else "Gradients added under no_sync() after the last synchronized micro-batch are never averaged, "
             "so the ranks' models drift apart.",
             advice=f"{_CALL_WRAPPER}, in these steps too."
-            if past
+            if around
             else "Leave no_sync() for the last micro-batch of each window, including a shorter window at the "
             "end of an epoch.",
             severity="error",
