@@ -53,6 +53,9 @@ NO_CERTIFICATE = {
 }
 MISSED |= NO_CERTIFICATE
 UNUSED = {
+    "right/gradients_read/scores_of_a_mask": [
+        "None of 20 steps of optimizer moved net.gates. Check whether a loss uses it."
+    ],
     "right/generative/free_bits": [
         "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
     ],
@@ -87,12 +90,13 @@ ADVICE_ONLY = {
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
         "momentum_encoder peers q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer "
-        "two_crops value_computed_again"
+        "two_crops two_students value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_straight_through compressed_memory features_of_the_detached "
         "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
+        "ridge_of_state_dict style_weight "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"
     ),
@@ -103,8 +107,8 @@ ADVICE_ONLY = {
         "views_without_noise"
     ),
     "cross-loss-leak": (
-        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer ssl_online_probe "
-        "test_loss_after_the_step"
+        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
+        "ssl_online_probe test_loss_after_the_step"
     ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
@@ -120,7 +124,7 @@ ADVICE_ONLY = {
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
         "bfloat16_finetune bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
-        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters"
+        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
         "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "

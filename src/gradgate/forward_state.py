@@ -76,7 +76,7 @@ class AtRest:
 class Snapshot:
     """A copy of the state that objects hold, to be restored into the same objects, bit for bit.
 
-    It covers tensors, numbers and containers, also in the attributes of objects, and costs as much memory as the
+    It covers tensors, numbers and containers, even in the attributes of objects, and costs as much memory as the
     originals. Restoring removes what was added since.
     """
 

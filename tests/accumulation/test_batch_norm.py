@@ -269,7 +269,7 @@ def test_a_window_whose_statistics_stand_aside_cannot_be_saved() -> None:
     accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, batch_norm="window")
     with accumulator.update() as update:
         update.backward(model(batch()).mean())
-        with raises(UpdateError, "a state within a window of batch norms"):
+        with raises(UpdateError, "a state in a batch-norm window"):
             accumulator.state_dict()
     assert accumulator.state_dict()["window"] is None
 

@@ -388,7 +388,7 @@ def test_names_in_the_figure_stay_text() -> None:
         (torch.ones(2), nn.Linear(1, 1), ShapeError, ("flow of a vector", "[2]")),
         (lambda: 3.0, nn.Linear(1, 1), OptionError, ("flow of a function without a loss", "float")),
         (3.0, nn.Linear(1, 1), OptionError, ("flow of a number", "float")),
-        (torch.ones(()), nn.ReLU(), OptionError, ("flow in no parameters", "ReLU")),
+        (torch.ones(()), nn.ReLU(), OptionError, ("flow in a ReLU", "ReLU")),
         (torch.ones(()), [nn.ReLU()], OptionError, ("flow in a tensor", "list")),
     ],
 )

@@ -572,7 +572,7 @@ CASES: dict[str, Any] = {
     "an unknown batch_norm": lambda: named(batch_norm="all"),
     "batch norms of no model": lambda: named(batch_norm="window"),
     "batch norms outside of micro_batches": batch_norms_without_a_loop,
-    "a state within a window of batch norms": state_of_batch_norms,
+    "a state in a batch-norm window": state_of_batch_norms,
     "a decay of 1": lambda: gg.decay(1.0),
     "a noise scale that is a number": lambda: named(noise_scale=3),
     "a noise scale with a decay of 2": lambda: gg.NoiseScale(decay=2.0),

@@ -142,7 +142,7 @@ CASES: dict[str, Any] = {
     "flow into a word": lambda: gg.expect_flow(middle_detached(), into=["G"]),  # type: ignore[list-item]
     "flow into a computed tensor": lambda: gg.expect_flow(middle_detached(), into=[X * 2]),
     "flow in a tensor": lambda: gg.flow(X.sum(), X),  # type: ignore[arg-type]
-    "flow in no parameters": lambda: gg.flow(X.sum(), nn.ReLU()),
+    "flow in a ReLU": lambda: gg.flow(X.sum(), nn.ReLU()),
     "flow of a number": lambda: gg.flow(1.0, PAIR),  # type: ignore[arg-type]
     "flow of a function without a loss": lambda: gg.flow(lambda: None, PAIR),
     "flow of a vector": lambda: gg.flow(X * 2, PAIR),

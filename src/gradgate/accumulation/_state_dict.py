@@ -121,10 +121,10 @@ class Checkpointed:
         self.load_state_dict(_read(checkpoint_id, key, rank, ranks))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a saved state. The next update continues the unfinished window in it, if any.
+        """Load a saved state. If it has an unfinished window, the next update continues it.
 
         Create the accumulator before calling ``optimizer.load_state_dict(...)``: torch would round the loaded
-        moments of 16-bit parameters, and the accumulator prevents that. Pass the next update the same
+        moments of 16-bit parameters, and the accumulator prevents that. Give the next update the same
         micro-batches; it skips those already in the sum. The resulting parameters are then, bit for bit, those of
         an uninterrupted run.
 

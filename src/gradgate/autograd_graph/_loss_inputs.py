@@ -116,7 +116,7 @@ def _sums_to_one(values: Tensor, dim: int) -> bool:
 def normalized_twice(node: Any) -> Any:
     """Return the node of a softmax or sigmoid whose result a loss normalizes once more; otherwise None.
 
-    That is a ``log_softmax`` of a softmax over the same dimension, also inside ``cross_entropy`` and a categorical
+    That is a ``log_softmax`` of a softmax over the same dimension, even inside ``cross_entropy`` and a categorical
     distribution of ``logits=``, and ``binary_cross_entropy_with_logits`` of a sigmoid. A softmax that
     weights constant distributions, such as one-hot labels, counts as well. A ``log_softmax`` of a ``log_softmax``
     changes nothing, and a scaled softmax may be meant.

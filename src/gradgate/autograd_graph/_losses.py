@@ -53,10 +53,10 @@ class SamplesMixedError(NotUnderstoodError):
 class _Smoothed(NamedTuple):
     """A cross entropy of class indices with label smoothing e.
 
-    It is (1 - e) times a loss of class scores, plus e times the mean of that loss over all classes.
+    It is (1 - e) times the loss of the target class, plus e times the mean loss over all classes.
 
     Attributes:
-        loss: the node of the loss of class scores.
+        loss: the node of the first part's loss.
         ignored: the mask of the targets that the second part ignores.
         divisor: the number by which the second part was divided, or None for a sum.
     """
@@ -130,7 +130,7 @@ def _same_values(tensor: Tensor | None, other: Tensor | None) -> bool:
 
 
 def without_smoothing(node: Any) -> Any:
-    """Return the loss of class scores in a cross entropy with label smoothing; return any other node unchanged."""
+    """Return the unsmoothed loss in a cross entropy with label smoothing; return any other node unchanged."""
     smoothed = _smoothed(node)
     return node if smoothed is None else smoothed.loss
 
@@ -202,7 +202,7 @@ def _input_shape(node: Any) -> tuple[int, ...]:
 
 
 def targets_of(node: Any) -> int | Tensor | None:
-    """Return the number of targets in the sum of a loss of class scores, or the sum of their weights.
+    """Return the number of targets in a summed class loss, or the sum of their weights.
 
     The result is None for any other sum.
     """

@@ -1,4 +1,4 @@
-"""The parts of an event log: the log, its parameters, positions in the source, and the base of all events."""
+"""An event log and its parts: parameters, positions in the source, and the base of all events."""
 
 from __future__ import annotations
 

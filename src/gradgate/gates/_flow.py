@@ -109,7 +109,7 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
         )
     names = dict(model.named_parameters())
     if not names:
-        raise OptionError(f"flow: {type(model).__name__} has no parameters. Pass the module that holds them.")
+        raise OptionError(f"flow: {type(model).__name__} has no parameters. Pass a module that has some.")
     graph, trace = trace_loss(loss, names.values(), "flow")
     paths = graph.paths()
     rates = None if optimizer is None else _rates(optimizer)

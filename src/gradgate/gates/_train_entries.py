@@ -142,7 +142,7 @@ def _weight(given: nn.Module | Tensor, verb: str) -> Tensor:
     if not isinstance(parameter, Tensor) or not parameter.is_leaf:
         what = "a tensor with a graph" if isinstance(parameter, Tensor) else f"a {type(given).__name__}"
         raise OptionError(
-            f"{verb}: got {what}, whose entries no optimizer steps. Pass a parameter, or a module with a "
+            f"{verb}: got {what}, which no optimizer can update. Pass a parameter, or a module with a "
             "parameter as its weight."
         )
     if not parameter.is_floating_point() and not parameter.is_complex():

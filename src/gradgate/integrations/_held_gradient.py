@@ -24,7 +24,7 @@ class HeldGradient:
         self._complete = False
 
     def remember(self, parameters: Iterable[Tensor], *, complete: bool = False) -> None:
-        """Record a gradient after a backward pass, or when its window is complete and has been divided."""
+        """Record a gradient after a backward pass, or after the division that completes its window."""
         self._complete = complete
         if self._parameter is None or self._parameter.grad is None:
             held = (parameter for parameter in parameters if parameter.grad is not None)

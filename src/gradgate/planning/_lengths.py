@@ -42,8 +42,8 @@ class Lengths:
 def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False) -> Lengths:
     """Return the lengths of a batch's samples.
 
-    The source is a mask ``[samples, columns]``, lengths ``[samples]``, the key of one of these in the batch, or a
-    function of the batch (of a sample, if samples are yet to be collated).
+    The source is a mask ``[samples, columns]``, lengths ``[samples]``, the batch's key for either, or a function
+    that takes the batch (or one sample, if samples are not collated yet).
 
     Raises:
         OptionError: there is no such key, or it holds neither a mask nor lengths of this batch.

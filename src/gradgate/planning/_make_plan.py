@@ -48,8 +48,8 @@ def plan(
         budget_bytes: the total memory for parameters, gradients, optimizer state and one forward and backward
             pass, in bytes or as "8GiB". None: 90% of the memory that is free now. If the passes run on an
             accelerator, the budget is for its memory only, not for that of the CPU.
-        lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of
-            one of these in the batch, or a function that returns one (with ``collate``: the length of a sample).
+        lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the
+            batch's key for either, or a function that returns either (with ``collate``: the length of a sample).
         collate: makes a batch from a list of raw samples.
         batch_dim: the dimension of the samples, if it is not 0: a dimension, "list" for a list with one entry
             per sample, None for data that all samples share; or a dict of these by field, such as ``{"table":

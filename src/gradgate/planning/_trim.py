@@ -2,7 +2,7 @@
 
 Trimming is exact if it removes nothing but padding. Fields that the caller names are trimmed. In other fields, the
 padding must be recognizable: a single repeated value beyond the samples' lengths. That is enough for ids, labels
-and masks; in any other field, every sample must also end exactly at its length. A field of the same width without
+and masks; in any other field, the padding must also start exactly there. A field of the same width without
 recognizable padding (an image, position ids) is an error. So is padding on the left: trimming it moves samples
 to other columns, and many models use column numbers as positions.
 """

@@ -61,7 +61,7 @@ class SingleProcess:
         return combine(None, None)
 
     def firsts(self, first: Callable[[], tuple[float, float] | None]) -> list[tuple[float, float]]:
-        """Return the squared norm and the items of each rank's first micro-batch. Call this after ``combine``."""
+        """Return the squared norm and item count of each rank's first micro-batch. Call this after ``combine``."""
         own = first()
         return [] if own is None else [own]
 

@@ -29,7 +29,7 @@ transforming: Private[[], bool] = Private(
 def _foreach(name: str, single: Callable[..., Any] | None = None) -> Private[..., Any]:
     """Return a function that applies one operation to many tensors at once.
 
-    These are in beta: https://docs.pytorch.org/docs/stable/torch.html#foreach-operations.
+    Foreach is in beta: https://docs.pytorch.org/docs/stable/torch.html#foreach-operations.
     """
 
     def in_turn(tensors: Iterable[Any], *rest: Any, **options: Any) -> list[Any]:

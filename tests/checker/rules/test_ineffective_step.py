@@ -1,5 +1,7 @@
 """GG304: steps after which nothing has moved."""
 
+import pytest
+
 from gradgate.checker.rules import Finding
 from gradgate.events import Scheduled, SchedulerMade, Stepped
 from tests.checker.rules._build import Story, said, site
@@ -11,6 +13,14 @@ for x, y in batches:
     with torch.no_grad():
         for p in params:
             p {update} lr * p.grad
+"""
+
+REPLACED = """\
+for epoch in range(9):
+    loss = criterion(x @ w, y)
+    loss.backward()
+    {update}
+    {after}
 """
 
 
@@ -81,6 +91,30 @@ def test_an_update_that_is_bound_to_the_loops_name() -> None:
         "parameter changes in 4 backward calls."
     ]
     assert by_hand("-=", moved=True).judged("GG304") == []
+
+
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        ("w = w - lr * w.grad", "a result, whose .grad stays None"),
+        ("w = w.sub(lr * w.grad)", "a result, whose .grad stays None"),
+        ("w = [p - lr * p.grad for p in w]", "a result, whose .grad stays None"),
+        ("w = w.data - lr * w.grad", "a constant: the next loss has no graph"),
+        ("with torch.no_grad(): w = w - lr * w.grad", "a constant: the next loss has no graph"),
+    ],
+)
+def test_an_update_after_which_the_script_fails(update: str, why: str) -> None:
+    def judged(update: str, after: str = "pass", *, how: str = "failed") -> list[str]:
+        story = Story("", source=REPLACED.format(update=update, after=after))
+        return said(story.backward(3).backward(3).judged("GG304", how=how))
+
+    assert judged(update) == [
+        f"train.py:4: GG304 error: This line replaces `w` by {why}. The script failed after 2 backward calls."
+    ]
+    assert judged(update, how="stopped") == []
+    assert judged(update, "w.requires_grad_()") == []
+    assert judged("w -= lr * w.grad") == []
+    assert judged("w = (w - lr * w.grad).detach().requires_grad_()") == []
 
 
 def test_updates_that_16_bit_parameters_round_away() -> None:

@@ -16,11 +16,13 @@ from gradgate.checker.analysis._scopes import (
     definitions,
     functions,
     is_function,
+    key_of,
     last_name,
     may_be_module,
     no_grad_around,
     parameters_of,
     scope_at,
+    scopes_of,
     statements_at,
     without_gradients,
 )
@@ -129,8 +131,10 @@ class _TrainedLines:
         self._live = {frame[:2] for event in run.of(Backward) for _, site in event.uses for frame in site}
         roots = {part for number in run.owned for part in run.parameters[number].root.split(".")}
         self._roots = roots - {"", "self"}
-        parts = {part for number in run.owned for part in run.name(number).split(".")}
-        self._names = {part for part in parts if not part.isdigit()}
+        names = [run.name(number).split(".") for number in run.owned]
+        self._names = {part for parts in names for part in parts if not part.isdigit()}
+        # "weight" may also be the weight of a term.
+        self._common = {parts[-1] for parts in names} - {part for parts in names for part in parts[:-1]}
 
     def cut(self, file: str, node: ast.AST) -> Frame | None:
         """Return the line that detaches an expression from its graph, or None."""
@@ -141,6 +145,9 @@ class _TrainedLines:
         of = getattr(getattr(node, "func", node), "value", None)
         cut = isinstance(node, ast.Call) or getattr(node, "attr", "") == "data"
         if cut and not isinstance(of, ast.BinOp) and any((file, n, name) in self._cuts for n in _lines(node)):
+            return Frame(file, node.lineno, "")
+        # state_dict() detaches each parameter.
+        if name == "state_dict" and any((file, n, "detach") in self._cuts for n in _lines(node)):
             return Frame(file, node.lineno, "")
         if name == "detach" and cut and not isinstance(of, ast.BinOp) and not functions(name, self._files):
             return CONSTANT
@@ -189,11 +196,23 @@ class _TrainedLines:
             made = definitions(scope).get(node.id, ())
             if any(self.cut(file, each.value) for each in made):  # a layer's name for its detached output
                 return False
+        if last_name(node) in self._common and self._is_number(file, node):
+            return False
         return last_name(node) in self._names or self._is_trained(file, node)
+
+    def _is_number(self, file: str, node: ast.AST) -> bool:
+        """Return whether a name is only known as a function's argument, or an attribute only holds such a name."""
+        scope = scope_at(Frame(file, getattr(node, "lineno", 0), ""))
+        if isinstance(node, ast.Name):
+            return scope is not None and is_function(scope.node) and node.id in parameters_of(scope.node)
+        scopes = (other for each in self._files for other in scopes_of(each))
+        made = [each.value for other in scopes for each in definitions(other).get(key_of(node), ())]
+        return bool(made) and all(isinstance(each, (ast.Name, ast.Constant)) for each in made)
 
     def _is_trained(self, file: str, node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and may_be_module(node, file, self._files):
-            return any((file, line) in self._live for line in _lines(node))
+            own = functions(called(node), self._files)  # what it returns is followed
+            return not own and any((file, line) in self._live for line in _lines(node))
         name = last_name(node)
         scope = scope_at(Frame(file, getattr(node, "lineno", 0), "")) if name in self._roots else None
         # An argument of the function may be another model with this name, so only the callers' arguments count.

@@ -147,6 +147,6 @@ def columns_of(run: Run, window: StepWindow, micro: Sequence[int]) -> list[list[
 
 
 def adds_up_to_one(run: Run, window: StepWindow, micro: Sequence[int]) -> bool:
-    """Return whether the weights of some term's means add up to 1 in a window."""
+    """Return whether the weights of any term add up to 1 over a window."""
     columns = columns_of(run, window, micro)
     return any(_close(sum(share.factor or 0.0 for share in column), 1, 1e-3) for column in columns)

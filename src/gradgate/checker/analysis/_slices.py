@@ -21,6 +21,7 @@ from gradgate.checker.analysis._scopes import (
     is_function,
     key_of,
     may_be_module,
+    names_read,
     own_calls,
     parameters_of,
     part_of,
@@ -30,7 +31,7 @@ from gradgate.checker.analysis._scopes import (
     statements_at,
     takes,
 )
-from gradgate.checker.analysis._source import spans, text_of, tree_of
+from gradgate.checker.analysis._source import inside, spans, text_of, tree_of
 from gradgate.events import Frame, Site
 
 _TORCHS = re.compile(r"(torch\.)?nn\.(\w+Loss|LSTM|GRU|RNN|MultiheadAttention)")
@@ -93,9 +94,28 @@ class Slice:
         if not resolved or self._ends is None:
             self._todo += [
                 (scope, inner, None)
-                for inner in ast.iter_child_nodes(node)
+                for inner in self._children(scope.file, node)
                 if not is_function(inner) and not isinstance(inner, ast.ClassDef)
             ]
+
+    def _children(self, file: str, node: ast.AST) -> list[ast.AST]:
+        """Return the parts of an expression. Leave out generators whose variables are only read beyond an end."""
+        children = list(ast.iter_child_nodes(node))
+        generators: list[ast.comprehension] = getattr(node, "generators", [])
+        if self._ends is None or not generators:
+            return children
+        read: set[str] = set()
+        todo = [child for child in children if child not in generators]
+        for inner in todo:  # grows during the loop
+            if self._ends(file, inner) is None:
+                read |= {getattr(inner, "id", "")}
+                todo += ast.iter_child_nodes(inner)
+        for each in reversed(generators):
+            if read.isdisjoint(name.id for name in inside(ast.Name, each.target)):
+                children.remove(each)
+            else:
+                read |= names_read(each.iter)
+        return children
 
     def _name(self, scope: Scope, name: str) -> None:
         if self._define(scope, name):

@@ -141,7 +141,7 @@ def same_statement(frame: Frame, other: Frame) -> bool:
 
 
 def next_use(frame: Frame, before: int) -> Frame | None:
-    """Return the next line of the same function that reads a name assigned by the statement of a line."""
+    """Return the line where the same function next reads a name that this line assigns."""
     statement = statement_at(frame)
     if not isinstance(statement, ast.Assign):
         return None

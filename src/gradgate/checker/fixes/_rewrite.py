@@ -248,7 +248,7 @@ def _meaning(code: str) -> str:
 
 
 def _split(lines: Sequence[cst.EmptyLine]) -> tuple[Sequence[cst.EmptyLine], Sequence[cst.EmptyLine]]:
-    """Split the lines above a statement after the last blank line. The rest are comments of the statement."""
+    """Split the lines above a statement at the last blank line, below which are the statement's comments."""
     blank = max((place + 1 for place, line in enumerate(lines) if line.comment is None), default=0)
     return lines[:blank], lines[blank:]
 

@@ -47,7 +47,7 @@ class Creation:
             self._recorder.look_again()
 
     def meet(self, optimizer: Optimizer, *, added: bool = False) -> int:
-        """Record an optimizer that is new to the watcher or got another group. Return its number."""
+        """Record an optimizer that is new to the watcher or gained a group. Return its number."""
         recorder = self._recorder
         recorder.wake()
         number = recorder.optimizers.number(optimizer)
@@ -68,7 +68,7 @@ class Creation:
         return number
 
     def group(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
-        """Record that an optimizer got another group. Ignore calls from the optimizer's own constructor."""
+        """Record that an optimizer gained a group. Ignore calls from the optimizer's own constructor."""
         yield
         if self._recorder.optimizers.known(optimizer) is not None:
             self.meet(optimizer, added=True)

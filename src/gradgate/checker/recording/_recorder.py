@@ -115,7 +115,7 @@ class Recorder:
         self.events.add(event)
 
     def wrote(self, target: Any, number: int, **facts: Any) -> None:
-        """Record a write to one parameter. A loop's equal writes to several parameters become one event."""
+        """Record a write to one parameter. Identical writes to several parameters become one event."""
         key = (target, tuple(sorted(facts.items(), key=lambda item: item[0])))
         if self._written is not None and self._written[0] == key and number not in self._written[1]:
             self._written[1].add(number)

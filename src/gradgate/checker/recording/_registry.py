@@ -216,7 +216,7 @@ class Modules:
         self._numbers: Numbers[nn.Module] = Numbers()
 
     def install(self, patches: Patches) -> None:
-        """Watch the creation of modules, also while torch compiles or uses fake tensors."""
+        """Watch the creation of modules, even while torch compiles or uses fake tensors."""
         patches.wrap(nn.Module, "__init__", self._called)
         patches.wrap(nn.Module, "__setstate__", self._called)  # copy.deepcopy and pickle
         patches.wrap(nn.Module, "register_parameter", self._called)

@@ -1,4 +1,4 @@
-"""Notes about parameters that an optimizer steps but does not change."""
+"""Notes about parameters that their optimizer's steps do not change."""
 
 from __future__ import annotations
 

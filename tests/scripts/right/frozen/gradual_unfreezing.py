@@ -1,4 +1,4 @@
-"""Looks like a backbone that no optimizer steps: its group is added when it is unfrozen."""
+"""Looks like a backbone that no optimizer updates: its group is added when it is unfrozen."""
 
 import torch
 from torch import nn

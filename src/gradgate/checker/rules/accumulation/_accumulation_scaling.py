@@ -26,8 +26,9 @@ items in the window.
 
 ## Known limits
 A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are means
-that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks. A term is
-not reported as undivided if its weight is computed by a division, which may be the missing one.
+that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks, or with
+``retain_graph=True``, which several losses of one forward pass need. A term is not reported as undivided if its
+weight is computed by a division, which may be the missing one.
 
 ## Sources
 docs/exactness.md
@@ -43,6 +44,7 @@ from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
+from gradgate.checker.analysis._queries import attacked_loss
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around, text_of
 from gradgate.checker.analysis._trainers import one_line
@@ -97,6 +99,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
             continue  # several losses; from one window to the next, layers may be unfrozen
+        if any(attacked_loss(run, window, micro) is not None for window, micro in full):
+            continue  # cross-loss-leak reports an attack's gradients
+        if any(all(run.backward(number).retain for number in micro[:-1]) for _, micro in full):
+            continue  # several losses of one forward pass
         if undivided := undivided_term(run, full[:8], size):
             yield _one_undivided(*undivided, site, size, len(full), full[0][0].parameters)
             continue

@@ -18,7 +18,7 @@ from gradgate.events import Backward, Site, Stepped
 
 
 class SurplusStep(NamedTuple):
-    """A step that runs in each iteration, also after a step under a condition such as ``(i + 1) % 4 == 0``."""
+    """A step in every iteration of a loop that also steps under a condition such as ``(i + 1) % 4 == 0``."""
 
     optimizer: int
     site: Site

@@ -1,4 +1,4 @@
-"""Finds updates by hand, also of an attacked input, whose gradients are never cleared."""
+"""Finds weights or attacked inputs updated by hand whose gradients are never cleared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradgate.events import Backward, Cleared, Frame, ModeSet, Stepped, Written
 _LEAST = 3  # backward calls that add to the same gradient
 
 
-class Update(NamedTuple):
+class UpdateByHand(NamedTuple):
     """A line that updates tensors by hand: their names there, their numbers, and the most calls that reach one."""
 
     line: Frame
@@ -27,7 +27,7 @@ class Update(NamedTuple):
     most: int
 
 
-def never_cleared(run: Run) -> Iterator[Update]:
+def never_cleared(run: Run) -> Iterator[UpdateByHand]:
     """Yield the lines that update tensors by hand in a loop, from gradients that nothing clears.
 
     Beside an optimizer, only tensors that no module owns are considered.
@@ -45,7 +45,7 @@ def never_cleared(run: Run) -> Iterator[Update]:
         updates = updates_in_loop(frame) if ids else {}
         if updates:
             line = min(node.lineno for nodes in updates.values() for node in nodes)
-            yield Update(frame._replace(line=line), [*updates], ids, max(times.values()))
+            yield UpdateByHand(frame._replace(line=line), [*updates], ids, max(times.values()))
 
 
 def updates_in_loop(backward: Frame) -> dict[str, list[ast.stmt]]:

@@ -7,7 +7,8 @@ opposite directions. Also reports:
 
 - a discriminator or critic that steps only after another network's loss was back-propagated through it;
 - a probe whose loss trains the representation that the probe reads;
-- a test loss (by its name) that is back-propagated after the clearing, so that the next step uses its gradient.
+- a test loss (by its name) that is back-propagated after the clearing, so that the next step uses its gradient;
+- an adversarial attack of several iterations whose ``backward()`` also fills the gradients that the step uses.
 
 ## Why is this bad?
 A GAN's generator loss is small if the discriminator is wrong. If the discriminator's step uses the gradient of this
@@ -29,7 +30,8 @@ or use two ``gradgate.Accumulator`` objects: ``update.backward(loss)`` of each f
 parameters.
 
 ## Known limits
-A module is a probe if its name says so. Two losses that are both back-propagated before either optimizer steps are
+A module is a probe if its name says so. An attack with a single backward call is not reported, because its loss
+may be a part of the training loss. Two losses that are both back-propagated before either optimizer steps are
 reported only if their gradients point in opposite directions, or if the other loss is not compared with data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
@@ -56,6 +58,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.clearing._attacks import attacks
 from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
 from gradgate.checker.rules.clearing._probes import detached, of_one_name, probes
 from gradgate.events import Cleared, Cut, Frame, Ids, Site
@@ -73,6 +76,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     of_probes = list(probes(run, RULE))
     yield from (finding for _, finding in of_probes)
     yield from _measured(run)
+    yield from attacks(run, RULE)
     found: dict[tuple[int, Loss, bool], list[Leak]] = defaultdict(list)
     for leak in leaks(run):
         found[leak.window.optimizer, loss_of(run, leak.part.backward), leak.late].append(leak)

@@ -69,7 +69,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     optimizers = run.optimizers_of(ids)
     later = sum(step > min(lost) for optimizer in optimizers for step in run.steps(optimizer))
     if not later or later * 12 < len(lost):
-        return None  # no optimizer steps here: the script wants only the gradients
+        return None  # nothing steps here: the script wants only the gradients
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
     if _only_read(run, numbers, ids, where) or all(_of_another(run, number, optimizers) for number in lost):
         return None

@@ -6,7 +6,8 @@ Reports seven kinds of values if gradient flows into them:
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
 - an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
-- the target of ``kl_div``, if no other loss trains the target's network (a teacher);
+- the target of ``kl_div``, if no other loss trains the target's network (a teacher), or if one line back-propagates
+  the losses of two networks that are each other's teacher;
 - the target of an error such as ``mse_loss``, if its network is in evaluation mode, is trained by no other loss,
   and is in the optimizer of the network that is compared with it;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
@@ -71,7 +72,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
-        message, why, advice = _TEXTS[each.how]
+        message, why, advice = _TEXTS[
+            "peers" if each.how == "teacher" and _are_peers(run, each) else each.how
+        ]
         yield RULE.finding(
             each.site, message.format(run.names(each.ids)), why=why, advice=advice, **each.measured
         )
@@ -120,6 +123,15 @@ def _has_other_losses(run: Run, target: Combination) -> bool:
     )
 
 
+def _are_peers(run: Run, target: Combination) -> bool:
+    """Return whether a call of the same line trains a target's parameters in another role (mutual learning)."""
+    trained: set[int] = set()
+    for number in target.numbers:
+        loss = next(event for event in reversed(run.events[:number]) if isinstance(event, Backward))
+        trained |= loss.reached - run.events[number].parameters  # type: ignore[attr-defined]
+    return bool(trained & target.ids)
+
+
 def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     """Return whether a network in evaluation mode shares its optimizer with the network it is compared with."""
     ids, loss = target.ids, target.first.backward
@@ -147,6 +159,12 @@ _TEXTS = {
         "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
         "the student.",
         *_AGREE,
+    ),
+    "peers": (
+        "The target of the divergence trains {}: each loss also trains the other network, which has a loss of its "
+        "own.",
+        "The networks can lower the loss by agreeing on arbitrary outputs.",
+        "Compute the target under torch.no_grad(), or detach it: target.detach().",
     ),
     "trained target": (
         "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "

@@ -9,12 +9,9 @@ from functools import partial
 
 from gradgate.checker.analysis._constant_summands import constant_summands, is_count
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import (
-    called,
-    statements_at,
-)
-from gradgate.checker.analysis._slices import slice_at
-from gradgate.checker.analysis._source import function_at, inside, loops_around, spans
+from gradgate.checker.analysis._scopes import called, scope_at, statements_at
+from gradgate.checker.analysis._slices import Slice, slice_at
+from gradgate.checker.analysis._source import function_at, inside, loops_around, spans, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
@@ -31,6 +28,10 @@ _SHARED = (
     "Keep the pass on the detached value: the loss at line {} needs it."
 )
 _ATTACHED = "Add the value itself instead of a detached copy."
+_OUTSIDE = (
+    "Compute the parts that training should change outside of torch.no_grad(). Targets may stay inside."
+)
+_PARAMETERS = "Compute the term from model.parameters(): state_dict() returns detached copies."
 _UNTRAINED = "Compute the term from the output of the network that the loss trains."
 _DIFFERENTIABLE = "Counts and comparisons have no gradient: use probabilities as weights instead."
 _CALLS = 2  # number of backward calls whose terms are followed to the parameters
@@ -125,6 +126,10 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
         penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
         counts = any(map(is_count, inside(ast.AST, *statements_at(cut))))
         how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
+        if "no_grad" in text_of(cut):
+            advice = _OUTSIDE
+        elif "state_dict" in text_of(cut):
+            advice = _PARAMETERS
         drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
         if penalty:
             advice, drop = WITH_GRAPH, with_graph
@@ -190,11 +195,16 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
 
 
 def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
-    """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter."""
-    at = Statement.at(cut)
+    """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter.
+
+    Such a module still passes gradients on if its input is the output of a trained module.
+    """
+    at, scope = Statement.at(cut), scope_at(cut)
     steps = run.optimizers_of(reached)
     trained = run.words(number for number in run.owned if run.owners[number] & steps)
-    if at is None or not isinstance(at.node, ast.With):
+    if at is None or scope is None or not isinstance(at.node, ast.With):
         return False
-    calls = set(map(called, inside(ast.Call, at.node)))
-    return bool(untrained_modules(at, trained)) and not calls & trained
+    calls = inside(ast.Call, at.node)
+    given = Slice([(scope, each) for call in calls for each in call.args], run.files)
+    calls += inside(ast.Call, *(node for _, node in given.nodes))
+    return bool(untrained_modules(at, trained)) and trained.isdisjoint(map(called, calls))

@@ -142,7 +142,7 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
 def _made_by(
     names: Iterable[str], scope: Scope, files: tuple[str, ...], *, deep: bool = False
 ) -> set[ast.AST]:
-    """Return the expressions that assign these names, also through other names and returned tuples.
+    """Return the expressions that assign these names, even through other names and returned tuples.
 
     With ``deep``, also return the expressions that assign the names in these expressions.
     """

@@ -1,7 +1,7 @@
 """The optimizer holds a parameter that no loss uses.
 
 ## What it does
-Looks for trainable parameters that an optimizer steps but no backward call ever reaches. Examples are a layer (an
+Looks for trainable parameters that an optimizer holds but no backward call ever reaches. Examples are a layer (an
 attribute of a model, or a variable of a script) that is never called or whose output is in no loss, and learned
 rates of inner steps (MAML) whose result is in no loss. Layers that did not run because they belong to an unused
 branch are not reported. If a layer runs but the script discards the result of an operation such as ``index_add``,

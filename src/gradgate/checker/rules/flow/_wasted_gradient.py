@@ -1,9 +1,9 @@
 """The script computes gradients that no optimizer uses.
 
 ## What it does
-Looks for parameters that losses reach but no optimizer steps: a teacher, a target network, a feature extractor that
-was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates the memory of their
-gradients and their share of each step.
+Looks for parameters that losses reach but no optimizer updates: a teacher, a target network, a feature extractor
+that was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates the memory of
+their gradients and their share of each step.
 
 ## Why is this bad?
 The gradients cost time in each backward pass, and the activations for them cost memory. Gradients that are never
@@ -41,6 +41,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 
 from gradgate.checker.analysis._left_out import left_out
+from gradgate.checker.analysis._parameter_usage import cleared_unused
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, nodes_of
@@ -91,9 +92,10 @@ def _of_others(run: Run) -> Iterator[Finding]:
     stepped = stepped.difference(*by_hand)  # gradients that the script combines by hand (gradient surgery)
     times = Counter(event.site for event in run.of(Backward))
     networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
+    never: Ids = frozenset().union(*cleared_unused(run).values())  # reported by ineffective-step
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
-        if not used[site] or not ids & stepped or times[site] <= 2:
+        if not used[site] or not ids & stepped or ids & never or times[site] <= 2:
             continue
         here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
         grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)

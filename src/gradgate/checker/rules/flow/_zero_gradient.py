@@ -17,7 +17,7 @@ The parameter is in the graph and in the optimizer, but never changes. No error 
 ## Known limits
 A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change.
 Experts and other layers of a list are not reported if some of them get a gradient. For a factor that is written as
-0, also in a call, the finding is a note. The cause of a zero factor is named only if
+0, even in a call, the finding is a note. The cause of a zero factor is named only if
 ``nn.Parameter(torch.zeros(...))`` makes it or ``//`` rounds it. Otherwise, for example if a low initial bias puts a
 ReLU below zero, the finding is at the operation itself.
 
@@ -132,7 +132,7 @@ def _factors(frame: Frame) -> list[ast.expr]:
 
 
 def _written_as_zero(run: Run, frame: Frame, factors: list[ast.expr]) -> bool:
-    """Return whether a factor is the number 0, also as an argument, or a name that the file sets to 0."""
+    """Return whether a factor is the number 0, even as an argument, or a name that the file sets to 0."""
     scope = scope_at(frame)
     for side in factors:
         given = [node for _, node in Slice([(scope, side)] if scope is not None else [], run.files).nodes]

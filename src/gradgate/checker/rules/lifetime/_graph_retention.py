@@ -48,8 +48,9 @@ from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.lifetime._growing_window import growing_before_a_step
 from gradgate.checker.rules.lifetime._needless_retains import needless_retains
-from gradgate.events import Backward, Cleared, Clipped, Differentiated, Frame, GraphsKept, Site, Stepped
+from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, Stepped
 
 _PUTS = ("append", "appendleft", "extend", "add", "insert", "update", "setdefault", "put")
 _SAFE = ("item", "detach", "tolist", "numpy", "cpu_item", "float")
@@ -59,12 +60,11 @@ _BY_HAND = (
     "(p - lr * gradient).detach().requires_grad_()."
 )
 _GROWS = 4  # consecutive calls, each with a longer graph
-_FEW_CALLS = 2  # two losses before a step may share a part that was computed once
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _reaching_back(run)
-    yield from _growing_before_a_step(run)
+    yield from growing_before_a_step(run, RULE)
     yield from _kept(run)
     yield from needless_retains(run, RULE)
 
@@ -211,45 +211,6 @@ def _detached_again(at: Statement, *, name: str) -> Fix:
     given = [f"{text}.detach()" if f"`{text}`" == name else text for text in map(ast.unparse, calls[0].args)]
     given += map(ast.unparse, calls[0].keywords)
     return (Replace(at.line, ast.unparse(calls[0]), f"{ast.unparse(calls[0].func)}({', '.join(given)})"),)
-
-
-def _growing_before_a_step(run: Run) -> Iterator[Finding]:
-    """Report lines whose calls before one step each pass through the graphs of all earlier calls again."""
-    windows: dict[Site, list[list[Backward]]] = defaultdict(list)
-    waiting: dict[Site, list[Backward]] = defaultdict(list)
-    for event in run.of(Backward, Cleared, Clipped, Stepped):
-        if isinstance(event, Backward):
-            waiting[event.site].append(event)
-            continue
-        for site, calls in waiting.items():
-            if len(calls) > _FEW_CALLS and all(call.seen and not call.create for call in calls):
-                windows[site].append(calls)
-        waiting.clear()
-    for site, several in windows.items():
-        if sum(map(len, several)) <= _GROWS or not all(map(_grows, several)):
-            continue
-        most = max(several, key=len)
-        yield RULE.finding(
-            site,
-            f"Each of {len(most)} backward calls before a step goes through the graphs of all earlier calls again: "
-            f"the graph grows from {most[0].nodes} to {most[-1].nodes} nodes.",
-            why="A value is carried over with its graph, so time grows with the square of the number of calls.",
-            advice="Detach the value that is carried over, and remove retain_graph. If the gradient should flow "
-            "through all calls, add up the losses and call backward() once: the gradient is the same.",
-            count=sum(map(len, several)),
-            evidence={"calls": len(most), "nodes": most[-1].nodes},
-            about=most[-1].reached,
-        )
-
-
-def _grows(calls: list[Backward]) -> bool:
-    """Return whether each call reaches the same parameters through more nodes of earlier calls."""
-    pairs = list(pairwise(calls[1:]))
-    return (
-        not any(call.old_nodes for call in calls)
-        and all(a.reached == b.reached and 0 < a.shared < b.shared and a.nodes < b.nodes for a, b in pairs)
-        and calls[0].nodes < calls[1].nodes
-    )
 
 
 def _detached(at: Statement) -> Fix:

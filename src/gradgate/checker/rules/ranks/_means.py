@@ -32,7 +32,7 @@ def sums_over_ranks(event: Reduced) -> bool:
 
 
 def reduced_between(run: Run, start: int, stop: int, atom: Ids) -> tuple[list[Reduced], float]:
-    """Return the collectives of these gradients between two events, and the product of the factors by hand."""
+    """Return the collectives of these gradients between two events, and the total factor applied by hand."""
     reduced, factor = [], 1.0
     for event in run.events[start:stop]:
         if isinstance(event, Reduced) and event.parameters & atom:

@@ -97,7 +97,7 @@ class Cadence:
         return self.low >= 0.4 or (each_batch and self.rates[-1] < _GONE * max(self.rates))
 
     def is_in_epochs(self, length: float) -> bool:
-        """Return whether a length equals a finished run's number of epochs: passes of a loader or an outer loop."""
+        """Return whether a length equals the epochs of a finished run, counted by a loader or an outer loop."""
         kind, calls, epochs = self.made.kind, len(self.calls), self.epochs
         if self.run.ended != "finished":
             return False

@@ -6,8 +6,10 @@ Compares parameters before and after steps. Reports:
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
 - an optimizer that always steps before there is a gradient, or that holds other parameters than those that the
   losses reach;
+- an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: most of their values never change, although they have a gradient;
-- updates by hand that rebind a name, drop their result, or replace a leaf by a constant;
+- updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
+  gradients, so that the script may fail in its second iteration;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
 ## Why is this bad?
@@ -29,7 +31,7 @@ optimizers step is reported as a note. If a run is stopped early, a learning rat
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
 not found, because the loop may use only the dict. Rounding is not reported if most values change now and then, nor
 for optimizers that are not torch's own, since they may round at random. If a line of the source might step an
-optimizer, the optimizer is reported as never stepped only if no optimizer steps and nothing reads the gradients.
+optimizer, the optimizer is reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -55,8 +57,9 @@ from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
+from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
-from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
+from gradgate.checker.rules.stepping._updates_by_hand import failed_updates, lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
@@ -67,7 +70,9 @@ _LEAST_ROUNDED = 10  # steps under a close look, at the highest learning rate or
 def _judge(run: Run) -> Iterator[Finding]:
     by_hand = list(lost_updates(run, RULE))
     yield from by_hand or rebound_leaves(run, RULE)
+    yield from failed_updates(run, RULE)
     yield from lost_writes(run, RULE)
+    yield from cleared_parts(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)

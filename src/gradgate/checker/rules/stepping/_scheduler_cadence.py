@@ -101,7 +101,7 @@ def _never(cadence: Cadence) -> Iterator[Finding]:
 
 
 def _early(cadence: Cadence) -> Finding | None:
-    """Report a scheduler that is advanced before its optimizer's first step, in the loop that makes the steps."""
+    """Report a scheduler that the training loop advances before its optimizer's first step."""
     first, step = (cadence.run.events[numbers[0]] for numbers in (cadence.calls, cadence.steps))
     if cadence.calls[0] > cadence.steps[0] or cadence.filled < 0.99 or not isinstance(first, Scheduled):
         return None

@@ -47,7 +47,7 @@ def of_second_cadence(cadence: Cadence, rule: Rule) -> Finding | None:
 
 
 def _loops(site: Site) -> set[ast.AST]:
-    """Return the loops and comprehensions around a position, also in the functions that call it."""
+    """Return the loops and comprehensions around a position and around the calls that lead to it."""
     simple = [node for node in map(statement_at, site) if node is not None and not hasattr(node, "body")]
     return {*(loop for frame in site for loop in loops_around(frame)), *inside(ast.comprehension, *simple)}
 

@@ -7,9 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import last_name, no_grad_around, without_gradients
+from gradgate.checker.analysis._scopes import (
+    called,
+    functions_of,
+    last_name,
+    no_grad_around,
+    without_gradients,
+)
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, tree_of
+from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -17,6 +23,8 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Site, Written
 
 _LEAST = 3  # backward calls
+_FEW = 8  # backward calls of a line before a failure: the second iteration's, or those of its micro-batches
+_LEAVES = ("requires_grad", "requires_grad_", "retain_grad")
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
 
@@ -66,6 +74,53 @@ def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
                     count=len(later),
                     evidence={"backward_calls": len(later)},
                 )
+
+
+def failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report updates that replace a leaf by the result of an operation, if the script soon fails."""
+    calls = Counter(event.site for event in run.of(Backward)) if run.ended == "failed" else {}
+    found: dict[Frame, str] = {}
+    for site in (site for site, times in calls.items() if times <= _FEW):
+        loops = [loop for frame in site for loop in loops_around(frame)][-1:]
+        names = {called(call) for call in inside(ast.Call, *loops)}
+        for file in files_of([site]) if loops else ():
+            functions = [each for name in names for each in functions_of(file).get(name, ())]
+            parts = [*(loops if file == site[-1].file else ()), *functions]
+            if not any(node.attr in _LEAVES for node in inside(ast.Attribute, *parts)):
+                found |= {
+                    Frame(file, node.lineno, ""): ast.unparse(node.targets[0])
+                    for node in inside(ast.Assign, *parts)
+                    if _replaces(node, ast.unparse(node.targets[0]))
+                }
+    if not found:
+        return
+    where, value = min(found), ast.unparse(getattr(statement_at(min(found)), "value", None) or ast.Pass())
+    constant = no_grad_around(where) is not None or ".data" in value or "detach()" in value
+    then = "a constant: the next loss has no graph" if constant else "a result, whose .grad stays None"
+    first, *others = (f"`{name}`" for name in dict.fromkeys(found.values()))
+    yield rule.finding(
+        where,
+        f"This line replaces {first} by {then}. The script failed after {sum(calls.values())} backward calls."
+        + (f" The same holds for {', '.join(others)}." if others else ""),
+        why="Only a leaf with requires_grad gets a gradient. The result of an operation is not a leaf.",
+        advice="Update in place, under torch.no_grad(): p -= lr * p.grad. Then clear: p.grad = None.",
+        count=len(found),
+        evidence={"backward_calls": sum(calls.values())},
+    )
+
+
+def _replaces(node: ast.Assign, name: str) -> bool:
+    """Return whether an assignment computes a name's new value from its gradient, or a new list from gradients."""
+    match node.value:
+        case ast.ListComp(ast.BinOp() as of) | ast.DictComp(_, ast.BinOp() as of):
+            read = map(ast.unparse, inside(ast.expr, *node.value.generators))
+            return ".grad" in ast.unparse(of) and name in read
+        case ast.BinOp() | ast.Call() as value:
+            parts = [ast.unparse(each) for each in inside(ast.expr, value)]
+            calls = [called(call) for call in inside(ast.Call, value)]
+            leaf = any(each.endswith(("_", "Parameter", "tensor")) for each in calls)
+            return not leaf and parts.count(name) > parts.count(f"{name}.grad") > 0
+    return False
 
 
 def _rebinds(tree: ast.Module | None) -> Iterator[tuple[int, str]]:
