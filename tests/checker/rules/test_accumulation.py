@@ -1,6 +1,10 @@
 """GG101, GG102 and GG103: windows, their divisor, and what one item counts in them."""
 
-from tests.checker.rules._build import Story, mean, said, total
+from dataclasses import replace
+
+import pytest
+
+from tests.checker.rules._build import Story, mean, said, site, total
 
 LOOP = """\
 for epoch in range(2):
@@ -101,6 +105,20 @@ def test_means_divided_twice() -> None:
     found = windows(4, 4, 4, term=mean(8, ("div", 4), ("div", 4), line=3)).judged()
     assert [one.code for one in found] == ["GG102"]
     assert "divided by 4 and by 4" in found[0].message
+
+
+@pytest.mark.parametrize("trainer", ["accelerate", "lightning", "transformers"])
+def test_a_division_that_a_trainer_repeats_is_named_where_the_script_divides(trainer: str) -> None:
+    loss = mean(8, ("div", 4), line=3)
+    again = replace(loss, factors=(("div", 4.0, site(4)), *loss.factors))
+    story = Story("w").optimizer()
+    for _ in range(3):
+        for _ in range(4):
+            story.backward(4, again, trainer=trainer)
+        story.step(6).clear(7)
+    (found,) = story.judged()
+    assert (found.code, found.line) == ("GG102", 3)
+    assert "Don't divide here" in found.advice
 
 
 def test_a_weight_of_one_half_and_a_division_by_two_are_no_double_division() -> None:

@@ -60,6 +60,7 @@ from gradgate.checker.rules.accumulation._divisor_edits import (
 )
 from gradgate.checker.rules.accumulation._loops import (
     is_in_a_loop_of_its_own,
+    is_of_several_networks,
     is_once_per_batch,
     is_over_kinds,
 )
@@ -71,7 +72,7 @@ _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
     "add up to 1."
 )
-_DIVIDES = {
+_TRAINERS = {
     "accelerate": "Accelerate's backward()",
     "lightning": "Lightning's Trainer",
     "transformers": "the Trainer",
@@ -113,7 +114,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             columns = [column for columns in several for column in _without_weights(columns)]
             known = (column for column in columns if all(share.factor is not None for share in column))
             column = min(known, key=lambda column: len(column[0].divisors))
-            if not is_over_kinds(site, run.events[first.step].site):
+            apart = all(is_of_several_networks(run, micro) for _, micro in full)
+            if not apart and not is_over_kinds(site, run.events[first.step].site):
                 say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
                 found = _finding(run, site, first, column, size, say)
                 calls = sorted({innermost(run.events[number].site).line for number in full[0][1]})
@@ -202,9 +204,9 @@ def _finding(
     total, by_trainer = _total(column), "backward" not in text_of(innermost(site))
     say = partial(say, evidence={"micro_batches": size, "weights_add_up_to": total})
     if whole:
+        trainer = _TRAINERS.get(run.backward(window.micro[0]).trainer, "")
         own = [each for each in whole if each[1] and innermost(each[1]) != innermost(site)]
-        divides = _DIVIDES.get(run.backward(window.micro[0]).trainer, "")
-        twice = bool(divides) and len(whole) == 2 and len(own) == 1
+        twice = len(whole) == 2 and len(own) == 1 and bool(trainer)
         number, where = own[0] if twice else whole[0]
         if abs(number - size) == 1 and len(whole) == 1:
             return  # the window's size is wrong by 1, not the divisor
@@ -213,10 +215,21 @@ def _finding(
             where or _written_at(run, number) or site,
             f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times "
             "the gradient of the whole batch.",
-            advice=f"Don't divide here: {divides} already divides."
+            advice=f"Don't divide here: {trainer} already divides."
             if twice
             else f"Divide once, by the number of micro-batches in the window, {size}.",
             fix=undivided if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
+        )
+        return
+    others = [innermost(at).line for at in run.by_line(window.micro) if innermost(at) != innermost(site)]
+    if others and run.backward(window.micro[0]).others:
+        yield say(
+            site,
+            f"{size} backward calls that give an input its gradient also add to the parameters' gradients: the "
+            f"step uses them in addition to the loss of line {others[-1]}.",
+            why="These losses are trained as well, each with full weight.",
+            advice="For the input's gradient alone, use torch.autograd.grad(loss, input), or clear the parameters' "
+            "gradients before the other backward(). If these losses should be trained, divide each.",
         )
         return
     undivided_means = (

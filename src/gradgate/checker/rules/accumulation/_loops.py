@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from gradgate.checker.analysis._queries import with_line_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, key_of, scope_at
 from gradgate.checker.analysis._source import loops_around, spans
-from gradgate.events import Backward, EpochEnded, EpochStarted, Site
+from gradgate.events import Backward, EpochEnded, EpochStarted, Site, Stepped
 
 
 def is_once_per_batch(run: Run, site: Site) -> bool:
@@ -23,6 +24,16 @@ def is_once_per_batch(run: Run, site: Site) -> bool:
         if ended and calls == ended[0].batches > 0:
             return True
     return False
+
+
+def is_of_several_networks(run: Run, micro: Sequence[int]) -> bool:
+    """Return whether gradients of one of a few backward calls are cleared before the next, and nothing steps.
+
+    Networks that are trained in one loop, each by its own loss, clear in it what the others' losses left.
+    """
+    stepped = any(isinstance(event, Stepped) for event in run.events[micro[0] : micro[-1]])
+    lost = (part.cleared for number in micro for part in run.by_backward[number] if part.is_lost)
+    return not stepped and any(cleared is not None and cleared < micro[-1] for cleared in lost)
 
 
 def is_in_a_loop_of_its_own(site: Site, step: Site) -> bool:
