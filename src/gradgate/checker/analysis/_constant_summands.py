@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -19,12 +20,10 @@ from gradgate.checker.analysis._scopes import (
     key_of,
     last_name,
     may_be_module,
-    no_grad_around,
     parameters_of,
     scope_at,
     scopes_of,
     statements_at,
-    without_gradients,
 )
 from gradgate.checker.analysis._slices import Slice
 from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered, Site

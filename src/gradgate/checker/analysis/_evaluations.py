@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
+from gradgate.checker.analysis._gradient_modes import without_gradients
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, own_calls, own_nodes, without_gradients
+from gradgate.checker.analysis._scopes import called, is_function, own_calls, own_nodes
 from gradgate.checker.analysis._source import function_at, spans
 from gradgate.events import Backward, Frame, Stepped
 

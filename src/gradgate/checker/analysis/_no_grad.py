@@ -6,8 +6,9 @@ import ast
 from collections.abc import Collection, Iterator
 from itertools import chain
 
+from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, key_of, no_grad_around, without_gradients
+from gradgate.checker.analysis._scopes import called, key_of
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import inside, statement_at, tree_of
 from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site

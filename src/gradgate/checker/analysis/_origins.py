@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable
 
+from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._scopes import (
     Scope,
     argument,
@@ -15,7 +16,6 @@ from gradgate.checker.analysis._scopes import (
     last_name,
     own_nodes,
     part_of,
-    requires_grad,
     returned,
     scope_at,
 )

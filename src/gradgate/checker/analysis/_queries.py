@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
-from gradgate.events import Backward, Frame, Ids, Site
+from gradgate.checker.analysis._slices import slice_at
+from gradgate.events import Backward, Differentiated, Frame, Ids, Site
 
 
 def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, int | None]]:
@@ -120,3 +122,10 @@ def joined(sets: set[Ids]) -> list[Ids]:
         joined = ids.union(*(each for each in found if each & ids))
         found = [*(each for each in found if not each & ids), joined]
     return found
+
+
+@once
+def in_losses(run: Run) -> dict[int, ast.AST]:
+    """Return the expressions of all losses that are back-propagated or differentiated, by id."""
+    sites = dict.fromkeys(event.site for event in run.of(Backward, Differentiated))
+    return {id(node): node for site in sites for _, node in slice_at(site, run.files).nodes}

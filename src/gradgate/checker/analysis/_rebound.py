@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from gradgate.checker.analysis._gradient_modes import no_grad_around
 from gradgate.checker.analysis._parameter_usage import replaced
 from gradgate.checker.analysis._run import Run, innermost, once
-from gradgate.checker.analysis._scopes import definitions, key_of, no_grad_around, scopes_of
+from gradgate.checker.analysis._scopes import definitions, key_of, scopes_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside
 from gradgate.events import Backward, Frame, Ids, Parameter

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._losses import in_losses
+from gradgate.checker.analysis._gradient_modes import no_grad_around
+from gradgate.checker.analysis._queries import in_losses
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -13,7 +14,6 @@ from gradgate.checker.analysis._scopes import (
     called,
     definitions,
     names_read,
-    no_grad_around,
     own_nodes,
     scope_at,
 )

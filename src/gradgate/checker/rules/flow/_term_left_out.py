@@ -39,7 +39,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from gradgate.checker.analysis._constant_summands import has_graph, summands
-from gradgate.checker.analysis._losses import in_losses
+from gradgate.checker.analysis._queries import in_losses
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Scope,

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._gradient_modes import without_gradients
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Function,
@@ -17,7 +18,6 @@ from gradgate.checker.analysis._scopes import (
     may_be_module,
     own_calls,
     own_nodes,
-    without_gradients,
 )
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import FUNCTIONS, path_to, statement_at

@@ -40,9 +40,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
+from gradgate.checker.analysis._gradient_modes import contexts_of
 from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, contexts_of
+from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import function_at, loops_around, path_to
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move, Replace

@@ -46,8 +46,9 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._gradient_modes import without_gradients
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes, without_gradients
+from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert, Replace

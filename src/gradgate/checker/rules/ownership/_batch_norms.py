@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import requires_grad
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner

@@ -39,8 +39,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
+from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import requires_grad
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner

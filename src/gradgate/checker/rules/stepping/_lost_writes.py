@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._gradient_modes import no_grad_around
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, no_grad_around, part_of, root_of
+from gradgate.checker.analysis._scopes import called, is_function, part_of, root_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_in, path_to, tree_of
 from gradgate.checker.analysis._statement import Statement

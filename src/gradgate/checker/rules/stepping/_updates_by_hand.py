@@ -6,14 +6,9 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import (
-    called,
-    functions_of,
-    last_name,
-    no_grad_around,
-    without_gradients,
-)
+from gradgate.checker.analysis._scopes import called, functions_of, last_name
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of
 from gradgate.checker.analysis._statement import Statement, method
