@@ -61,7 +61,6 @@ from gradgate.checker.rules.accumulation._divisor_edits import (
 )
 from gradgate.checker.rules.accumulation._loops import (
     is_in_a_loop_of_its_own,
-    is_of_several_networks,
     is_once_per_batch,
     is_over_kinds,
 )
@@ -115,8 +114,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             columns = [column for columns in several for column in _without_weights(columns)]
             known = (column for column in columns if all(share.factor is not None for share in column))
             column = min(known, key=lambda column: len(column[0].divisors))
-            apart = all(is_of_several_networks(run, micro) for _, micro in full)
-            if not apart and not is_over_kinds(site, run.events[first.step].site):
+            if not is_over_kinds(site, run.events[first.step].site):
                 say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
                 found = _finding(run, site, first, column, size, say)
                 calls = sorted({innermost(run.events[number].site).line for number in full[0][1]})
@@ -220,17 +218,6 @@ def _finding(
             if twice
             else f"Divide once, by the number of micro-batches in the window, {size}.",
             fix=undivided if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
-        )
-        return
-    others = [innermost(at).line for at in run.by_line(window.micro) if innermost(at) != innermost(site)]
-    if others and run.backward(window.micro[0]).others:
-        yield say(
-            site,
-            f"{size} backward calls that give an input its gradient also add to the parameters' gradients: the "
-            f"step uses them in addition to the loss of line {others[-1]}.",
-            why="These losses are trained as well, each with full weight.",
-            advice="For the input's gradient alone, use torch.autograd.grad(loss, input), or clear the parameters' "
-            "gradients before the other backward(). If these losses should be trained, divide each.",
         )
         return
     undivided_means = (
