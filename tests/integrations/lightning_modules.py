@@ -73,6 +73,12 @@ class Unequal(NeverCleared):
         optimizer.zero_grad()
 
 
+class DividedTwice(Right):
+    def training_step(self, batch: list[Tensor], index: int) -> dict[str, Tensor]:
+        loss = self.loss(batch)
+        return {"loss": loss / self.trainer.accumulate_grad_batches}  # GG102
+
+
 class Fails(Right):
     def training_step(self, batch: list[Tensor], index: int) -> Tensor:
         if index == 5:

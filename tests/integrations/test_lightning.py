@@ -106,6 +106,15 @@ def test_a_mistake_that_is_the_trainers_own_is_found_where_it_is_called() -> Non
     assert "Trainer(..., callbacks=[gradgate.integrations.lightning.ExactAccumulation()])" in finding.advice
 
 
+def test_a_division_beside_the_trainers_is_found_at_its_line() -> None:
+    watching = WatchGradients(show=False)
+    fit(modules.DividedTwice(), watching, accumulate_grad_batches=3, limit_train_batches=6)
+    assert found(watching) == [("GG102", line_of("GG102"))]
+    assert watching.report is not None
+    (finding,) = watching.report.findings
+    assert finding.advice == "Don't divide here: Lightning's Trainer already divides."
+
+
 def test_an_optimizer_goes_by_the_name_that_the_user_gave_its_wrapper() -> None:
     watching = WatchGradients(show=False)
     fit(modules.NeverCleared(), watching)

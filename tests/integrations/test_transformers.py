@@ -19,8 +19,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from gradgate.errors import FindingError
-from gradgate.integrations.transformers import WatchGradientsCallback
+from gradgate.errors import CountError, FindingError
+from gradgate.integrations.transformers import WatchGradientsCallback, exact
 from tests.interpreter import python
 
 
@@ -85,6 +85,20 @@ class Undivided(Trainer):
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), inputs["labels"][:, 1:].flatten())  # GG102
 
 
+class DividedTwice(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss = next_token_loss(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+        loss = loss / self.args.gradient_accumulation_steps  # twice
+        return (loss, {}) if return_outputs else loss
+
+
+class Weighted(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        logits, target = model(input_ids=inputs["input_ids"]).logits[:, :-1], inputs["labels"][:, 1:]
+        losses = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
+        return (losses * (1.0 + (target.flatten() > 30))).mean()  # weighted
+
+
 class Detached(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         features = model.model(inputs["input_ids"]).last_hidden_state.detach()  # GG402
@@ -130,6 +144,31 @@ def test_a_mistake_is_found_at_its_line(kind: type[Trainer], code: str) -> None:
     watching = WatchGradientsCallback(show=False)
     trainer(watching, kind=kind).train()
     assert found(watching) == [(code, __file__, line_of(code))]
+
+
+def test_a_division_beside_the_trainers_is_found_at_its_line() -> None:
+    watching, model = WatchGradientsCallback(show=False), causal_lm()
+    model.accepts_loss_kwargs = False
+    trainer(watching, kind=DividedTwice, model=model, max_steps=2).train()
+    assert found(watching) == [("GG102", __file__, line_of("twice"))]
+    assert watching.report is not None
+    (finding,) = watching.report.findings
+    assert finding.advice == "Don't divide here: the Trainer already divides."
+    assert [(each.line, each.new) for each in finding.fix] == [(line_of("twice"), "loss")]  # type: ignore[union-attr]
+
+
+def test_the_advice_passes_the_count_that_the_graph_of_a_custom_loss_does_not_show() -> None:
+    watching = WatchGradientsCallback(show=False)
+    trainer(watching, kind=Weighted).train()
+    assert found(watching) == [("GG102", __file__, line_of("weighted"))]
+    assert watching.report is not None
+    (finding,) = watching.report.findings
+    assert "exact(trainer, count=lambda inputs: (inputs['labels'][:, 1:] != -100).sum())" in finding.advice
+    with pytest.raises(CountError):
+        exact(trainer(kind=Weighted)).train()
+    run = exact(trainer(kind=Weighted), count=lambda inputs: (inputs["labels"][:, 1:] != -100).sum())
+    run.train()
+    assert run.state.global_step == 6
 
 
 def test_a_model_that_takes_the_count_and_does_not_divide_by_it_is_found_where_it_is_trained() -> None:

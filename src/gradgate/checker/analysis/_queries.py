@@ -111,3 +111,12 @@ def own_losses(run: Run, optimizer: int) -> set[Loss]:
                 if owners and all(optimizer in each for each in owners):
                     found.add(loss_of(run, number))
     return found
+
+
+def joined(sets: set[Ids]) -> list[Ids]:
+    """Join the sets that have a parameter in common."""
+    found: list[Ids] = []
+    for ids in sets:
+        joined = ids.union(*(each for each in found if each & ids))
+        found = [*(each for each in found if not each & ids), joined]
+    return found

@@ -133,6 +133,10 @@ class Run:
         """Return the numbers of an optimizer's steps, in order."""
         return [number for number, event in self.numbered(Stepped) if event.optimizer == optimizer]
 
+    def watched(self, optimizer: int) -> int:
+        """Return the number of an optimizer's closely watched steps. Some facts are known only of these."""
+        return sum(self.stepped(number).seen for number in self.steps(optimizer))
+
     def words(self, ids: Iterable[int]) -> set[str]:
         """Return the parts of parameters' names: "head" and "weight" of "head.weight"."""
         return {part for number in ids for part in self.name(number).split(".")}
@@ -186,7 +190,17 @@ class Run:
 
     def names(self, ids: Iterable[int], most: int = 3) -> str:
         """Return the names of parameters as text: "fc.weight, fc.bias and 4 more"."""
-        known = [self.name(number) for number in sorted(ids)]
+        ids = sorted(ids)
+        unnamed = [
+            self.parameters[n].shape for n in ids if n in self.parameters and not self.parameters[n].name
+        ]
+        if 1 < len(unnamed) == len(ids):
+            shapes = [str(list(shape)) for shape in dict.fromkeys(unnamed)]
+            listed = " and ".join(filter(None, [", ".join(shapes[:-1]), shapes[-1]]))
+            return f"{len(ids)} parameters" + (
+                f" of shape{'s'[: len(shapes) - 1]} {listed}" if len(shapes) <= most else ""
+            )
+        known = [self.name(number) for number in ids]
         if len(known) <= most + 1:
             return " and ".join(filter(None, [", ".join(known[:-1]), known[-1]])) if known else "none"
         return f"{', '.join(known[:most])} and {len(known) - most} more"
@@ -205,6 +219,12 @@ class Run:
     @functools.cached_property
     def _optimizer_names(self) -> dict[int, str]:
         return optimizer_names(self.log)
+
+    def steps_of(self, optimizer: int) -> str:
+        """Return an optimizer's watched steps as text: "112 steps of opt", or "62 watched steps of opt"."""
+        watched = self.watched(optimizer)
+        less = "watched " if watched < self.stepping[optimizer] else ""
+        return f"{watched} {less}steps of {self.optimizer(optimizer)}"
 
     # Windows
 

@@ -9,10 +9,12 @@ import ast
 import builtins
 import functools
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias, TypeGuard
 
 from gradgate.checker.analysis._source import (
     FUNCTIONS,
+    block_of,
     function_at,
     inside,
     nodes_of,
@@ -124,6 +126,27 @@ def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
                     key = key_of(call.func.value)
                     found.setdefault(key, []).append(Definition(node, given, whole=False))
     return {name: tuple(several) for name, several in found.items()}
+
+
+def reaching(scope: Scope, name: str, line: int) -> tuple[Definition, ...]:
+    """Return the definitions of a name, without those that are overwritten on every way to a line.
+
+    The last assignment in a block around the line overwrites the ones before: ``x = x.detach()``.
+    """
+    found = definitions(scope).get(name, ())
+    if len(found) < 2 or not line:
+        return found
+    blocks = [block_of(*pair) for pair in pairwise(path_to(scope.file, line))]
+    first = 0
+    for each in found:
+        if (
+            isinstance(each.statement, ast.Assign)
+            and each.whole
+            and (each.statement.end_lineno or line) < line
+        ):
+            around = any(each.statement in block for block in blocks)
+            first = max(first, each.statement.lineno) if around else first
+    return tuple(each for each in found if getattr(each.statement, "lineno", line) >= first)
 
 
 def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:

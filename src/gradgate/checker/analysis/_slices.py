@@ -25,6 +25,7 @@ from gradgate.checker.analysis._scopes import (
     own_calls,
     parameters_of,
     part_of,
+    reaching,
     returned,
     scope_at,
     scopes_of,
@@ -83,7 +84,7 @@ class Slice:
             self.nodes.append((scope.file, node))
         resolved = False
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            self._name(scope, node.id)
+            self._name(scope, node.id, getattr(node, "lineno", 0))
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             found = [self._define(each, f".{node.attr}") for each in self._scopes()]
             resolved = any(found) and isinstance(node.value, ast.Name)
@@ -117,17 +118,17 @@ class Slice:
                 read |= names_read(each.iter)
         return children
 
-    def _name(self, scope: Scope, name: str) -> None:
-        if self._define(scope, name):
+    def _name(self, scope: Scope, name: str, line: int) -> None:
+        if self._define(scope, name, line):
             return
         if is_function(scope.node) and name in parameters_of(scope.node):
             self._callers(scope.node, name)
         elif (tree := tree_of(scope.file)) is not None:
             self._define(Scope(scope.file, tree), name)
 
-    def _define(self, scope: Scope, key: str) -> bool:
-        """Follow the definitions of a name or an attribute. Return whether there are any."""
-        found = definitions(scope).get(key, ())
+    def _define(self, scope: Scope, key: str, line: int = 0) -> bool:
+        """Follow the definitions of a name or an attribute that reach a line. Return whether there are any."""
+        found = reaching(scope, key, line)
         self._todo += [(scope, definition.value, definition.place) for definition in found]
         return bool(found)
 
@@ -168,6 +169,10 @@ class Slice:
             for call in own_calls(scope.node):
                 runs = module and may_be_module(call, scope.file, self.files) and takes(function, call)
                 given = argument(call, place, name) if runs or called(call) == function.name else None
+                if called(call) == function.name:  # f(x, *outputs)
+                    given = next(
+                        (each for each in call.args[: place + 1] if isinstance(each, ast.Starred)), given
+                    )
                 if given is not None:
                     self._todo.append((scope, given, None))
 

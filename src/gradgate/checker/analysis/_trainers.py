@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 from gradgate.checker.analysis._run import Run
-from gradgate.events import Backward, Site
+from gradgate.checker.analysis._source import function_at, inside
+from gradgate.events import Backward, Frame, Site
 
 _LINES = {
     "lightning": "Trainer(..., callbacks=[gradgate.integrations.lightning.ExactAccumulation()])",
@@ -25,7 +28,24 @@ def accumulating_library(run: Run, site: Site | None = None) -> str:
     return name if name in _LINES else ""
 
 
-def one_line(run: Run, site: Site | None = None) -> str:
-    """Return the advice for the trainer that makes the windows of a run, or "" if the script makes them itself."""
-    line = _LINES.get(accumulating_library(run, site), "")
+def one_line(run: Run, site: Site | None = None, computed: Site = ()) -> str:
+    """Return the advice for the trainer that makes the windows of a run, or "" if the script makes them itself.
+
+    Args:
+        run: run of the script.
+        site: line of the backward calls; by default all backward calls of the run.
+        computed: where the script computes the loss. Its graph may not show the count of a model of transformers,
+            which often drops the first label.
+    """
+    library = accumulating_library(run, site)
+    line = _LINES.get(library, "")
+    if library == "transformers" and computed:
+        labels = f"inputs['labels']{'[:, 1:]' if _shifts(computed[0]) else ''}"
+        line = f"{line[:-1]}, count=lambda inputs: ({labels} != -100).sum())"
     return line and f"Let gradgate weight micro-batches by their numbers of items and divide once: {line}."
+
+
+def _shifts(frame: Frame) -> bool:
+    """Return whether the function around a line drops the first item along a later dimension: ``x[:, 1:]``."""
+    slices = [node.slice for node in inside(ast.Subscript, function_at(frame))]
+    return any(ast.unparse(each).endswith(", 1:)") for each in slices if isinstance(each, ast.Tuple))

@@ -16,7 +16,7 @@ from gradgate.checker.recording._combined import combined
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
-from gradgate.checker.recording._measures import Probe, first_nan, value_of
+from gradgate.checker.recording._measures import Probe, first_nan, nan_parameters, value_of
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._ranks import RankRecorder
 from gradgate.checker.recording._reach import KnownLeaves, Reached, older_than
@@ -68,7 +68,7 @@ class Backwards:
         self._calls: dict[Site, int] = {}
         self._newest: dict[Site, int] = {}  # line that calls autograd.grad -> node number of its last root
         self._failed: Backward | None = None  # the last call, if it raised
-        self._nan_recorded = False
+        self._nan_recorded = self._nan_parameters = False
         self._repeated: tuple[Any, Backward] | None = None  # the last call recorded without reading its graph
         self._copies = GradientCopies(recorder)
         self._hooked: set[int] = set()  # numbers of the nodes whose gradients the user's hooks get
@@ -210,8 +210,8 @@ class Backwards:
         self._evaluations.used(graph.nodes)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True
-            origin = first_nan(graph)
-            if origin is not None:
+            origin, self._nan_parameters = first_nan(graph), nan_parameters(graph)
+            if origin is not None and not self._nan_parameters:
                 recorder.add(NonfiniteMade(*origin, found.ids, loss=True))
         return event
 
@@ -249,7 +249,7 @@ class Backwards:
         for number, site in probe.zeroed():
             if not parameters.records[number].zeroed:
                 parameters.records[number].zeroed = site
-        if probe.broken is not None:
+        if probe.broken is not None and not self._nan_parameters:
             site, node, numbers = probe.broken
             self._recorder.add(NonfiniteMade(site, node, parameters.same(numbers)))
         probe.remove()

@@ -166,6 +166,11 @@ class Probe:
 
 
 @torch.no_grad()
+def nan_parameters(graph: Graph) -> bool:
+    """Return whether a graph's leaf is NaN already: an update made it NaN, no operation of the graph did."""
+    return any(bool(leaf.isnan().any()) for leaf in graph.leaves.values())
+
+
 def first_nan(graph: Graph) -> tuple[Site, str] | None:
     """Return line and name of the first forward operation that returned NaN, judging by the saved tensors.
 

@@ -3,10 +3,9 @@
 ## What it does
 Reads from each loss's graph the factor by which a mean is multiplied before ``backward()``, and adds up these
 factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to
-1. Also reports means that are divided by the number of micro-batches and then passed to
-``gradgate.Accumulator``, which already divides by all counts. Under Accelerate's ``accumulate()``, reports a
-division in addition to the division in ``Accelerator.backward()``, and calls of ``loss.backward()``, which doesn't
-divide.
+1. Also reports means that are divided by the number of micro-batches although ``gradgate.Accumulator``, Lightning's
+or transformers' ``Trainer``, or ``Accelerator.backward()`` already divides. Under Accelerate's ``accumulate()``,
+reports calls of ``loss.backward()``, which doesn't divide.
 
 ## Why is this bad?
 Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.
@@ -75,7 +74,7 @@ _WHY = (
 _TRAINERS = {
     "accelerate": "Accelerate's backward()",
     "lightning": "Lightning's Trainer",
-    "transformers": "transformers' Trainer",
+    "transformers": "the Trainer",
 }
 _TO_A_TRAINER = (
     "Return the sum of the loss divided by the number of items in the whole window. transformers passes this "
@@ -241,7 +240,8 @@ def _finding(
         yield say(
             column[0].averaged_at or computed or site,
             f"{undivided_means}.",
-            advice=one_line(run, site) or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
+            advice=one_line(run, site, computed)
+            or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
             fix=lambda at: one_line_fix(run, site, at) if by_trainer else divided(at, size),
             severity=None if meant else "info",
         )

@@ -112,7 +112,8 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     worst = max(unequal, key=lambda column: spread(share.per_item for share in column))
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
-    trainer = one_line(run, site)
+    where = worst[0].term.site
+    trainer = one_line(run, site, where if where[:1] != site[:1] else ())
     # With class weights, the divisor differs from batch to batch, with or without accumulation.
     weighted = all(share.term.weighted for column in unequal for share in column)
     of = f"whose class weights add up to {listed(counts)}" if weighted else f"of {listed(counts)} items"

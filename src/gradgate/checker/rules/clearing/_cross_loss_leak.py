@@ -82,7 +82,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         found[leak.window.optimizer, loss_of(run, leak.part.backward), leak.late].append(leak)
     for (optimizer, loss, late), several in found.items():
         steps = {leak.window.step for leak in several}
-        if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
+        watched = sum(run.stepped(step).seen for step in steps)
+        if len(steps) < 2 or watched * 4 < run.watched(optimizer):
             continue
         ids: Ids = frozenset().union(*(leak.part.atom for leak in several))
         source, last = loss.site, several[0].own
@@ -91,7 +92,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         name = run.optimizer(optimizer)
         say = partial(
             RULE.finding,
-            message=f"In {len(steps)} of {run.stepping[optimizer]} steps of {name}, the gradients of "
+            message=f"In {watched} of {run.steps_of(optimizer)}, the gradients of "
             f"{run.names(ids)} include the loss of line {theirs.line}, in addition to the loss of line "
             f"{mine.line}.",
             count=len(steps),

@@ -45,7 +45,7 @@ from functools import partial
 from itertools import chain
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._queries import loss_of, own_losses, repeats, windows_of, with_line_of
+from gradgate.checker.analysis._queries import joined, loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import block_of, function_at, inside, loops_around, tree_of
@@ -72,19 +72,20 @@ def _judge(run: Run) -> Iterator[Finding]:
     others |= {each.optimizer for each in surplus_steps(run)}
     for optimizer in run.stepping.keys() - others:
         windows = [window for window in windows_of(run, optimizer) if repeats(run, window)]
-        if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
+        if len(windows) < 2 or len(windows) * 8 < run.watched(optimizer):
             continue
         repeated = frozenset().union(*(repeats(run, window) for window in windows))
         most = max(len({part.backward for part in (*w.fresh, *w.stale)}) for w in windows)
         where, cleared = _line(run, windows, repeated)
-        later = [window for window in windows_of(run, optimizer) if window.step > windows[0].step]
+        later = (window for window in windows_of(run, optimizer) if window.step > windows[0].step)
+        watched = [window for window in later if run.stepped(window.step).seen]
         name, another = run.optimizer(optimizer), _left_by_another(run, windows[-1])
         yield RULE.finding(
             where,
-            f"{len(windows)} of {run.stepping[optimizer]} steps of {name} use gradients of "
+            f"{len(windows)} of {run.steps_of(optimizer)} use gradients of "
             f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
             f"{cleared}.",
-            why=_WHY if all(repeats(run, window) for window in later) else _NOW_AND_THEN,
+            why=_WHY if all(repeats(run, window) for window in watched) else _NOW_AND_THEN,
             advice=f"Call {name}.zero_grad() before "
             + ("its own backward()." if another else "each window's first backward()."),
             fix=partial(_cleared_before if another else _cleared, name=name),
@@ -111,7 +112,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
     # Several workers' models may have the same name. Their losses tell them apart.
     sources = {
         *map(frozenset, models.values()),
-        *_joined({event.reached & free for event in run.of(Backward)}),
+        *joined({event.reached & free for event in run.of(Backward)}),
     }
     for windows in given.values():
         receivers = frozenset(chain(*(window.parameters for window in windows)))
@@ -136,15 +137,6 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
             evidence={"steps": len(windows), "parameters": len(source)},
             about=source | receivers,
         )
-
-
-def _joined(sets: set[Ids]) -> list[Ids]:
-    """Join the sets that have a parameter in common."""
-    found: list[Ids] = []
-    for ids in sets:
-        joined = ids.union(*(each for each in found if each & ids))
-        found = [*(each for each in found if not each & ids), joined]
-    return found
 
 
 def _is_lent(run: Run, source: Ids, receivers: Ids, windows: list[StepWindow]) -> bool:

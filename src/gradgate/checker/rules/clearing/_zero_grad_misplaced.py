@@ -63,7 +63,13 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) -> Finding | None:
     lost = {number: owned for number in numbers if (owned := _lost(run, number))}
-    if len(lost) < 2 or len(lost) < (0.6 if accumulates else 0.25) * len(numbers):
+    count, watched, all_calls = len(lost), [n for n in numbers if run.backward(n).seen], len(numbers)
+    gone = {n for n in numbers if run.by_backward[n] and all(part.is_lost for part in run.by_backward[n])}
+    if lost.keys() == gone & {*watched}:  # then the calls that were not watched are like these
+        count = len(gone)
+    else:
+        all_calls = len(watched)
+    if len(lost) < 2 or count < (0.6 if accumulates else 0.25) * all_calls:
         return None
     ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
     optimizers = run.optimizers_of(ids)
@@ -74,16 +80,14 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if _only_read(run, numbers, ids, where) or all(_of_another(run, number, optimizers) for number in lost):
         return None
     here = innermost(site).file == innermost(where).file
-    count = len(lost)
-    if count == sum(run.backward(number).seen for number in numbers):  # then the other calls are like these
-        count = sum(all(part.is_lost for part in run.by_backward[number]) for number in numbers)
     finding = partial(
         RULE.finding,
         where or site,
-        f"The gradients of {count} of {len(numbers)} backward calls are cleared before any step uses them.",
+        f"The gradients of {count} of {all_calls}{' watched' * (all_calls < len(numbers))} backward calls are "
+        "cleared before any step uses them.",
         why=_WHY,
         count=count,
-        evidence={"lost": count, "backward_calls": len(numbers)}
+        evidence={"lost": count, "backward_calls": all_calls}
         | ({"backward_line": innermost(site).line} if here else {}),
         about=ids,
     )

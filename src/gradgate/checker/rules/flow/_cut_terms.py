@@ -28,9 +28,7 @@ _SHARED = (
     "Keep the pass on the detached value: the loss at line {} needs it."
 )
 _ATTACHED = "Add the value itself instead of a detached copy."
-_OUTSIDE = (
-    "Compute the parts that training should change outside of torch.no_grad(). Targets may stay inside."
-)
+_OUTSIDE = "Compute {} outside of torch.no_grad(). Targets may stay inside."
 _PARAMETERS = "Compute the term from model.parameters(): state_dict() returns detached copies."
 _UNTRAINED = "Compute the term from the output of the network that the loss trains."
 _DIFFERENTIABLE = "Counts and comparisons have no gradient: use probabilities as weights instead."
@@ -127,7 +125,11 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
         counts = any(map(is_count, inside(ast.AST, *statements_at(cut))))
         how, advice = "its graph is cut here", _DIFFERENTIABLE if counts else _ATTACHED
         if "no_grad" in text_of(cut):
-            advice = _OUTSIDE
+            trained = run.words(reached[site])
+            inner = [call for call in inside(ast.Call, *statements_at(cut)) if called(call) in trained]
+            advice = _OUTSIDE.format(
+                f"`{ast.unparse(inner[0])}`" if inner else "the parts that training should change"
+            )
         elif "state_dict" in text_of(cut):
             advice = _PARAMETERS
         drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)

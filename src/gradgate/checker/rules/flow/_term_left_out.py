@@ -192,17 +192,27 @@ def _sums_only_shown(run: Run) -> Iterator[Finding]:
 
 
 def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
-    """Yield the sums that a line shows as ``total.item()``, if the function only shows them."""
-    scope = scope_at(shown)
-    nodes = own_nodes(scope.node) if scope is not None else ()
-    shows = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in _SHOWS}
-    for call in inside(ast.Call, statement_at(shown)):
-        name = getattr(getattr(call.func, "value", None), "id", "") if called(call) == op else ""
-        made = definitions(scope).get(name, ()) if scope is not None else ()
+    """Yield the sums that a line shows, as ``total.item()`` or in an f-string, if the function only shows them."""
+    scope, statement = scope_at(shown), statement_at(shown)
+    if scope is None or statement is None:
+        return
+    shows = {id(value) for node in own_nodes(scope.node) if (value := _shown_by(node, _SHOWS)) is not None}
+    for value in filter(None, (_shown_by(node, (op,)) for node in ast.walk(statement))):
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+            yield shown, value
+        name = getattr(value, "id", "")
+        made = definitions(scope).get(name, ())
         total = made[0].value if len(made) == 1 and isinstance(made[0].statement, ast.Assign) else None
-        only_shown = all(id(node) in shows for node in nodes if _is_read(node) and node.id == name)
-        if isinstance(total, ast.BinOp) and only_shown:
+        total = total.operand if isinstance(total, ast.UnaryOp) else total
+        read = (node for node in own_nodes(scope.node) if _is_read(node) and node.id == name)
+        if isinstance(total, ast.BinOp) and all(id(node) in shows for node in read):
             yield shown, total
+
+
+def _shown_by(node: ast.AST, ops: tuple[str, ...]) -> ast.expr | None:
+    """Return the value that an expression shows: ``total`` of ``total.item()``, or of an f-string."""
+    shown = isinstance(node, ast.FormattedValue) or (isinstance(node, ast.Attribute) and node.attr in ops)
+    return node.value if shown else None  # type: ignore[attr-defined]
 
 
 def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:

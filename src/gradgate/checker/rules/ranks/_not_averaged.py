@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import re
 from collections import Counter, defaultdict
@@ -10,7 +11,7 @@ from math import prod
 
 from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._source import text_of
+from gradgate.checker.analysis._source import path_to, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ranks._means import LEAST, averaged, differ
@@ -32,7 +33,7 @@ _DIVIDES_DATA = re.compile(
     r"\[[^\]]*rank\b[^\]]*\]|\bshard\(|num_replicas"
 )  # x[rank::world_size], chunks[rank]
 _PAST = "without the DistributedDataParallel wrapper"
-_CALL_WRAPPER = "Call the wrapper itself, ddp(x)"
+_CALL_WRAPPER = "Call the DistributedDataParallel itself, not the module inside it"
 _WHY = "Every rank trains its own model on its part of the data, and the models drift apart."
 
 
@@ -48,12 +49,14 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
         return None
     last = run.backward(windows[-1].micro[-1])
     late: Site = next((event.site for event in run.of(Reduced) if event.parameters), ())
-    where: Frame | Site = late or last.site
+    where: Frame | Site = shared_line(late, last.site) or late or last.site
     how, advice = "", "Wrap the model in DistributedDataParallel, or average every gradient before the step."
     if late:
         advice = "Average the gradients between backward() and step()."
     elif synced == {False} and last.around:
-        where, how, advice = _past_wrapper(last), f", {_PAST}", f"{_CALL_WRAPPER}."
+        events = [run.backward(number) for window in windows for number in window.micro]
+        used = next((event for event in reversed(events) if event.uses), last)
+        where, how, advice = _past_wrapper(used), f", {_PAST}", f"{_CALL_WRAPPER}."
     elif synced == {False}:
         how, advice = ", under no_sync()", "Leave no_sync() for the last micro-batch of each window."
     ranks = f"Each of {run.log.world} ranks" if run.log.world > 1 else "Each rank"
@@ -109,17 +112,22 @@ def _in_time(run: Run, exchange: int) -> bool:
 def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report windows whose last micro-batch DDP doesn't synchronize, so that its gradients are not averaged."""
     found: Counter[tuple[Frame | Site, bool]] = Counter()
-    for window in run.windows:
-        if window.micro and not run.repeats_closure(window):
-            last = run.backward(window.micro[-1])
-            if last.synced is False and not last.managed and (last.uses or not last.around):
-                found[_past_wrapper(last) if last.around else last.site, last.around] += 1
-    for (where, past), count in found.items() if found and not _communicates(run) else ():
+    windows = (window for window in run.windows if window.micro and not run.repeats_closure(window))
+    ends = [run.backward(window.micro[-1]) for window in windows]
+    alone = [last for last in ends if last.synced is False and not last.managed]
+    # Only calls that were watched closely show the line; others of the same backward line share it.
+    past = {last.site: _past_wrapper(last) for last in alone if last.around and last.uses}
+    for last in alone:
+        if not last.around:
+            found[last.site, False] += 1
+        elif last.site in past:
+            found[_past_wrapper(last) if last.uses else past[last.site], True] += 1
+    for (where, around), count in found.items() if found and not _communicates(run) else ():
         if count < 2:
             continue
         how = (
             f"the last micro-batch is computed {_PAST}"
-            if past
+            if around
             else "DDP doesn't synchronize the last micro-batch"
         )
         yield rule.finding(
@@ -127,11 +135,11 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
             f"In {count} of {len(run.windows)} windows {how}: each rank steps with the gradients of its own data.",
             why="DDP averages gradients only after a forward pass of the wrapper, so the ranks' models drift "
             "apart."
-            if past
+            if around
             else "Gradients added under no_sync() after the last synchronized micro-batch are never averaged, "
             "so the ranks' models drift apart.",
-            advice=f"{_CALL_WRAPPER} in these steps too."
-            if past
+            advice=f"{_CALL_WRAPPER}, in these steps too."
+            if around
             else "Leave no_sync() for the last micro-batch of each window, including a shorter window at the "
             "end of an epoch.",
             severity="error",
@@ -182,10 +190,17 @@ def _outside(run: Run, ids: set[int], wrapped: Sequence[Wrapped]) -> tuple[Frame
                 "Construct DistributedDataParallel when all parameters to be trained have requires_grad=True: "
                 "it never averages the gradient of a parameter that was frozen when DDP was constructed."
             )
-    made = [frame for frame in several[0].made if frame.function != "__init__"] or several[0].made
+    made = [frame for frame in several[0].made if not _in_module(frame)] or several[0].made
     name = root or "the module"
     advice = f"Wrap {name} in DistributedDataParallel as well, or make it a submodule of the wrapped module."
     return (made[0] if made else wrapped[-1].site), advice
+
+
+def _in_module(frame: Frame) -> bool:
+    """Return whether a line belongs to the constructor of a module, not to that of a trainer."""
+    around = [node for node in path_to(frame.file, frame.line) if isinstance(node, ast.ClassDef)]
+    forward = "forward" in {getattr(node, "name", "") for each in around[-1:] for node in each.body}
+    return frame.function == "__init__" and (not around or forward or "super()" in text_of(frame))
 
 
 def never_steps(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:

@@ -29,9 +29,10 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
-not found, because the loop may use only the dict. Rounding is not reported if most values change now and then, nor
-for optimizers that are not torch's own, since they may round at random. If a line of the source might step an
-optimizer, the optimizer is reported as never stepped only if nothing steps any optimizer or reads the gradients.
+not found, because the loop may use only the dict. An average that a helper function computes by rebinding its
+argument isn't found either. Rounding is not reported if most values change now and then, nor for optimizers that
+are not torch's own, since they may round at random. If a line of the source might step an optimizer, the optimizer
+is reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
