@@ -60,6 +60,7 @@ from gradgate.checker.rules.accumulation._divisor_edits import (
 )
 from gradgate.checker.rules.accumulation._loops import (
     is_in_a_loop_of_its_own,
+    is_of_several_networks,
     is_once_per_batch,
     is_over_kinds,
 )
@@ -113,7 +114,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             columns = [column for columns in several for column in _without_weights(columns)]
             known = (column for column in columns if all(share.factor is not None for share in column))
             column = min(known, key=lambda column: len(column[0].divisors))
-            if not is_over_kinds(site, run.events[first.step].site):
+            apart = all(is_of_several_networks(run, micro) for _, micro in full)
+            if not apart and not is_over_kinds(site, run.events[first.step].site):
                 say = partial(RULE.finding, why=_WHY, count=len(full), about=first.parameters)
                 found = _finding(run, site, first, column, size, say)
                 calls = sorted({innermost(run.events[number].site).line for number in full[0][1]})
