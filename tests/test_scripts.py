@@ -82,7 +82,7 @@ OTHER_LINE = {
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
     "accumulation-scaling": (
-        "balance_term chunks_of_reviews name_ngram penalty_not_divided robust_classifier "
+        "balance_term chunks_of_reviews name_ngram penalty_not_divided "
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
     "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
@@ -108,7 +108,7 @@ ADVICE_ONLY = {
     ),
     "cross-loss-leak": (
         "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
-        "ssl_online_probe test_loss_after_the_step"
+        "robust_classifier ssl_online_probe test_loss_after_the_step"
     ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"

@@ -221,17 +221,6 @@ def _finding(
             fix=undivided if twice else lambda at: divided_by(at, size) if len(whole) == 1 else (),
         )
         return
-    others = [innermost(at).line for at in run.by_line(window.micro) if innermost(at) != innermost(site)]
-    if others and run.backward(window.micro[0]).others:
-        yield say(
-            site,
-            f"{size} backward calls that give an input its gradient also add to the parameters' gradients: the "
-            f"step uses them in addition to the loss of line {others[-1]}.",
-            why="These losses are trained as well, each with full weight.",
-            advice="For the input's gradient alone, use torch.autograd.grad(loss, input), or clear the parameters' "
-            "gradients before the other backward(). If these losses should be trained, divide each.",
-        )
-        return
     undivided_means = (
         f"{size} micro-batches are added up without dividing their means: the gradient is {total:.3g} times the "
         "gradient of the whole batch"

@@ -16,7 +16,7 @@ class Robust:
         noise = torch.zeros_like(x)
         for _ in range(self.inner):
             moved = (x + noise).requires_grad_()
-            F.cross_entropy(self.model(moved), y).backward()  # expect: accumulation-scaling
+            F.cross_entropy(self.model(moved), y).backward()  # expect: cross-loss-leak
             noise = (noise + 0.1 * moved.grad.sign()).clamp(-self.radius, self.radius)
         return x + noise
 
