@@ -69,7 +69,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
     for event in events:
         parts = shares(event.terms)
         times = Counter(site for share in parts for site in {where for _, where in share.divisors})
-        for share in parts:
+        for share in (each for each in parts if each.factor is not None):  # only means
             batch = share.term.sizes[0] if share.term.sizes else 0
             divisions = [each for each in share.divisors if each[0] == batch > 1 and times[each[1]] == 1]
             found += [(share, *division) for division in divisions]
