@@ -51,8 +51,10 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     return value, target, _origin(target).name() in _FILLED
 
 
-def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> list[Tensor]:
+def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], bool]:
     """Return the leaves behind a value that a node adds and subtracts, such as x in ``x + (y - x)``.
+
+    Also returns whether y has a gradient.
 
     The value's two gradients cancel, so these leaves get none through the node. Leaves that are also behind the
     node's other values are left out, and so is a target that is compared with the value itself:
@@ -67,14 +69,15 @@ def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> list[Tensor]:
             signs[through(below, _COPIES), output] += sign * inner
     both = {value for (value, _), sign in signs.items() if sign == 0}
     if not both:
-        return []
+        return [], False
     kept = {id(leaf) for value, _ in signs if value not in both for leaf in Graph(value).leaves.values()}
     compared = (
         other for user in users.get(node, []) if user.name() in _DIFFERENCES for other in inputs(user)
     )
     if not both.isdisjoint(compared):
-        return []
-    return [leaf for value in both for leaf in Graph(value).leaves.values() if id(leaf) not in kept]
+        return [], False
+    lost = [leaf for value in both for leaf in Graph(value).leaves.values() if id(leaf) not in kept]
+    return lost, bool(kept)
 
 
 def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], float]]:

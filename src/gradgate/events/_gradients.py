@@ -113,6 +113,7 @@ class Combined(Event):
             "scores",
             "other axis",
             "cancelled",
+            "replaced",
             "views",
             "normalized twice",
             "constant",
@@ -123,10 +124,10 @@ class Combined(Event):
         "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
         "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
         "over another dimension, given to a loss that takes log-probabilities; a value that is added and "
-        "subtracted, whose two gradients cancel; two views that the whole loss compares, with a gradient on both "
-        "sides; probabilities given to a loss that takes logits; a sum of "
-        "which one side has no graph; averages of parameters with data, if the loss compares their network with "
-        "that of the parameters",
+        "subtracted, whose two gradients cancel; the same, beside another value that has a gradient; two views "
+        "that the whole loss compares, with a gradient on both sides; probabilities given to a loss that takes "
+        "logits; a sum of which one side has no graph; averages of parameters with data, if the loss compares "
+        "their network with that of the parameters",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -148,12 +148,14 @@ class _Reader:
 
     def _cancelled(self) -> Iterator[Combined]:
         """Find lines that add and subtract a value, so that parameters behind it get no gradient from there."""
-        lines: dict[Site, tuple[Any, list[Tensor]]] = {}
+        lines: dict[tuple[Site, bool], tuple[Any, list[Tensor]]] = {}
         for node in self._graph.nodes:
-            if leaves := cancelled(node, self._users):
-                lines.setdefault(line_of(node), (node, []))[1].extend(leaves)
-        for node, leaves in lines.values():
-            yield self._event("cancelled", node, self._parameters.known(leaves))
+            leaves, others = cancelled(node, self._users)
+            if leaves:
+                lines.setdefault((line_of(node), others), (node, []))[1].extend(leaves)
+        for (_, others), (node, leaves) in lines.items():
+            how = "replaced" if others else "cancelled"
+            yield self._event(how, node, self._parameters.known(leaves))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""

@@ -149,6 +149,7 @@ class Names:
             unknown = record.made_at < 0 and number not in parameters.held and is_a(tensor, nn.Parameter)
             record.registered = id(tensor) in held or unknown
             record.trainable = tensor.requires_grad
+            record.dtype = str(tensor.dtype).removeprefix("torch.")
             record.shape, record.nbytes = shape_and_bytes(tensor)
             record.misfrozen = record.misfrozen or _set_to_false(tensor, _MISSPELLED)
         # ``module.requires_grad = False`` is a mistake: it sets a new attribute that torch never reads.

@@ -114,6 +114,10 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     times = spread(share.per_item for share in worst)
     where = worst[0].term.site
     trainer = one_line(run, site, where if where[:1] != site[:1] else ())
+    divided = worst[0].divided_by(len(worst)) is not None
+    instead = (
+        f"Instead of dividing each mean by {len(worst)}, multiply it" if divided else "Multiply each mean"
+    )
     # With class weights, the divisor differs from batch to batch, with or without accumulation.
     weighted = all(share.term.weighted for column in unequal for share in column)
     of = f"whose class weights add up to {listed(counts)}" if weighted else f"of {listed(counts)} items"
@@ -123,8 +127,8 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
         "much as an item in the largest.",
         why=_WHY,
         advice=trainer
-        or "Weight each mean by its number of items, (loss * items).backward(), and divide the gradients once, "
-        "before the step, by all items of the window.",
+        or f"{instead} by its number of items, (loss * items).backward(), and divide the gradients once, before "
+        "the step, by all items of the window.",
         fix=lambda at: (
             () if weighted else one_line_fix(run, site, at) if trainer else divided_by_its_items(at)
         ),

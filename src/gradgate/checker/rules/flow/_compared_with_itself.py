@@ -115,28 +115,27 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
 
 def _cancelled(run: Run) -> Iterator[Finding]:
     """Report lines that add and subtract a value, such as ``x + (q - x)``."""
-    for each in combinations(run, ["cancelled"]):
+    for each in combinations(run, ["cancelled", "replaced"]):
         yield RULE.finding(
             each.site,
             f"This line adds and subtracts the same value, so {run.names(each.ids)} get no gradient through it.",
             why="The two gradients of the value are equal and opposite.",
             advice="Detach one of the two: x + (q - x.detach()) passes the gradient to x and q, and "
             "x + (q - x).detach() only to x. Copy earlier weights by p.detach().clone().",
-            fix=_passed_straight,
+            fix=_passed_straight if each.how == "cancelled" else (),  # y may have a loss of its own
             **each.measured,
         )
 
 
 def _passed_straight(at: Statement) -> Fix:
-    """Detach the subtracted value: ``x + (q - x.detach())``."""
+    """Detach the difference: ``x + (q - x).detach()``."""
     for node in at.expressions():
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             for value, rest in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Sub):
-                    subtracted = operand(rest.right)
-                    if subtracted == operand(value):
-                        old, before = ast.unparse(rest), ast.unparse(rest.left)
-                        return (Replace(at.line, old, f"{before} - {subtracted}.detach()"),)
+                difference = isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Sub)
+                if difference and operand(rest.right) == operand(value):  # type: ignore[attr-defined]
+                    new = f"{operand(value)} + ({ast.unparse(rest)}).detach()"
+                    return (Replace(at.line, ast.unparse(node), new),)
     return ()
 
 

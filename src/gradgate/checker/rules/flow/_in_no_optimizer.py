@@ -41,7 +41,10 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     freeze = f"{off} Don't use torch.no_grad(): gradients of trained parameters flow through the network."
     if not passes:
         freeze = f"run {network} under torch.no_grad(), or {off}"
-    if not left.fixed:
+    calls = [event for event in run.of(Backward) if event.reached & ids]
+    alone = all(event.reached <= ids and not event.others for event in calls)  # the loss trains nothing else
+    fixed = left.fixed and not (alone and run.made)
+    if not fixed:
         optimizer = optimizer_beside(run, left)
         made = run.made[optimizer][0].site
         listed = comprehension_line(made) or list_line(made) or made
@@ -51,12 +54,12 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     names = run.words(ids)
     fix = partial(_frozen, run=run, ids=ids) if passes else partial(_under_no_grad, names=names)
     return rule.finding(
-        where if left.fixed else listed,
+        where if fixed else listed,
         f"{times} backward calls compute gradients of {size(run, ids)} (estimated) for {run.names(ids)}. No "
         f"optimizer uses the gradients{', and nothing clears them' if grows else ''}.",
-        why=WHY if left.fixed else _NOT_TRAINED,
+        why=WHY if fixed else _NOT_TRAINED,
         advice=freeze[:1].upper() + freeze[1:],
-        fix=fix if left.fixed and (passes or not _runs_trained(run, where)) else (),
+        fix=fix if fixed and (passes or not _runs_trained(run, where)) else (),
         severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": bytes_of(run, ids), "cleared": not grows},

@@ -56,11 +56,14 @@ _CALLS = 2
 
 def _judge(run: Run) -> Iterator[Finding]:
     places: dict[Site, list[StaleUsed]] = defaultdict(list)
-    retained = False
+    left_out = False
+    older: dict[Site, int] = {}  # line -> old nodes of its last call
     for _, event in run.numbered(Backward, StaleUsed):
         if isinstance(event, Backward):
-            retained = event.retain  # a graph that is kept is GG601's affair
-        elif isinstance(event, StaleUsed) and event.parameters & run.moved and event.made and not retained:
+            # GG601 reports a graph that is kept, and one that grows because each value is computed from the last.
+            left_out = event.retain or 0 < older.get(event.site, 0) < event.old_nodes
+            older[event.site] = event.old_nodes
+        elif isinstance(event, StaleUsed) and event.parameters & run.moved and event.made and not left_out:
             places[event.made].append(event)
     for made, events in places.items():
         if len(events) < _CALLS:
