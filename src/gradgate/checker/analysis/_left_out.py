@@ -76,7 +76,8 @@ def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
     holder, dot, _ = parameter.name.partition("[")[0].rpartition(".")
     if parameter.registered or parameter.made or parameter.root or not dot:
         return False
-    return bool(within(run, holder) & run.owned & run.reached)
+    outer = holder.rpartition(".")[0]  # a module may hold nothing but such tensors
+    return any(within(run, each) & run.owned & run.reached for each in (holder, outer) if each)
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:
