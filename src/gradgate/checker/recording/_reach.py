@@ -20,6 +20,9 @@ _MOST_OLD = 256  # old nodes whose lines are counted
 _MOST_NODES = 20_000  # larger graphs are not searched for paths
 _SHARED = named("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze Clone", "012")
 
+# Views of a weight, and reads of its rows
+_PARTS = named("T Transpose Permute View Expand ToCopy Index Select IndexSelect Gather Embedding")
+
 # The owner of a leaf that isn't a parameter. The script requested the leaf's gradient and may use it.
 _UNKNOWN = frozenset([-1])
 
@@ -94,7 +97,7 @@ class Reached:
             others = sum(bit for kind, bit in kinds.items() if kind and not kind & mine)
             plain = not isinstance(graph.leaves[leaf], nn.Parameter)
             for node in self._users.get(leaf, ()):
-                while node in above and len(graph.following[node]) == 1:  # views, rows, functions of it alone
+                while node in above and node.name() in _PARTS:
                     node = above[node]
                 inputs = [each for each in graph.following[node] if each not in graph.leaf_nodes]
                 if plain and (node not in between or not any(before[each] & others for each in inputs)):

@@ -40,11 +40,13 @@ from functools import partial
 from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._source import inside, path_to, spans
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Cleared, Ids, ScalerUsed, Site, Stepped, Written
+from gradgate.events import Backward, Cleared, Frame, Ids, ScalerUsed, Site, Stepped, Written
 
 _NEW_VALUES = ("assigned", "copy_", "data", "set_")
 _WHY = "The gradients are lost before the optimizer sees them, so this backward pass trains nothing."
@@ -79,6 +81,8 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
     if _only_read(run, numbers, ids, where) or all(_of_another(run, number, optimizers) for number in lost):
         return None
+    if count < all_calls and where and _skips(innermost(where)):
+        return None
     here = innermost(site).file == innermost(where).file
     finding = partial(
         RULE.finding,
@@ -106,6 +110,19 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         advice=f"Step within the loop, after backward(): the step in line {behind[0].lineno} comes after the loop.",
         fix=(Move(behind[0].lineno, after=last[0].lineno),) if last and len(behind) == 1 else (),
     )
+
+
+def _skips(cleared: Frame) -> bool:
+    """Return whether a line clears gradients to skip a batch: before ``continue``, or instead of a step."""
+    path = path_to(cleared.file, cleared.line)
+    for node in (each for each in path if isinstance(each, ast.If)):
+        taken, other = (node.body, node.orelse)
+        if any(spans(each, cleared.line) for each in other):
+            taken, other = other, taken
+        stepped = any(called(call) == "step" for call in inside(ast.Call, *other))
+        if stepped or isinstance(taken[-1], (ast.Continue, ast.Return)):
+            return True
+    return False
 
 
 def _lost(run: Run, number: int) -> list[Contribution]:
