@@ -39,9 +39,8 @@ class GradientSums:
 
     _current: RunningSum | None = None  # the sum in `.grad`
     _torn = False  # True during a backward pass, and after one that raised
-    first: Callable[[], SmallBatch | None] = staticmethod(
-        lambda: None
-    )  # reads the measured first micro-batch
+    # Reads the measured first micro-batch.
+    first: Callable[[], SmallBatch | None] = staticmethod(lambda: None)
 
     def __init__(
         self,

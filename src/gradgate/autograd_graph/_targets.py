@@ -29,7 +29,6 @@ from gradgate.autograd_graph._walk import Graph, walk
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
 _COPIES = named("Clone Alias View ToCopy")
-_SUMS = frozenset({"AddBackward0", "SubBackward0"})
 _DIFFERENCES = ERRORS | {"SubBackward0"}
 _LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
@@ -54,16 +53,14 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
 def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], bool]:
     """Return the leaves behind a value that a node adds and subtracts, such as x in ``x + (y - x)``.
 
-    Also returns whether y has a gradient.
-
-    The value's two gradients cancel, so these leaves get none through the node. Leaves that are also behind the
-    node's other values are left out, and so is a target that is compared with the value itself:
-    ``returns = (rewards - x) + x``. Copies count as the value. ``users`` is :meth:`Graph.users`.
+    Also returns whether y has a gradient. The value's two gradients cancel, so these leaves get none through the
+    node. Leaves that are also behind the node's other values are left out, and so is a target that is compared with
+    the value itself: ``returns = (rewards - x) + x``. Copies count as the value. ``users`` is :meth:`Graph.users`.
     """
     signs: dict[tuple[Any, int], float] = defaultdict(float)
     # In (loc + noise) - loc, the log-probability of a sample, the gradient of the location is zero on purpose.
     inner_names = frozenset({"SubBackward0"} if node.name() == "AddBackward0" else ())
-    for edge, sign in _summands(node, _SUMS | ERRORS):
+    for edge, sign in _summands(node, SUMS | ERRORS):
         parts = _summands(edge[0], inner_names) or [(edge, 1.0)]
         for (below, output), inner in parts:
             signs[through(below, _COPIES), output] += sign * inner

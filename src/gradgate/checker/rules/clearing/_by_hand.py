@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, functions_of
+from gradgate.checker.analysis._scopes import called_by
 from gradgate.checker.analysis._source import inside, loops_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
@@ -55,8 +55,7 @@ def updates_in_loop(backward: Frame) -> dict[str, list[ast.stmt]]:
     loop assigns is new in each iteration, and so is its gradient.
     """
     loop = next(iter(loops_around(backward)), None)
-    names = {called(call) for call in inside(ast.Call, loop)}
-    parts = [loop, *(each for name in names for each in functions_of(backward.file).get(name, ()))]
+    parts = [loop, *called_by(backward.file, loop)]
     reads = [
         node
         for node in inside(ast.Attribute, *parts)

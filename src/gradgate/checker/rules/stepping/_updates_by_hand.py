@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, functions_of, last_name
+from gradgate.checker.analysis._scopes import called, called_by, last_name
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of
 from gradgate.checker.analysis._statement import Statement, method
@@ -77,10 +77,8 @@ def failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     found: dict[Frame, str] = {}
     for site in (site for site, times in calls.items() if times <= _FEW):
         loops = [loop for frame in site for loop in loops_around(frame)][-1:]
-        names = {called(call) for call in inside(ast.Call, *loops)}
         for file in files_of([site]) if loops else ():
-            functions = [each for name in names for each in functions_of(file).get(name, ())]
-            parts = [*(loops if file == site[-1].file else ()), *functions]
+            parts = [*(loops if file == site[-1].file else ()), *called_by(file, *loops)]
             if not any(node.attr in _LEAVES for node in inside(ast.Attribute, *parts)):
                 found |= {
                     Frame(file, node.lineno, ""): ast.unparse(node.targets[0])
