@@ -20,7 +20,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 import gradgate as gg
 
 MICRO_BATCH, STEPS = 32, 3  # per rank and update: three micro-batches
-SHORT_BY = (24, 32 + 24)  # what the last rank lacks in each update: a shorter micro-batch, then also one fewer
+SHORT_BY = (24, 32 + 24)  # items missing on the last rank, by update: first 24, then also a whole micro-batch
 
 
 def start():
