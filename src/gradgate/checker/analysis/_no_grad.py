@@ -18,8 +18,8 @@ def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[
     """Yield lines that turn gradients off, each with the parameters that it detaches from the loss.
 
     The parameters' module runs only inside the block, or the block reads the module's output and the loss is
-    computed from the block's result. If the source can't be read, any module in the block that uses the parameters
-    counts.
+    computed from the block's result. If the source can't be read, it is enough that a module uses the parameters in
+    the block.
     """
     recorded = frozenset().union(*(event.parameters for event in run.of(Ran) if event.recording))
     for number, event in run.numbered(Ran, Cut, NoGradEntered):
