@@ -131,7 +131,7 @@ class Replaced:
     optimizer: int
     old: Ids
     new: Ids
-    steps: int  # steps of the optimizer since then
+    steps: int  # steps of the optimizer since they were replaced
 
 
 @once
