@@ -25,7 +25,7 @@ def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
 
 
 def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
-    """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or []."""
+    """Return the outermost module that holds a parameter but none of the others: ["net", "features"], or []."""
     parts = run.name(number).split(".")[:-1]
     modules = (parts[:length] for length in range(1, len(parts) + 1))
     return next((each for each in modules if within(run, ".".join(each)).isdisjoint(others)), [])
@@ -76,7 +76,7 @@ def _searches(run: Run) -> set[Site]:
 
 
 class Loss(NamedTuple):
-    """A loss: the line that back-propagates it, and where its first term is computed. A loop's line has several."""
+    """A loss: the line that back-propagates it, and where its first term is computed. One line may have several."""
 
     site: Site
     computed: Site
