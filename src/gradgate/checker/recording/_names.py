@@ -67,7 +67,7 @@ class Names:
         frames = user_frames()
         self._look_in(frames)
         if self._unnamed():
-            frames += library_frames()  # the model may be held by a trainer only
+            frames += library_frames()  # possibly only a trainer holds the model
             self._look_in(frames)
         for frame in frames if self._unnamed() else ():
             value = dict(_locals_of(frame)).get(_FIRST)
