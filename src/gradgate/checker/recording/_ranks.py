@@ -56,8 +56,8 @@ class RankRecorder:
         """Return whether the next backward pass averages these gradients over ranks, and whether it bypasses DDP.
 
         Without DDP, the first value is None. DDP averages only in the first complete backward pass that follows a
-        call of its ``forward``. A DDP that was freed counts only if it was never called: its module is trained
-        without it.
+        call of its ``forward``. A DDP that was freed counts only if it was never called, because its module is then
+        trained without it.
         """
         parameters = self._recorder.parameters
         if reached is not self._seen:
