@@ -18,7 +18,7 @@ from gradgate.torch_compat import is_dtensor
 T = TypeVar("T")
 V = TypeVar("V")
 
-_HEAD, _TAIL = 20_000, 10_000  # of a longer run, this many first and last events are kept
+_HEAD, _TAIL = 20_000, 10_000  # in a longer run, only this many first and last events are kept
 _RECENT = 256  # only events this recent can be replaced
 
 
