@@ -79,7 +79,7 @@ def _timed(view: RunView) -> list[TimedWindow]:
 
 
 def phases(view: RunView, timed: TimedWindow) -> list[Phase]:
-    """Return the phases of a window. Time before a backward call that belongs to no span counts as forward."""
+    """Return the phases of a window. Unrecorded time before a backward call counts as forward."""
     rows = of_window(view.run, timed.window, list(timed.window.micro)) or []
     weights = [", ".join(map(_weight, row)) for row in rows]
     count = len(timed.window.micro)
