@@ -24,10 +24,10 @@ or call ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, whi
 items in the window.
 
 ## Known limits
-A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are means
-that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks, or with
+A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are
+undivided means in two cases: in a loop over a literal tuple, list or dict (such as a list of tasks), and with
 ``retain_graph=True``, which several losses of one forward pass need. A term is not reported as undivided if its
-weight is computed by a division, which may be the missing one.
+weight is computed by a division, because that division may be the missing one.
 
 ## Sources
 docs/exactness.md
@@ -97,7 +97,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
-            continue  # several losses; from one window to the next, layers may be unfrozen
+            continue  # several losses (between windows, layers may be unfrozen)
         if any(attacked_loss(run, window, micro) is not None for window, micro in full):
             continue  # cross-loss-leak reports an attack's gradients
         if any(all(run.backward(number).retain for number in micro[:-1]) for _, micro in full):
@@ -163,9 +163,9 @@ def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
     """Return whether a term's means don't add up to 1, and no loss weight explains the difference."""
     if abs(_total(column) - 1) < 1e-3:
         return False
-    # If only one divisor is the window's size, the other factors are loss weights. If two are, they aren't.
+    # If one divisor is the window's size, the other factors are loss weights. With two, something is divided twice.
     times = sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors)
-    # One of two averages terms or is a loss weight: `0.5 * squares / 2`.
+    # Except if one of the two averages terms or is a loss weight: `0.5 * squares / 2`.
     weights = [number for op, number, _ in column[0].numbers if op != "div"]
     explained = terms == size or sum(abs(abs(number) - 1 / size) < 1e-6 for number in weights) == 1
     return times != 1 and not (times == 2 and explained)
@@ -258,7 +258,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
 
 
 def _divided_again(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
-    """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
+    """Report a gradient sum that is divided at each micro-batch, so earlier micro-batches are divided again."""
     uneven = 0
     for window, micro in windows:
         factors = {part.factor for part in window.fresh if part.backward in micro and not part.touched}
