@@ -5,8 +5,8 @@ Compares the weight of one item (a sample, or a token that isn't padding) across
 weight is the weight of the loss divided by the number of items in its mean. Reports windows whose item weights
 differ, and shorter windows at the end of an epoch that are divided by the size of a full window. If gradients are
 averaged or added over several ranks, the rule compares the items of all ranks in the same step. Also reports a
-``count=`` passed to ``gradgate.Accumulator`` that isn't proportional to the number of items in the losses' graphs,
-such as ``attention_mask.sum()`` for shifted labels.
+``count=`` passed to ``gradgate.Accumulator`` that isn't proportional to the number of items in the losses, such as
+``attention_mask.sum()`` for shifted labels.
 
 ## Why is this bad?
 The mean of means isn't the mean over all items: an item in a small micro-batch counts more than an item in a large
