@@ -1,4 +1,4 @@
-"""Finds a step after each micro-batch beside the step that ends a window."""
+"""Finds a step after each micro-batch, in addition to the step that ends a window."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SurplusStep(NamedTuple):
     site: Site
     conditional: Site
     times: int
-    every: int  # steps here for each conditional step
+    every: int  # number of these steps for each conditional step
 
 
 def surplus_steps(run: Run) -> Iterator[SurplusStep]:
@@ -64,7 +64,7 @@ def surplus(run: Run, rule: Rule) -> Iterator[Finding]:
             f"{name} steps here after each micro-batch, {each.times} times, and in line {line} after every "
             f"{each.every} micro-batches: each window holds 1 micro-batch instead of {each.every}.",
             why="No step uses the gradient of a whole window. If losses are divided by the window's size, steps "
-            "are too short.",
+            "are too small.",
             advice=f"Remove this step, and clear only after the step of line {line}.",
             fix=functools.partial(_without, line=line),
             count=each.times,
