@@ -10,7 +10,8 @@ module's method without ``training=self.training``, if the program calls ``eval(
 ## Why is this bad?
 After the first validation, dropout is off, and batch norm uses its running statistics instead of updating them.
 Training then continues with a different model. Without ``eval()``, the running statistics follow the evaluation's
-data, and each result depends on the other samples of its batch. ``F.dropout`` also drops units in evaluations.
+data, and each result depends on the other samples of its batch. Without ``training=``, ``F.dropout`` also drops
+units in evaluations.
 
 ## Example
     model.train()
@@ -122,7 +123,7 @@ def _model_at(line: Frame) -> str:
 
 
 def _original(run: Run, copied: int) -> int:
-    """Return the ``eval()`` of the original of a copy that was made in evaluation mode."""
+    """Return the ``eval()`` call for the module from which a copy in evaluation mode was made."""
     site = run.events[copied].site
     earlier = [(number, event) for number, event in run.numbered(ModeSet) if number < copied]
     return max((n for n, event in earlier if event.site == site and not event.copied), default=copied)
