@@ -31,14 +31,14 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     for number, event in run.numbered(StatisticsMoved):
         moved[event.parameters].append((number, event))
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
-    # Lines that also put other modules, or these before they were frozen, into training mode
+    # Lines that also put other modules into training mode, or these modules before they were frozen
     shared: set[Frame] = set()
     for ids, events in moved.items():
         since, holder = _frozen_since(run, ids), _untrained_module(run, ids)
         if since is not None:
             frozen = freezing_line(run, ids)
             for number, event in events:
-                # The step after which the change was recorded, if the source of its cause can't be read
+                # The step after which the change was recorded, if the line that caused it can't be read
                 unread = next((frame for frame in event.site[:1] if tree_of(frame.file) is None), None)
                 line = _training_line(run, ids, number, frozen or unread)
                 if line is not None and number >= since:
@@ -136,7 +136,7 @@ def _untrained_module(run: Run, ids: Ids) -> str:
 
 
 def _running_line(run: Run, ids: Ids) -> Frame | None:
-    """Return the line that turns gradients off in most steps, or the network's constructor if there are several."""
+    """Return the line that turns gradients off in most steps; if there are several, the network's constructor."""
     steps = [number for number, _ in run.numbered(Stepped)]
     inside = Counter(event.site for number, event in run.numbered(NoGradEntered) if number < steps[-1])
     often = [site[0] for site, times in inside.items() if site and times * 2 >= len(steps)]
