@@ -114,7 +114,7 @@ def _remade(run: Run) -> Iterator[Finding]:
                 yield RULE.finding(
                     Frame(at.file, lines[-1], ""),
                     f"`{name}` is made again here, but {run.optimizer(optimizer)} holds the first `{name}`, which "
-                    f"no loss uses. {steps} steps changed none of the later `{name}`.",
+                    f"no loss uses. {steps} steps left every later `{name}` unchanged.",
                     why="The optimizer does not update the tensor that gets gradients.",
                     advice=f"Write into the tensor that the optimizer holds: {name}.copy_(...) under "
                     "torch.no_grad().",
