@@ -11,8 +11,9 @@ Follows which gradients are multiplied by a ``GradScaler``'s scale, and when the
 - a scaler that is constructed again for each step.
 
 ## Why is this bad?
-The scale is initially 65536. If scaled gradients are clipped, almost nothing is left after they are unscaled. A
-loss that isn't scaled is still divided by the scale. A step that bypasses the scaler is 65536 times too long.
+The scale is initially 65536. If scaled gradients are clipped, almost nothing is left after they are unscaled. The
+gradient of a loss that isn't scaled is still divided by the scale. A step that bypasses the scaler is 65536 times
+too long.
 
 ## Example
     scaler.scale(loss).backward()
