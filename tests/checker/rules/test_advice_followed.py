@@ -42,7 +42,7 @@ FOLLOWED = {
         ],
     ),
     "clip-misplaced/dqn_cliff": (
-        "Clip the parameters that the optimizer steps",
+        "Clip the parameters that the optimizer updates",
         [("clip_grad_norm_(target_net.parameters()", "clip_grad_norm_(policy_net.parameters()")],
     ),
     "ineffective-step/actor_twice": (

@@ -98,7 +98,7 @@ def _useless(
         what = "Gradients are clipped after the step that used them"
     elif not any(last.parameters & run.stepped(step).used for step in unclipped):
         what = f"The gradients of {run.names(last.parameters)} are clipped, but no step uses them"
-        advice = "Clip the parameters that the optimizer steps."
+        advice = "Clip the parameters that the optimizer updates."
     else:
         what = "Gradients are clipped before backward() computes them"
     yield RULE.finding(
@@ -147,7 +147,7 @@ def _of_another(
         f"Gradients of {run.names(dead)} are clipped after the step that used them; {len(missed)} steps of "
         f"{run.optimizer(run.stepped(step).optimizer)} use unclipped gradients of {run.names(ids)}.",
         why=_WHY,
-        advice="Clip the parameters that the optimizer steps.",
+        advice="Clip the parameters that the optimizer updates.",
         count=len(missed),
         evidence={"calls": len(calls), "steps": len(missed)},
         about=ids,
