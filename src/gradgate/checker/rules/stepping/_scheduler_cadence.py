@@ -1,11 +1,11 @@
 """A learning-rate scheduler is advanced too often, too rarely, too early, or never.
 
 ## What it does
-Counts how often a scheduler is advanced. Compares this number with its optimizer's steps, the passes over the data,
-and its length (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function). Reports a
-scheduler that is never advanced, changes an optimizer that was replaced, or is advanced before the first step or
-from two lines. Also reports a scheduler that runs several times too fast (its length counts epochs, but it is
-advanced at each batch) or too slowly (its length counts steps, but it is advanced once an epoch).
+Counts how often a scheduler is advanced. Compares this number with the optimizer's steps, the passes over the data,
+and the schedule's length (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function).
+Reports a scheduler that is never advanced, changes an optimizer that was replaced, or is advanced before the first
+step or from two lines. Also reports a scheduler that runs several times too fast (its length counts epochs, but it
+is advanced at each batch) or too slowly (its length counts steps, but it is advanced once an epoch).
 
 ## Why is this bad?
 The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
@@ -27,8 +27,8 @@ The rate stays at its warm-up value, or decays to zero in a fraction of the run.
 
 ## Known limits
 A schedule that is too slow is found only if the run ends by itself and has as many steps or micro-batches as the
-schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length is taken
-for a number of epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``.
+schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length counts as
+a number of epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``.
 Otherwise only a rate near zero for a large part of the run is reported. The rule doesn't follow schedules written
 by hand, schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length. If the line that
 advances a scheduler didn't run, the scheduler is reported only if this line waits for a flag that is set beside
