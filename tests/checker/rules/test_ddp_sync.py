@@ -184,8 +184,8 @@ def test_gradients_that_are_divided_by_the_ranks_and_averaged_by_ddp() -> None:
         return story
 
     assert said(judged(divided(2), distributed=True)) == [
-        "train.py:2: GG106 error: The gradient is divided by 2, the number of ranks, and the gradients are averaged "
-        "over the ranks as well, in 3 steps."
+        "train.py:2: GG106 error: The gradient is divided by 2, the number of ranks, and the gradients are "
+        "averaged over the ranks as well, in 3 steps."
     ]
     assert judged(divided(1), distributed=True) == []  # by two of something else
 
