@@ -95,7 +95,7 @@ def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterato
 
 
 def _elements(scope: Scope, node: ast.AST | None) -> Iterator[ast.expr]:
-    """Yield the expressions that were put into a list or dict."""
+    """Yield the expressions that were put into the list or dict of a node."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
         node = node.func.value
     if isinstance(node, (ast.List, ast.Tuple)):
