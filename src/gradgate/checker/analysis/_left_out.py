@@ -28,7 +28,7 @@ from gradgate.events import (
 )
 
 _STEPS = 3  # parameters that losses reach only after this many backward calls count as unfrozen
-_RATIO = 4  # a part this many times larger than the trained part was left out on purpose
+_RATIO = 4  # a part this many times larger than the trained part counts as left out on purpose
 _SMALL = 16  # a tensor with at most this many elements may be a parameter
 
 
