@@ -57,7 +57,7 @@ def repeats(run: Run, window: StepWindow) -> Ids:
 
 
 def attacked_loss(run: Run, window: StepWindow, micro: list[int]) -> int | None:
-    """Return the call that trains after calls that search for an input, as an adversarial attack does, or None.
+    """Return the call that trains, if calls before it search for an input (an adversarial attack); otherwise None.
 
     The calls of the search follow one another, and each also reaches a tensor that is no parameter. The call that
     trains reaches only parameters.
