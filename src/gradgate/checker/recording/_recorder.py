@@ -1,4 +1,7 @@
-"""The shared state of the watcher's parts: events, numbers of objects, and when to look closely."""
+"""The shared state of the watcher's parts: events, numbers of objects, and when to look closely.
+
+A *close look* also records what costs time, such as samples of values and the line of each graph node.
+"""
 
 from __future__ import annotations
 
