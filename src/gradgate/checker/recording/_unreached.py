@@ -34,7 +34,7 @@ _NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch no
 
 
 class UnreachedParameters:
-    """Watches suspects, modules whose parameters get no gradient at first: do they run, and with a graph?
+    """Watches modules whose parameters get no gradient at first (suspects): do they run, and with a graph?
 
     Also records tensors with a graph that are passed to a module under ``no_grad``, which cuts the graph.
 
