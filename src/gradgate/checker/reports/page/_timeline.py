@@ -50,7 +50,7 @@ class TimedWindow:
 
 
 def typical(view: RunView) -> TimedWindow | None:
-    """Return the window of median duration, without the first two, in which the watcher does most of its work."""
+    """Return the window of median duration. The first two don't count: there the watcher does most of its work."""
     timed = _timed(view)
     timed = timed[2:] if len(timed) > 4 else timed
     # The weights of micro-batches are known only if the watcher read their graphs.
