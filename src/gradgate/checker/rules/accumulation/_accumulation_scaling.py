@@ -2,10 +2,10 @@
 
 ## What it does
 Reads from each loss's graph the factor by which a mean is multiplied before ``backward()``, and adds up these
-factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to
-1. Also reports means that are divided by the number of micro-batches although ``gradgate.Accumulator``, Lightning's
-or transformers' ``Trainer``, or ``Accelerator.backward()`` already divides. Under Accelerate's ``accumulate()``,
-reports calls of ``loss.backward()``, which doesn't divide.
+factors over the micro-batches of a window. The gradient equals that of the whole batch only if the factors add up
+to 1, so other sums are reported. Also reports means that are divided by the number of micro-batches although
+``gradgate.Accumulator``, Lightning's or transformers' ``Trainer``, or ``Accelerator.backward()`` already divides.
+Under Accelerate's ``accumulate()``, reports calls of ``loss.backward()``, which doesn't divide.
 
 ## Why is this bad?
 Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.
@@ -24,10 +24,10 @@ or call ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, whi
 items in the window.
 
 ## Known limits
-A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are
-undivided means in two cases: in a loop over a literal tuple, list or dict (such as a list of tasks), and with
-``retain_graph=True``, which several losses of one forward pass need. A term is not reported as undivided if its
-weight is computed by a division, because that division may be the missing one.
+A factor that is not a simple fraction is assumed to be a loss weight. Losses that are sums over items are assumed
+to be intended. So are undivided means in two cases: in a loop over a literal tuple, list or dict (such as a list of
+tasks), and with ``retain_graph=True``, which several losses of one forward pass need. A term is not reported as
+undivided if its weight is computed by a division, because that division may be the missing one.
 
 ## Sources
 docs/exactness.md
