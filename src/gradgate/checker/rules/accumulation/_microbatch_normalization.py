@@ -29,7 +29,8 @@ over the window.
 The number of items is known for torch's own losses, for ``.mean()``, and for sums that are divided by hand.
 Differences below 5% are not reported. Differences in fewer than a quarter of the windows are a note, and so are
 differences due to class weights. Ranks that exchange their gradients in one flat buffer, or in hooks of their own,
-are not compared. Counts passed to the accumulator are compared in its first backward calls, and only on the CPU.
+are not compared. Counts passed to the accumulator are compared only in its first backward calls and only on the
+CPU.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
