@@ -1,9 +1,9 @@
 """A step uses the gradient of a loss that belongs to another optimizer.
 
 ## What it does
-Looks for steps that use the gradients of two losses, one of which is a leftover. A gradient is a leftover if
-another optimizer's step used it before the second loss was back-propagated, or if the two gradients point in
-opposite directions. Also reports:
+Looks for steps that use the gradients of two losses, if one of these gradients is a leftover. A gradient is a
+leftover if another optimizer's step used it before the second loss was back-propagated, or if the two gradients
+point in opposite directions. Also reports:
 
 - a discriminator or critic that steps only after another network's loss was back-propagated through it;
 - a probe whose loss trains the representation that the probe reads;
