@@ -1,7 +1,7 @@
 """A target or a weight in the loss has a gradient although the loss should treat it as a constant.
 
 ## What it does
-Reports seven kinds of values if gradient flows into them:
+Reports these values if gradient flows into them:
 
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
