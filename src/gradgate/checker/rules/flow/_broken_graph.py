@@ -33,10 +33,10 @@ score-function estimator. Any other constant summand inside a mean is not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
-graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, which
-may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through copy. If the
-source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets,
-baselines and loss weights may be detached.
+graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, because
+that layer may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through
+copy. If the source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked:
+targets, baselines and loss weights may be detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
