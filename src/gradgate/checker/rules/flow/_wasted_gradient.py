@@ -19,10 +19,10 @@ cleared keep growing.
 or ``network.requires_grad_(False)`` if gradients must pass through it to other parameters.
 
 ## Known limits
-The memory estimate covers only the gradients, not the activations that the graph keeps for them. The finding is
-a note, or a warning if the gradients are never cleared. The rule can't always tell whether a network was
-forgotten or is fixed on purpose. If the network isn't a copy, isn't written to and isn't in evaluation mode, the
-finding is at the optimizer, and the advice first offers to add the network.
+The memory estimate covers only the gradients, not the activations that the graph keeps for them. The finding is a
+note, or a warning if the gradients are never cleared. The rule can't always tell whether a network was forgotten or
+is fixed on purpose. If the network isn't a copy, isn't written to and isn't in evaluation mode, the finding is at
+the optimizer, and the advice first offers to add the network to it.
 
 For another optimizer's network, such as the other network of a GAN, the note gives the share of a step's
 floating-point operations (FLOPs) that these gradients take. If the share is below 5%, there is no note. The share
@@ -217,7 +217,7 @@ def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
 
 
 def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
-    """Detach an assigned value in the call of a trained network, if only one call before the backward uses it."""
+    """Detach an assigned value where a trained network gets it, if only one call before the backward uses it."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Name) or until.file != at.file:
         return ()
