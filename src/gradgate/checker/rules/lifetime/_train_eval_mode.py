@@ -2,8 +2,8 @@
 
 ## What it does
 Follows ``train()`` and ``eval()`` on modules that contain dropout or batch norm. Reports an ``eval()`` for an
-evaluation if, without a ``train()`` in between, later steps train the same parameters or a ``copy.deepcopy`` that
-was made in evaluation mode. Reports an evaluation (a ``no_grad`` block that computes a loss or metric over several
+evaluation if later steps train the same parameters, or a ``copy.deepcopy`` made in evaluation mode, without a
+``train()`` in between. Reports an evaluation (a ``no_grad`` block that computes a loss or metric over several
 batches) if it runs trained batch norms in training mode and training continues. Also reports ``F.dropout`` in a
 module's method without ``training=self.training``, if the program calls ``eval()``.
 
@@ -130,7 +130,7 @@ def _original(run: Run, copied: int) -> int:
 
 
 def _modes(run: Run) -> dict[int, dict[Ids, int]]:
-    """Return for each backward call the parameter sets in evaluation mode, with the event of their ``eval()``."""
+    """Return, for each backward call, the parameter sets in evaluation mode, with the event of their ``eval()``."""
     since: dict[Ids, int] = {}
     modes: dict[int, dict[Ids, int]] = {}
     for number, event in enumerate(run.events):
