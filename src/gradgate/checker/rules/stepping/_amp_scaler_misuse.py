@@ -7,7 +7,7 @@ Follows which gradients are multiplied by a ``GradScaler``'s scale, and when the
 - a step that bypasses the scaler;
 - a loss, or a summand of a loss, that isn't scaled although its gradient is unscaled;
 - a scaled loss after ``unscale_``;
-- a scaler that is updated between a backward and its step;
+- a scaler that is updated between a backward pass and its step;
 - a scaler that is constructed again for each step.
 
 ## Why is this bad?
