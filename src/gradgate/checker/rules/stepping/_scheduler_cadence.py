@@ -3,12 +3,13 @@
 ## What it does
 Counts how often a scheduler is advanced. Compares this number with the optimizer's steps, the passes over the data,
 and the schedule's length (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function).
-Reports a scheduler that is never advanced, changes an optimizer that was replaced, or is advanced before the first
-step or from two lines. Also reports a scheduler that runs several times too fast (its length counts epochs, but it
-is advanced at each batch) or too slowly (its length counts steps, but it is advanced once an epoch).
+Reports a scheduler that is never advanced, belongs to an optimizer that was replaced, or is advanced before the
+first step or from two lines. Also reports a scheduler that runs several times too fast (its length counts epochs,
+but it is advanced at each batch) or too slowly (its length counts steps, but it is advanced once an epoch).
 
 ## Why is this bad?
-The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
+The learning rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more
+slowly.
 
 ## Example
     scheduler = CosineAnnealingLR(optimizer, T_max=epochs)
@@ -31,7 +32,7 @@ schedule is long. A run that is stopped early is not reported. If no DataLoader 
 a number of epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``.
 Otherwise only a rate near zero for a large part of the run is reported. The rule doesn't follow schedules written
 by hand, schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length. If the line that
-advances a scheduler didn't run, the scheduler is reported only if this line waits for a flag that is set beside
+advances a scheduler didn't run, the scheduler is reported only if this line waits for a flag that is set next to
 optimizer steps that didn't run either.
 
 ## Sources
