@@ -1,4 +1,4 @@
-"""Whether the user's code reads gradients as values between a backward call and the call that clears them.
+"""Decides whether the user's code reads gradients as values between a backward call and the call that clears them.
 
 Fisher information, gradient norms and weights of losses are computed from gradients that no step uses.
 """
@@ -19,11 +19,11 @@ _Part = tuple[ast.AST, range]  # a function, and lines of it
 
 
 def reads_gradients(backward: Site, cleared: Site) -> bool:
-    """Return whether code that runs between a backward call and a clearing reads a ``.grad``.
+    """Return whether code that runs between a backward call and the call that clears reads a ``.grad``.
 
     Args:
         backward: the backward call.
-        cleared: the clearing; () if its line is unknown.
+        cleared: the call that clears; () if its line is unknown.
     """
     files = _with_imported({frame.file for frame in (*backward, *cleared)})
     parts, seen = list(_between(backward[::-1], cleared[::-1])), set[str]()
