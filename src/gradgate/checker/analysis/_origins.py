@@ -154,7 +154,7 @@ def _in(scope: Scope, line: int) -> Frame:
 
 
 def comprehension_line(site: Site) -> Frame | None:
-    """Return the last list comprehension with an ``if`` over parameters, in a function that builds groups."""
+    """Return the last list comprehension that filters parameters, in a function that builds groups."""
     for scope in (each for call in _calls_at(site) for each in functions(called(call), (site[0].file,))):
         lists = [node for node in own_nodes(scope.node) if isinstance(node, ast.ListComp)]
         chosen = [node for node in lists if any(part.ifs for part in node.generators)]
