@@ -20,7 +20,7 @@ def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, in
 
 
 def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
-    """Return the innermost line of a site that is in a function in which the other site has a line too, or None."""
+    """Return the innermost line of a site whose function also contains a line of the other site, or None."""
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
 
 
