@@ -1,6 +1,6 @@
 """Names in the user's source: functions, the definitions of names, and calls.
 
-Names are resolved within one function, functions by name within the files of the run. Nothing is executed.
+Variables are resolved within one function, and functions by name within the files of the run. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Scope(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A statement that assigns a value to a name, and the value. ``place`` is its index in an unpacked tuple."""
+    """A statement that assigns a value to a name, and the value. ``place``: the index in an unpacked tuple."""
 
     statement: ast.AST
     value: ast.expr
