@@ -1,6 +1,6 @@
 """Finds the expressions from which a value is computed, by reading the source backwards. Nothing is executed.
 
-Names are resolved within one function, functions by name within the files of the run. If a name has several
+Variables are resolved within one function, and functions by name within the files of the run. If a name has several
 possible definitions, all of them count, so a rule must confirm with an event that a result is real.
 """
 
@@ -40,7 +40,7 @@ _MOST = 4000  # maximum number of expressions to visit
 
 
 class Slice:
-    """The expressions from which the root expressions may be computed, with their files, in ``nodes``.
+    """The expressions from which the roots may be computed. ``nodes`` lists them with their files.
 
     Args:
         roots: expressions to start from.
