@@ -32,7 +32,7 @@ _SHARDED = ("DTensor", "FlatParameter")  # parameters of FSDP and of tensor para
 
 @dataclass
 class _Wrapper:
-    """A DistributedDataParallel."""
+    """What is known about a DistributedDataParallel."""
 
     ref: weakref.ref[Any]
     parameters: Ids  # the parameters whose gradients it averages
