@@ -1,6 +1,6 @@
 """The shared state of the watcher's parts: events, numbers of objects, and when to look closely.
 
-A *close look* also records what costs time, such as samples of values and the line of each graph node.
+A *close look* also records data that takes time, such as samples of values and the line of each graph node.
 """
 
 from __future__ import annotations
