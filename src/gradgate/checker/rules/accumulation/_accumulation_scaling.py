@@ -123,7 +123,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _at_each_of(calls: list[int], found: Finding) -> Finding:
-    """Name the lines of all backward calls instead of editing one of them."""
+    """Return the finding with advice that names all backward lines, instead of an edit of one of them."""
     lines = f"{', '.join(map(str, calls[:-1]))} and {calls[-1]}"
     return replace(found, fix=(), advice=f"{found.advice.rstrip('.')}, for each of the lines {lines}.")
 
@@ -172,7 +172,7 @@ def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
 
 
 def _without_weights(columns: list[list[Share]]) -> list[list[Share]]:
-    """Leave out the fractions that weight single terms, as in ``alpha * a + (1 - alpha) * b``."""
+    """Return the shares without the weights of single terms, as in ``alpha * a + (1 - alpha) * b``."""
     if len(columns) < 2:
         return columns
     shared = set(columns[0][0].numbers).intersection(*(column[0].numbers for column in columns))
@@ -209,7 +209,7 @@ def _finding(
         twice = len(whole) == 2 and len(own) == 1 and bool(trainer)
         number, where = own[0] if twice else whole[0]
         if abs(number - size) == 1 and len(whole) == 1:
-            return  # the window's size is wrong by 1, not the divisor
+            return  # the divisor is right: the window's size is off by 1
         by = " and by ".join(f"{value:g}" for value, _ in whole)
         yield say(
             where or _written_at(run, number) or site,
