@@ -95,7 +95,7 @@ def _of_line(
     left = _left_over(run, optimizer, site)
     complete = sum(len(window.micro) == divisor for window, _ in windows) * 2 > len(
         windows
-    )  # with other lines
+    )  # counting the calls of all lines
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     carried = sum(n > size for n in sizes)
     fix: FixAt = _count_from_one
@@ -186,7 +186,7 @@ def _remainder(at: Statement | None) -> ast.BinOp | None:
 
 
 def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
-    """Return whether window sizes vary on purpose: some term is divided by a number that depends on its window."""
+    """Return whether window sizes vary on purpose: a term is divided by a number that depends on its window."""
     columns: dict[int, list[list[Share]]] = defaultdict(list)
     for window, micro in windows:
         for place, column in enumerate(columns_of(run, window, micro)):
@@ -225,7 +225,7 @@ def _left_over(run: Run, optimizer: int, site: Site) -> list[int]:
 
 
 def _cleared_by(run: Run, site: Site) -> str:
-    """Return as text where gradients of this backward line are cleared unused; "" if nowhere or unknown."""
+    """Return ": line 9 clears them" if a single line clears this line's gradients unused, and "" otherwise."""
     lost = [
         part.cleared
         for number, parts in run.by_backward.items()
