@@ -47,7 +47,7 @@ def surplus_steps(run: Run) -> Iterator[SurplusStep]:
 
 
 def _ends_a_window(first: Site, second: Site) -> bool:
-    """Return whether a condition with a remainder, in the loop of the second step, decides on the first."""
+    """Return whether the first step depends on an ``if`` with a remainder, ``%``, in the second step's loop."""
     condition = condition_around(first, second)
     at = Statement.at(condition) if condition is not None else None
     tests = ast.walk(at.node.test) if at is not None and isinstance(at.node, ast.If) else ()
