@@ -39,7 +39,7 @@ def leaks(run: Run) -> Iterator[Leak]:
         for part in window.fresh if last else ():
             if part.backward > last and not part.touched and _is_passed_on(run, window, part):
                 yield Leak(window, part, loss_of(run, last), late=True)
-        # A window that repeats used gradients lacks a clearing, which also clears the leftovers.
+        # A window that repeats used gradients lacks a clearing, which would also clear the leftovers.
         if window.micro and not run.repeats_closure(window) and not repeats(run, window):
             loss = loss_of(run, window.micro[-1])
             yield from (Leak(window, part, loss, late=False) for part in _leftovers(run, window, own))
