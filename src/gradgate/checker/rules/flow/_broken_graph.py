@@ -196,7 +196,7 @@ def _losses(run: Run, missing: Ids) -> set[Site]:
 
 
 def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
-    """Return the backward calls whose next steps are of optimizers that hold these parameters."""
+    """Return the backward calls that are followed by a step of an optimizer that holds these parameters."""
     wanted = run.optimizers_of(missing)
     found: list[Backward] = []
     waiting: list[Backward] = []
