@@ -109,9 +109,9 @@ def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
 def _frozen_since(run: Run, ids: Ids) -> int | None:
     """Return the number of the last event that trained a batch norm before it was frozen; -1 if none did.
 
-    Return None if it is not frozen, if it may be trained again, or if the loop writes it repeatedly, as an average.
-    It counts as frozen for good once its statistics have moved more than twice as often as in any earlier pause of
-    its training.
+    Return None if it is not frozen, if it may be trained again, or if the loop overwrites its parameters
+    repeatedly, as for an average. It counts as frozen for good once its statistics have moved more than twice as
+    often as in any earlier pause of its training.
     """
     pauses, last = [0], -1
     for number, event in run.numbered(Backward, Stepped, StatisticsMoved):
