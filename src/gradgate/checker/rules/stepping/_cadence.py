@@ -20,7 +20,7 @@ from gradgate.events import (
     Stepped,
 )
 
-_GONE = 1e-3  # fraction of the highest learning rate
+_GONE = 1e-3  # a learning rate below this fraction of the highest is near zero
 _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
 
 
@@ -37,7 +37,7 @@ class Cadence:
 
     @property
     def counts(self) -> str:
-        """Both numbers as text."""
+        """The numbers of calls and steps as text."""
         return f"{len(self.calls)} times for {len(self.steps)} steps"
 
     @cached_property
