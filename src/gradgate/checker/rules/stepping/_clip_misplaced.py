@@ -126,7 +126,7 @@ def _measures(calls: dict[int, Clipped]) -> bool:
 def _of_another(
     run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
 ) -> Iterator[Finding]:
-    """Report calls that clip a part of the next step's gradients, and gradients of an earlier step."""
+    """Report calls that clip a part of the next step's gradients, and gradients that an earlier step used."""
     dead: Ids = frozenset()
     missed: dict[int, Ids] = {}
     for number in calls:
