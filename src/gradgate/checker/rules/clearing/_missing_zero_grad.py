@@ -83,8 +83,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.steps_of(optimizer)} use gradients of "
-            f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
-            f"{cleared}.",
+            f"{run.names(repeated)} that earlier steps already used: one step uses those of up to {most} backward "
+            f"calls{cleared}.",
             why=_WHY if all(repeats(run, window) for window in watched) else _NOW_AND_THEN,
             advice=f"Call {name}.zero_grad() before "
             + ("its own backward()." if another else "each window's first backward()."),
