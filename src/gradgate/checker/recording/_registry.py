@@ -171,7 +171,7 @@ class Parameters:
         record.dtype = str(tensor.dtype).removeprefix("torch.")
         record.registered = isinstance(
             tensor, nn.Parameter
-        )  # until the end of the run, if the tensor lives as long
+        )  # Names.finish replaces this if the tensor lives until the end of the run
         record.made, record.made_at = self._origins.known(tensor) or ((), -1)
         self.records[number] = record
         return number
