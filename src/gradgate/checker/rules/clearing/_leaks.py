@@ -61,7 +61,7 @@ def _leftovers(run: Run, window: StepWindow, own: dict[int, set[Loss]]) -> Itera
 
 
 def opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
-    """Return the mean cosine between a contribution and opposing gradients of its window; 0 if none oppose it."""
+    """Return the mean recorded cosine between a contribution and other gradients of its window; 0 if unknown."""
     cosines = [
         cosine
         for event in run.events[contribution.backward : window.step]
