@@ -156,7 +156,7 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
     yield RULE.finding(
         short[0][0].divided_by(size) or site,
         f"The last window holds {held} micro-batch{'' if held == 1 else 'es'} but is divided by {size}: its "
-        f"gradient is {held / size:.3g} of the correct gradient.",
+        f"gradient is {held / size:.3g} times the correct gradient.",
         why="Items in the shorter window count less than all other items, and the update is too small.",
         advice=trainer
         or f"Divide by the number of micro-batches in the window, which is {held} for the last window.",
