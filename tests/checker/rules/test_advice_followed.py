@@ -148,7 +148,7 @@ FOLLOWED = {
         [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
     ),
     "scheduler-cadence/superconvergence": (
-        "or make the schedule 20 long",
+        "or make the schedule 20 calls long",
         [("epochs=epochs,\n        steps_per_epoch=len(train_set)", "total_steps=20")],
     ),
     "zero-gradient/relu_scores": (

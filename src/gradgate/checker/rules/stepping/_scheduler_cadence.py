@@ -162,10 +162,12 @@ def _fast(cadence: Cadence) -> Finding | None:
             # Milestones that the steps pass in the first fifth of the run also count epochs.
             if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
                 return _finding(cadence, message, "once an epoch", _after_epoch)
-            return _finding(cadence, message, "only where optimizer.step() is", _after_step)
+            return _finding(cadence, message, "only where optimizer.step() is called", _after_step)
     elif over and cadence.is_in_epochs(length or 0):
         message = f"{kind} is {length:g} epochs long but is advanced at each batch, {cadence.counts}."
-        return _finding(cadence, message, f"once an epoch, or make the schedule {calls} long", _after_epoch)
+        return _finding(
+            cadence, message, f"once an epoch, or make the schedule {calls} calls long", _after_epoch
+        )
     return _soon_over(cadence) if calls >= 0.9 * steps and steps >= 8 else None
 
 
@@ -200,8 +202,8 @@ def _slow(cadence: Cadence) -> Finding | None:
             each = round(micro / steps)
             return RULE.finding(
                 line or made.site,
-                f"{made.kind}'s length, {length:g}, is the run's number of micro-batches, but it is advanced once "
-                f"per {each} micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
+                f"{made.kind}'s length, {length:g}, is the run's number of micro-batches, but the schedule is "
+                f"advanced once per {each} micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
                 why=_WHY,
                 advice=f"Divide the length by the {each} micro-batches of a window, which gives about {calls}.",
                 count=calls,
@@ -210,7 +212,7 @@ def _slow(cadence: Cadence) -> Finding | None:
     if made.kind == "OneCycleLR" and 4 * calls <= length and not near(length, steps):
         message = f"{made.kind} is {length:g} steps long, but the run ends after {calls / length:.0%} of it."
         return _finding(
-            cadence, message, f"{length:g} times, or make the schedule {calls} long", at=made.site
+            cadence, message, f"{length:g} times, or make the schedule {calls} calls long", at=made.site
         )
     if 2 * calls > min(length, steps) or not near(length, steps):
         return None
