@@ -150,7 +150,7 @@ def _divided_by_hand(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             site,
             f"The loss is divided by {number}, the number of micro-batches, and the update divides again by "
-            f"all counts: the gradient is {number} times too small.",
+            f"the total count: the gradient is {number} times too small.",
             why="An accumulator adds sums and counts, and divides once. Pass it each mean without a division.",
             advice="Pass the loss without the division.",
             fix=undivided_argument,
