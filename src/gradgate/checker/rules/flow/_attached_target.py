@@ -151,25 +151,25 @@ _AGREE = (
 )
 _TEXTS = {
     "own target": (
-        "The target has a gradient from {}, and the loss compares the target with the same network: the loss also "
-        "trains the target.",
+        "Gradient flows through the target to {}, and the loss compares the target with the same network: the loss "
+        "also trains the target.",
         "The network can lower the loss by changing its targets instead of its predictions.",
         "Compute the target under torch.no_grad(), or detach the network's value in it.",
     ),
     "teacher": (
-        "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
-        "the student.",
+        "The divergence also trains {} through its target. They get no other gradient: the teacher is trained to "
+        "match the student.",
         *_AGREE,
     ),
     "peers": (
-        "The target of the divergence trains {}: each loss also trains the other network, which has a loss of its "
-        "own.",
+        "The divergence trains {} through its target: each loss also trains the other network, which has a loss "
+        "of its own.",
         "The networks can lower the loss by agreeing on arbitrary outputs.",
         "Compute the target under torch.no_grad(), or detach it: target.detach().",
     ),
     "trained target": (
-        "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
-        "trained to match the student.",
+        "The loss also trains {} through its target. They get no other gradient and are in evaluation mode: the "
+        "teacher is trained to match the student.",
         *_AGREE,
     ),
     "averaged weights": (
@@ -179,7 +179,7 @@ _TEXTS = {
         "Compute the average under torch.no_grad(), or from parameter.detach().",
     ),
     "labels": (
-        "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",
+        "Gradient flows through the target of the binary cross entropy to {}: the loss also trains the target.",
         "The network can lower the loss by changing its targets instead of its predictions.",
         "Detach the network's values before computing the target from them.",
     ),
