@@ -148,7 +148,7 @@ _LATE = _Mistake(
     "Call scaler.unscale_ after the last backward() of the window.",
 )
 _UPDATED = _Mistake(
-    "The gradient scaler is updated between a backward and the step that uses it, before {steps} steps.",
+    "The gradient scaler is updated between a backward pass and the step that uses it, before {steps} steps.",
     "If the scale changes here, the gradients are multiplied by one scale and divided by another.",
     "Call scaler.update() once, after the last scaler.step() of an iteration.",
 )
