@@ -20,12 +20,12 @@ def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, in
 
 
 def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
-    """Return the innermost line of a site that is in a function in which the other site has a line too, or None."""
+    """Return the innermost line of a site whose function also contains a line of the other site, or None."""
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
 
 
 def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
-    """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or []."""
+    """Return the outermost module that holds a parameter but none of the others: ["net", "features"], or []."""
     parts = run.name(number).split(".")[:-1]
     modules = (parts[:length] for length in range(1, len(parts) + 1))
     return next((each for each in modules if within(run, ".".join(each)).isdisjoint(others)), [])
@@ -57,7 +57,7 @@ def repeats(run: Run, window: StepWindow) -> Ids:
 
 
 def attacked_loss(run: Run, window: StepWindow, micro: list[int]) -> int | None:
-    """Return the call that trains after calls that search for an input, as an adversarial attack does, or None.
+    """Return the call that trains, if calls before it search for an input (an adversarial attack); otherwise None.
 
     The calls of the search follow one another, and each also reaches a tensor that is no parameter. The call that
     trains reaches only parameters.
@@ -76,7 +76,7 @@ def _searches(run: Run) -> set[Site]:
 
 
 class Loss(NamedTuple):
-    """A loss: the line that back-propagates it, and where its first term is computed. A loop's line has several."""
+    """A loss: the line that back-propagates it, and where its first term is computed. One line may have several."""
 
     site: Site
     computed: Site
