@@ -134,7 +134,7 @@ class Accumulator(CoupledSteps, Checkpointed):
 
     @property
     def samples_that_fit(self) -> int | None:
-        """The largest micro-batch, in samples, known to fit after :meth:`step` ran out of memory; None before."""
+        """The most samples known to fit in a micro-batch. None unless :meth:`step` has run out of memory."""
         return self._state.samples_that_fit
 
     @samples_that_fit.setter
@@ -154,7 +154,7 @@ class Accumulator(CoupledSteps, Checkpointed):
     @model.setter
     def model(self, model: Model | None) -> None:
         if self._state.open_update is not None:
-            raise UpdateError("model: an update is open. Set it before the block or after it.")
+            raise UpdateError("model: an update is open. Set the model before or after the block.")
         self._models.replace(model)
 
     def update(self) -> Update:
@@ -182,15 +182,16 @@ class Accumulator(CoupledSteps, Checkpointed):
         """Make one update from one batch. If memory runs out, split the batch further and replay the window.
 
         If a forward or backward pass runs out of memory, the window is rolled back. This restores the random state
-        of torch, Python and numpy, and ``model``: buffers, parameters that no optimizer here owns, submodules, and
-        tensors, numbers and containers in attributes. The batch is then split into micro-batches of at most half
-        the size that failed, and the window runs again, with the same result. Later windows use the size that fits
-        (:attr:`samples_that_fit`).
+        of torch, Python and numpy. In ``model``, it restores buffers, submodules, parameters that no optimizer here
+        owns, and the tensors, numbers and containers in attributes. The batch is then split into micro-batches of
+        at most half the size that failed, and the window runs again, with the same result. Later windows use the
+        size that fits (:attr:`samples_that_fit`).
 
         Args:
-            loss_fn: takes a micro-batch and returns its loss, or the loss and its count. A replay calls it again,
-                so it repeats changes outside the model and random state (globals, a loader's position).
-            batch: one batch, a pytree of tensors, numpy arrays and lists with the samples along dimension 0
+            loss_fn: takes a micro-batch and returns its loss, or the loss and its count. A replay calls it again
+                and so repeats any change that it makes outside the model and the random state (globals, a loader's
+                position).
+            batch: one batch: a pytree of tensors, numpy arrays and lists with the samples along dimension 0
                 (docs/plan.md has the rule). If you already have micro-batches, use :meth:`step_window`.
             plan: how to split the batch, from :func:`gradgate.plan`. Without a plan, the batch is not split.
             deal: with several ranks and a ``plan``, redistribute the samples so that ranks finish together.
@@ -206,8 +207,8 @@ class Accumulator(CoupledSteps, Checkpointed):
         Raises:
             BudgetError: one sample does not fit, the batch cannot be split, or there is no ``model`` to restore.
             CountError: ``loss_fn`` returns no count, and none can be read from the graph.
-            OptionError: ``batch`` looks like several batches; ``loss_fn`` returns neither a loss nor a loss and
-                its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
+            OptionError: ``batch`` looks like several batches; ``loss_fn`` returns something other than a loss, or a
+                loss and its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
             Exception: any that ``loss_fn`` or :meth:`update` raises.
 
         Example:

@@ -175,7 +175,7 @@ class Pool:
 
     With momentum 1 the module writes the statistics of its last batch into its running buffers, so no second
     pass over the activations is needed. If a module runs several times per micro-batch, each call is pooled
-    separately, and the buffers are updated as often as on the whole batch.
+    separately, and the buffers are updated as often as one pass over the whole batch would update them.
     """
 
     module: Any
@@ -200,7 +200,8 @@ class Pool:
         if not count and ranks == 1:
             return
         mean, variance = cast(Tensor, self.module.running_mean), cast(Tensor, self.module.running_var)
-        # SyncBatchNorm gives the variance over all ranks. Their shares add up to variance * (all ranks' items - 1).
+        # SyncBatchNorm gives the variance over all ranks. The ranks' shares of the squared deviations add up to
+        # variance * (all ranks' items - 1).
         self.add(call, _Moments(count, mean.clone(), variance * (count - 1 / ranks)))
 
     def add(self, call: int, moments: _Moments) -> None:

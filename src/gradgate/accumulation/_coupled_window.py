@@ -56,9 +56,9 @@ class CoupledWindow(OpenWindow):
             loss_fn: takes the output of ``encode``, concatenated over micro-batches along dimension 0. Returns the
                 loss, shape ``[]``, not divided by anything. Parameters that it uses, such as a temperature, get
                 their gradient.
-            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". As many of the last
-                micro-batches as fit are not encoded again. By default only the last graph is kept, which takes no
-                more memory than encoding it again; 0 keeps none. Not available under ``fully_shard``.
+            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". The last
+                micro-batches, as many as fit, are not encoded again. By default only the last graph is kept, which
+                takes no more memory than encoding it again; 0 keeps none. Not available under ``fully_shard``.
             name: the name of the loss, by default "coupled", "coupled 2" and so on. The loss is added to the
                 update's other losses, coupled or ordinary.
             into: the same as for :meth:`Update.backward`.
@@ -139,7 +139,8 @@ class CoupledWindow(OpenWindow):
             if not loss.requires_grad:
                 raise GraphError(
                     "backward_coupled: the loss depends on no representation: loss_fn detached them, or computed "
-                    "it under no_grad or from .item(). Compute it from the representations that loss_fn receives."
+                    "the loss under no_grad or from .item(). Compute the loss from the representations that "
+                    "loss_fn receives."
                 )
             refuse_hidden_parameters(loss)
             if self._scale is not None:

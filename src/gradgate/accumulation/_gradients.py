@@ -94,7 +94,7 @@ class Leftovers:
         return gradients
 
     def holds(self, parameter: Tensor, gradient: Tensor) -> bool:
-        """Return whether the accumulator left this gradient there, and nothing has written to it since."""
+        """Return whether the accumulator left this gradient in ``.grad``, and nothing has written to it since."""
         known = self._known.get(id(parameter))
         return known is not None and known[0]() is gradient and known[1] == tensor_version.use(gradient)
 
@@ -218,7 +218,7 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def local_part(tensor: Any) -> Tensor:
-    """Return this rank's shard of a sharded tensor, which shares memory with it; other tensors as they are."""
+    """Return this rank's shard of a sharded tensor, without copying; return other tensors unchanged."""
     shard: Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
     return shard
 

@@ -60,7 +60,7 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wi
             continue
         wide.append(Wide(parameter, wanted, parameter.grad_dtype))
         if parameter.grad_dtype != wanted:
-            parameter.grad = None  # torch refuses to change the type under a gradient
+            parameter.grad = None  # torch refuses to change `grad_dtype` while there is a gradient
             parameter.grad_dtype = wanted
 
 
@@ -174,7 +174,7 @@ class LossScale:
         self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
-        """Record the last factor of a loss, to check later whether it is the loss scale. Does not synchronize."""
+        """Record the factor last applied to a loss, to test later for the loss scale. Does not synchronize."""
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other
@@ -212,7 +212,7 @@ class LossScale:
         return None if self._scale is None else float(self._scale)
 
     def unscale(self, optimizers: Iterable[Optimizer], device: torch.device) -> None:
-        """Divide ``.grad`` by the scale; the scaler records whether it overflowed."""
+        """Divide ``.grad`` by the scale; the scaler records whether a gradient overflowed."""
         if not self._begun:
             self._scaler.scale(torch.ones((), device=device))  # initializes a new scaler
         now = self._scaler.get_scale()

@@ -93,7 +93,7 @@ def run_window(
     add_all: AddAll,
     source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
 ) -> Update:
-    """Run a window of ``source_of(coordinator)``; each time memory runs out, roll back, split finer, and replay."""
+    """Run the window from ``source_of(coordinator)``. When memory runs out, roll back, split finer, and replay."""
     settings = state.settings
     parameters = settings.parameters
     coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
@@ -117,8 +117,8 @@ def run_window(
         except ReplayError as error:
             reason = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            # A finer split does not help a step. All ranks replay together; under fully_shard, the others are in
-            # the middle of a pass and wait for this rank.
+            # If the step itself runs out, a finer split does not help. All ranks replay together; under fully_shard
+            # they cannot, because the others are in the middle of a pass and wait for this rank.
             may_replay = is_out_of_memory(error) and not (added or coordinator.sharded)
             if not may_replay or not update._coordinator.replays():
                 raise
@@ -127,8 +127,8 @@ def run_window(
                 raise BudgetError(
                     f"step: memory ran out ({first_line(error)}), and the window cannot be replayed in smaller "
                     "micro-batches: without the whole model, changes by the forward pass (batch norms, momentum "
-                    "encoders, counters) cannot be restored. Pass all modules whose parameters the optimizers "
-                    "step: Accumulator(optimizer, model=model). No step was made."
+                    "encoders, counters) cannot be restored. Pass all modules that hold parameters of the "
+                    "optimizers: Accumulator(optimizer, model=model). No step was made."
                 ) from error
             with _reporting(coordinator):
                 reason = source.ran_out(update._running, error)

@@ -99,7 +99,7 @@ class Models:
 
 
 def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
-    """Return every parameter that the optimizers step, in their order.
+    """Return every parameter of the optimizers, in the optimizers' order.
 
     Called again for each window, so that groups added later belong to the next window.
     """
@@ -226,7 +226,7 @@ class UpdateSettings:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """The parameters that the optimizers currently step."""
+        """The parameters that the optimizers currently hold."""
         return owned_parameters(self.optimizers)
 
     def names(self, parameters: Sequence[Tensor], most: int = 3) -> str:
@@ -240,7 +240,9 @@ def as_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer
     """Return the optimizers as a tuple; raise for one that cannot be stepped once per window."""
     optimizers = tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
     if not optimizers:
-        raise OptionError("Accumulator: no optimizer was given, so it owns no parameters. Pass at least one.")
+        raise OptionError(
+            "Accumulator: no optimizer was given, so there is nothing to update. Pass at least one."
+        )
     for each in optimizers:
         if not hasattr(each, "param_groups") or not callable(getattr(each, "step", None)):
             raise OptionError(

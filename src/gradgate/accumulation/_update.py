@@ -111,8 +111,8 @@ class Update(CoupledWindow):
             OwnerError: ``into`` names a module or parameter that the accumulator does not own.
             ShapeError: ``loss`` is not a floating scalar.
             CountError: ``count`` is negative, not finite, or missing when the graph does not prove it.
-            GraphError: ``loss`` has no graph, every owned parameter or a parameter in ``into`` is frozen, or the
-                loss reaches nothing in ``into`` (checked in an accumulator's first windows).
+            GraphError: ``loss`` has no graph; every owned parameter is frozen, or one in ``into`` is; or the loss
+                reaches nothing in ``into`` (checked in an accumulator's first windows).
             UpdateError: the update is not open, or it is unclear whether this is another micro-batch or another
                 loss.
         """
@@ -213,7 +213,7 @@ class Update(CoupledWindow):
 
     @property
     def count(self) -> float:
-        """The items of the window so far, in its first loss; over all ranks once the block has ended.
+        """The number of items so far in the window's first loss; over all ranks once the block has ended.
 
         Synchronizes with the device if counts are on one.
         """

@@ -180,7 +180,7 @@ class GivenMicroBatches:
         return [data for data, _ in self._pieces]
 
     def ran_out(self, index: int, error: BaseException) -> str:
-        """Halve the size that fits."""
+        """Halve the size of micro-batches; return what to log."""
         data, samples = self._pieces[index]
         if samples is None:
             try:
@@ -237,7 +237,7 @@ class PlannedMicroBatches:
         return _LazyData(self._split)
 
     def ran_out(self, index: int, error: BaseException) -> str:
-        """Let the plan split the rest into smaller micro-batches."""
+        """Let the plan split the rest into smaller micro-batches; return what to log."""
         samples = len(self._split[index].indices)
         _next_size(samples, error)
         self._split = self._plan.finer(self._split, index, keep=self._keep)
