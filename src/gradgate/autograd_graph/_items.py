@@ -5,7 +5,7 @@ apart. A graph doesn't show where the loss ends and the model begins, so these r
 
 - **The model begins at a layer**: a product with an ``nn.Parameter``, such as a linear layer, a convolution, an
   embedding, or a weight times the input. The input of the layer is not examined. A layer has equally many features
-  in every micro-batch, and these hold no samples. Of a convolution, only the first dimension holds samples.
+  in every micro-batch, and these hold no samples. In a convolution, only the first dimension holds samples.
 - **A torch loss takes the model's output**, which may come from a function that can't be inspected, compiled or
   custom. A plain ``.mean()`` may not take such an output, because ``DataParallel`` gathers means that way.
 - **Between the two** only the operations in the table below are allowed: elementwise operations, operations along

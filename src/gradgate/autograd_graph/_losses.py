@@ -66,7 +66,7 @@ class _Smoothed(NamedTuple):
     divisor: Tensor | None
 
     def total(self) -> int | Tensor | None:
-        """Return the common divisor of both parts. If they differ, return None, or nan on a device."""
+        """Return the common divisor of both parts. If their divisors differ, return None, or nan on a device."""
         total, target = _targets(self.loss), self.loss._saved_target
         if total is None or self.divisor is None or self.ignored.numel() != target.numel():
             return None

@@ -68,13 +68,13 @@ def inputs(node: Any) -> list[Any]:
 
 
 def only_input(node: Any) -> Any:
-    """Return the only input of a node that has a graph; None if none or several have one."""
+    """Return the only input that has a graph; None if no input or several have one."""
     found = inputs(node)
     return found[0] if len(found) == 1 else None
 
 
 def through(node: Any, names: Container[str]) -> Any:
-    """Return the first node, from a node down its only inputs, whose name is not among ``names``."""
+    """Follow only inputs down from a node, and return the first node whose name is not among ``names``."""
     while node is not None and node.name() in names and (below := only_input(node)) is not None:
         node = below
     return node

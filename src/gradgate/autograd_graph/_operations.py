@@ -189,8 +189,8 @@ def squeezed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     gone = [dim for dim in dims_of(node, len(known.holds)) if known.shape[dim] == 1]
     if all(known.holds[dim] == FEATURES for dim in gone):
         return along(node, known, gone, shape)
-    # This may be a batch of one sample. A larger batch isn't squeezed, so later dimensions would have other
-    # numbers.
+    # This may be a batch of one sample. A larger batch isn't squeezed, so later dimensions would be numbered
+    # differently.
     return known._replace(holds=(_any_of([SAMPLES, *known.holds]),) * len(shape), shape=shape)
 
 
