@@ -122,8 +122,8 @@ class Plan:
             One batch with all their samples in order, for :meth:`split` or ``Accumulator.step``.
 
         Raises:
-            OptionError: the window is empty; its batches are of different kinds, share different values, or do not
-                show their padding value.
+            OptionError: the window is empty; its batches are of different kinds, differ in a shared value, or do
+                not show their padding value.
 
         Example:
             >>> model = torch.nn.Linear(8, 1)

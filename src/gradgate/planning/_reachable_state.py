@@ -67,9 +67,7 @@ class ReachableState:
     def restore(self, *, raised: bool = False) -> None:
         """Restore everything to its recorded state; ``raised`` if the pass did not reach its end."""
         with torch.no_grad():
-            if (
-                raised
-            ):  # `fully_shard` would take parameters that the pass gathered for those of the next pass
+            if raised:  # the next pass of `fully_shard` would reuse the parameters that this pass gathered
                 for module in self._sharded:
                     reset_pass(module)
                     module.reshard()
