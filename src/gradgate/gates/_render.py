@@ -92,7 +92,7 @@ def _rows(model: str, parameters: Sequence[Reach]) -> list[tuple[str, _Module]]:
 
 
 def to_text(model: str, parameters: Sequence[Reach]) -> str:
-    """Return the tree, as wide as a terminal at most."""
+    """Return the tree, at most as wide as a terminal."""
     rows = _rows(model, parameters)
     width = max(len(label) for label, _ in rows)
     lines = []

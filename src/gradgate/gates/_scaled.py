@@ -84,7 +84,7 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
         )
     if any(is_dtensor(each) for module in modules for each in module.parameters()):
         raise OptionError(
-            "scaled: parameters are sharded, and fully_shard fills their gradients past all hooks. Give the "
+            "scaled: parameters are sharded, and fully_shard fills their gradients without calling hooks. Give the "
             "modules a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."
         )
     if not callable(factor):

@@ -31,8 +31,8 @@ _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
 class FlowCut:
     """An operation whose input has a graph, but whose output has none.
 
-    The input was computed from ``sources``, parameters and cuts. ``behind`` are the parameters behind this
-    operation, including those behind earlier cuts.
+    The input was computed from ``sources``: parameters and earlier cuts. ``behind`` holds the parameters behind
+    this operation, including those behind earlier cuts.
     """
 
     def __init__(self, why: Why, op: str, sources: frozenset[Any]) -> None:
