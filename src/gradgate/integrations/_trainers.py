@@ -24,7 +24,7 @@ def restore(instance: Any) -> None:
 
 
 def sharding_of(accelerator: Any) -> str:
-    """Return how an ``Accelerator`` divides a model or samples among processes; empty for one device and DDP."""
+    """Return how an ``Accelerator`` divides a model or samples among processes; empty for one device or DDP."""
     how: str = accelerator.distributed_type.name
     if how != "NO" and not how.startswith("MULTI_"):
         return how
