@@ -25,9 +25,9 @@ class ShardedCoordinator(RankCoordinator):
     """The coordinator for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
 
     It makes ``fully_shard`` add gradients instead of averaging them, and chooses the micro-batches at which ranks
-    communicate: with ``every`` at each, otherwise at the last. Every forward and backward pass involves all ranks,
-    so all run equally many micro-batches: a rank with fewer repeats its last one, with count 0. ``modules`` are
-    those under ``fully_shard`` of this and other accumulators.
+    communicate: at each one with ``every``, otherwise only at the last. Every forward and backward pass involves
+    all ranks, so all run equally many micro-batches: a rank with fewer repeats its last one, with count 0.
+    ``modules`` are those under ``fully_shard`` of this and other accumulators.
     """
 
     sharded = True
@@ -108,7 +108,7 @@ class ShardedCoordinator(RankCoordinator):
         return super().combine(checked, combine)
 
     def _add_ranks(self, exchange: StatusExchange) -> None:
-        """Remove the zeros of parameters that no rank has reached, and add the ranks of unsharded parameters."""
+        """Remove the zeros of parameters that no rank has reached; all-reduce gradients of unsharded parameters."""
         filled = [status.filled for status in exchange.statuses]
         differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in exchange.statuses}) > 1
         if differ and not self.can_reduce_unused():
@@ -167,7 +167,7 @@ class ShardedCoordinator(RankCoordinator):
 
     @contextmanager
     def only_owned(self, leaves: Sequence[Tensor]) -> Iterator[None]:
-        """Preserve the gradients of parameters that the accumulator does not own, among the leaves of a graph.
+        """Preserve the gradients of those leaves of a graph that the accumulator does not own.
 
         A backward pass through ``fully_shard`` cannot be restricted by ``inputs=``: its hooks would not run.
         """
