@@ -22,7 +22,7 @@ FieldDim: TypeAlias = 'int | Literal["list"] | None'
 
 
 class NotGiven(enum.Enum):
-    """The type of an option that was not given, where None has a meaning."""
+    """The type of ``NOT_GIVEN``, the default of options for which None has a meaning of its own."""
 
     NOT_GIVEN = "nothing"
 
