@@ -180,7 +180,7 @@ def _gradients(
     bias: Tensor | None,
     weights: Callable[[Tensor, slice, slice], Tensor],
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of left, right, scale and bias; ``weights`` is the gradient at a tile's logits."""
+    """Return the gradients of left, right, scale and bias; ``weights`` returns the gradient of a tile's logits."""
     dtype, inputs = wide(left.dtype), (left, right, scale, bias)
     with torch.no_grad():
         found = [
