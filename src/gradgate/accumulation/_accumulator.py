@@ -42,14 +42,15 @@ class Accumulator(CoupledSteps, Checkpointed):
     has the derivation. The accumulator owns the parameters of its optimizers: it fills only their ``.grad``.
 
     Args:
-        optimizer: a torch optimizer, or several that step together. Groups added later train from the next window.
+        optimizer: a torch optimizer, or several that step together. Groups added later are trained from the next
+            window on.
         model: the module that the loop calls, including its wrapper (DistributedDataParallel, ``fully_shard``), or
             several modules. Used to delay the all-reduce, find batch norms, restore buffers before a replay, and
             name parameters in messages. Optional in a single process, required with several ranks.
         clip_norm: clip the 2-norm of the mean gradient, over all parameters, to this value.
         clip_value: clip each entry of the mean gradient to ``[-clip_value, clip_value]`` instead.
         scheduler: a learning-rate scheduler, or several; stepped after each update that was not skipped.
-        scaler: a ``torch.amp.GradScaler``; the accumulator scales, unscales, steps and updates it.
+        scaler: a ``torch.amp.GradScaler``; the accumulator makes all calls to it.
         nonfinite: what to do when the gradient is infinite or NaN: "raise" (the default), "skip" the update (the
             default with a scaler), or "step" anyway, which saves a synchronization with the device.
         clear: what happens to gradients after a step: "none" drops them, "zero" fills them with zeros, and
@@ -260,8 +261,8 @@ class Accumulator(CoupledSteps, Checkpointed):
         """Register a function to be called at the end of each update, including skipped ones.
 
         The hook runs after the optimizer step, the clearing of gradients, and the scheduler step. It does not run
-        if the block raised. If the hook raises, the exception propagates out of the
-        block, but the update has already been made.
+        if the block raises. If the hook raises, the exception propagates out of the block, but the update has
+        already been made.
 
         Args:
             hook: called with the update, after previously registered hooks.

@@ -84,7 +84,7 @@ class BatchNorms:
         return pools
 
     def add_ranks(self, pools: Sequence[Pool], coordinator: SingleProcess) -> None:
-        """Give each pool the moments of all ranks, in the same order on every rank."""
+        """Rebuild each pool from the moments of all ranks, added in the same order on every rank."""
         if coordinator.count == 1:
             return
         places = {id(module): place for place, module in enumerate(self._models)}
@@ -113,7 +113,7 @@ class BatchNorms:
             return
         names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
-        offer = ". To update at least the running statistics once per window, pass model=model, batch_norm='window'"
+        offer = ". To make at least the running statistics exact, pass model=model, batch_norm='window'"
         if self.statistics == "window":
             pooled = {id(pool.module) for pool in self.pools}
             reached = bool(ran) and all(id(module) in pooled for module in ran)

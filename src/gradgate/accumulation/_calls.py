@@ -49,8 +49,8 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models, *, sharded: b
         if not parts:
             raise OwnerError(
                 f"backward: into=[...] names {models.name(target)}, which no optimizer of this accumulator owns. "
-                "An update fills only parameters that it owns. Use the accumulator that owns it, or add it to the "
-                "optimizer."
+                "An update fills only parameters that it owns. Use the accumulator that owns these parameters, "
+                "or add them to the optimizer."
             )
         if not any(parameter.requires_grad for parameter in parts):
             raise GraphError(
@@ -109,9 +109,9 @@ class MicroBatchCounter:
 
     in_loop = False  # whether the script loops over `update.micro_batches(...)`
     expected = 1  # how many micro-batches the window will have, if known
-    micro_batches = 0  # begun so far, including those of a resumed window
+    micro_batches = 0  # micro-batches begun so far, including those of a resumed window
     last = False  # whether the current micro-batch is known to be the last
-    calls = 0  # of backward, in the current micro-batch
+    calls = 0  # backward calls in the current micro-batch
     idle = 0  # earlier micro-batches without a backward call: the loop skipped them, or drew them too early
     to_skip = 0  # micro-batches that a resumed window has already added
     unnamed = 0  # losses without a name in the current micro-batch
@@ -152,7 +152,7 @@ class MicroBatchCounter:
         self.in_loop = True
 
     def looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
-        """Draw one micro-batch ahead, so that the last one is known when it is yielded."""
+        """Yield micro-batches, drawing one ahead, so that the last one is known when it is yielded."""
         waiting: list[T] = []
         for following in source:
             if waiting:
@@ -162,7 +162,7 @@ class MicroBatchCounter:
         yield from waiting
 
     def name(self, given: str | None) -> str:
-        """Return the given name, or a name from the loss's position in the micro-batch."""
+        """Return the given name, or one made from the loss's position in the micro-batch."""
         if given is not None:
             return given
         if self.calls and not self.in_loop:

@@ -202,14 +202,14 @@ def as_number(count: Count) -> int | float:
 
 
 def total(counts: list[Count]) -> int | float:
-    """Add counts. Synchronizes at most once with each device that holds a count."""
+    """Return the sum of counts. Synchronizes at most once with each device that holds a count."""
     known = sum(count for count in counts if not isinstance(count, Tensor))
     on_devices = by_device(count for count in counts if isinstance(count, Tensor))
     return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in on_devices.values())
 
 
 def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[Tensor]]:
-    """Group tensors by device, in order."""
+    """Return tensors grouped by device, in order."""
     found: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         found.setdefault(tensor.device, []).append(tensor)
@@ -232,7 +232,7 @@ Counted: TypeAlias = "dict[tuple[Any, ...], tuple[float, float]]"
 
 
 def counted_terms(loss: Tensor, count: Count) -> Counted:
-    """Return the count of a loss, and the number of items in each term's mean, as far as the graph shows them.
+    """Return the count and the number of items in the mean, for each term of a loss where the graph shows it.
 
     Empty if comparing the two would synchronize. Only terms with equal factors are comparable, because a factor may
     depend on the micro-batch. If there are several terms, only those that the graph proves to be means over samples

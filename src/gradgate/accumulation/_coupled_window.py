@@ -36,7 +36,7 @@ class CoupledWindow(OpenWindow):
         name: str | None = None,
         into: Into | None = None,
     ) -> None:
-        """Add the gradient of a loss over all items of the window, in the memory of one micro-batch.
+        """Add the gradient of a loss over all items of the window, using the memory of one micro-batch.
 
         The gradient is that of the unsplit batch, for any ``loss_fn``. Micro-batches are encoded without graphs.
         The loss, and its gradient with respect to the representations, are computed from the representations of all
@@ -90,12 +90,13 @@ class CoupledWindow(OpenWindow):
         if name is None:
             (before, at), now = self._unnamed, self._counter.micro_batches
             name = "coupled" if not self._coupled else f"coupled {len(self._coupled) + 1}"
-            name = before if 0 < at < now else name  # the same call, in another iteration of the loop
+            name = before if 0 < at < now else name  # the same call, in a later iteration of the loop
             self._unnamed = name, now
         if name in self._coupled or (name in self._sums.by_name and self._shared.unfinished is None):
             raise UpdateError(
                 f"backward_coupled: this update already has a loss named {name!r}. Call backward_coupled once for "
-                "the whole window, outside the loop over micro-batches. Give each other loss a name: name='images'."
+                "the whole window, outside the loop over micro-batches. Give any further loss a name: "
+                "name='images'."
             )
         self._coupled += (name,)
         if name in self._sums.by_name:

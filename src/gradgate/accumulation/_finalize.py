@@ -203,7 +203,8 @@ def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> d
 def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings) -> bool:
     """Return whether a failed step may have changed anything.
 
-    torch's optimizers increase tensor versions, except in fused kernels; others may write through ``.data``.
+    torch's optimizers increase tensor versions, except in fused kernels; other optimizers may write through
+    ``.data``.
     """
     if not all(map(takes_wide_gradients, settings.optimizers)):
         return True
@@ -238,7 +239,7 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
 
 
 def _check_prepared(optimizer: Any) -> None:
-    """Raise OptionError for an optimizer of Accelerate whose step would not be one step on these gradients."""
+    """Raise OptionError for an optimizer that Accelerate has prepared, which might skip or shrink the step."""
     if not optimizer.gradient_state.sync_gradients or getattr(optimizer, "scaler", None) is not None:
         raise OptionError(
             "update: the optimizer was prepared by Accelerate, whose own accumulation or loss scale would skip or "

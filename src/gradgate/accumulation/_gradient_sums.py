@@ -145,7 +145,7 @@ class GradientSums:
         return seed if self._scale is None else self._scale.apply(seed)
 
     def _choose(self, name: str) -> RunningSum:
-        """Swap the named loss's sum into ``.grad``."""
+        """Swap the named loss's sum into ``.grad``, and return it."""
         chosen = self.by_name.get(name)
         if chosen is None:
             if self._sharded is not None and self.by_name:
@@ -207,8 +207,8 @@ class GradientSums:
         """Combine all sums in ``.grad``; return the factor still to be applied, or None if every count is zero.
 
         ``totals`` holds each loss's count over all ranks. None means the counts of this process; reading them
-        synchronizes if they are on a device. ``units`` holds the unit to which every rank converts its sum of a
-        single loss.
+        synchronizes if they are on a device. If there is a single loss, every rank converts its sum to the unit in
+        ``units``.
         """
         self.check()
         totals = totals or {name: running.total_count() for name, running in self.by_name.items()}

@@ -191,7 +191,7 @@ def backward_sharded(
 
 
 def on_purpose() -> AbstractContextManager[None]:
-    """Mark a backward pass as gradgate's own, for the checker."""
+    """Return a context that marks backward passes as gradgate's own, for the checker."""
     from gradgate import events  # slow to import, and rarely needed
 
     return events.on_purpose()
@@ -279,7 +279,7 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
 
 
 def exact_norm(values: list[Tensor]) -> float:
-    """Recompute the norm in float64: finite gradients beyond 1e19 overflow when squared in float32."""
+    """Return the norm, computed in float64: finite gradients beyond 1e19 overflow when squared in float32."""
     sizes = [value.abs() if value.is_complex() else value for value in values]
     return float(torch.linalg.vector_norm(torch.stack([size.double().norm().cpu() for size in sizes])))
 

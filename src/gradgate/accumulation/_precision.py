@@ -101,10 +101,11 @@ def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
 
 
 def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> list[RemovableHandle]:
-    """Make ``optimizer.load_state_dict`` keep moments in the dtype of the sums; ``dtype`` is the requested one.
+    """Make ``optimizer.load_state_dict`` keep moments in the dtype of the sums. Return the hooks' handles.
 
     torch rounds loaded state to the parameter's dtype, which would make a resumed run differ from an uninterrupted
-    one. Registers two hooks on the optimizer if it can take wide gradients, otherwise none.
+    one. Registers two hooks on the optimizer if it can take wide gradients, otherwise none. ``dtype`` is the dtype
+    that the user requested.
     """
     if not takes_wide_gradients(optimizer):
         return []
@@ -195,7 +196,7 @@ class LossScale:
         self._scale = None if scale is None else torch.tensor(scale)
 
     def apply(self, seed: Tensor) -> Tensor:
-        """Multiply a backward seed by the window's scale. Does not synchronize."""
+        """Return a backward seed times the window's scale. Does not synchronize."""
         # Needed even if a scale was resumed: a new scaler creates its tensors when it first scales.
         now = self._scaler.scale(torch.ones((), device=seed.device)) if not self._begun else None
         if not self._begun and self._resumed is not None:

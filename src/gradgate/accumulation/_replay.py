@@ -173,7 +173,7 @@ def _reporting(coordinator: SingleProcess) -> Iterator[None]:
 
 
 def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
-    """Unpack what a loss function returned."""
+    """Return the loss and the count in what a loss function returned."""
     if isinstance(outcome, Tensor):
         return outcome, None
     if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], Tensor):

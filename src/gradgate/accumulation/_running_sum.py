@@ -160,7 +160,7 @@ def headroom_of(parameters: Iterable[Tensor]) -> float:
 
 
 def _ratio(above: Count, below: Count, loss: Tensor) -> Count:
-    """Divide two counts, on the loss's device if either is a tensor. Needs no synchronization."""
+    """Return a quotient of counts, on the loss's device if either is a tensor. Needs no synchronization."""
     if not isinstance(above, Tensor) and not isinstance(below, Tensor):
         return above / below
     return _on_device(above, loss.device, _wide(loss)) / _on_device(below, loss.device, _wide(loss))
@@ -172,14 +172,14 @@ def _wide(loss: Tensor) -> torch.dtype:
 
 
 def _on_device(number: Count, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Move a count to a device. A number is created there, because copying it would synchronize."""
+    """Return a count on a device. A number is created there, because copying it would synchronize."""
     if isinstance(number, Tensor):
         return number.to(device, dtype)
     return torch.full((), number, device=device, dtype=dtype)
 
 
 def _numbers(scalars: list[Tensor | float]) -> list[float]:
-    """Read many scalars, with one synchronization if all are on one device."""
+    """Return scalars as numbers, with one synchronization if all are on one device."""
     tensors = [scalar for scalar in scalars if isinstance(scalar, Tensor)]
     if tensors and len(tensors) == len(scalars) and len({(each.device, each.dtype) for each in tensors}) == 1:
         return [float(value) for value in torch.stack([each.reshape(()) for each in tensors]).tolist()]

@@ -83,7 +83,7 @@ class Models:
         return (parameter for root in self.roots for parameter in root.parameters())
 
     def name(self, target: nn.Module | Tensor, optimizers: Iterable[Optimizer] = ()) -> str:
-        """Name a module by its kind and its path, and a parameter by its path or by its place in an optimizer."""
+        """Return a module's class and path, or a parameter's path or its place in an optimizer, as text."""
         parameter = isinstance(target, Tensor)
         kind = "" if parameter else type(target).__name__
         for root in self.roots:
@@ -107,7 +107,7 @@ def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
 
 
 def _place(parameter: Tensor, optimizers: Iterable[Optimizer]) -> str:
-    """Name a parameter by its index in an optimizer, or by the name that the optimizer keeps."""
+    """Return a parameter's name in an optimizer, or its index there if the optimizer keeps no names."""
     shape = f"shape {list(parameter.shape)}"
     for optimizer in optimizers:
         for number, group in enumerate(optimizer.param_groups):
@@ -132,8 +132,8 @@ Clear: TypeAlias = Literal["none", "zero"] | Decay
 def decay(factor: float) -> Decay:
     """Decay gradients after a step instead of clearing them.
 
-    The next update's gradient is then ``factor`` times the last one, as the optimizer received it, plus the new
-    mean. The carried part is not divided again. This acts like momentum outside the optimizer: a constant
+    The next update's gradient is then the new mean plus ``factor`` times the last gradient, as the optimizer
+    received it. The carried part is not divided again. This acts like momentum outside the optimizer: a constant
     gradient ``g`` grows towards ``g / (1 - factor)``.
 
     Args:
@@ -230,7 +230,7 @@ class UpdateSettings:
         return owned_parameters(self.optimizers)
 
     def names(self, parameters: Sequence[Tensor], most: int = 3) -> str:
-        """List a few parameters by name, and the number of other parameters."""
+        """Return the names of a few parameters, and the number of other parameters, as text."""
         names = ", ".join(self.models.name(parameter, self.optimizers) for parameter in parameters[:most])
         rest = len(parameters) - most
         return f"{names} and {rest} more" if rest > 0 else names

@@ -253,7 +253,7 @@ def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]
 
 
 def _merged(states: Sequence[dict[str, Any]], like: dict[str, Any]) -> dict[str, Any]:
-    """Merge the unfinished windows of some ranks by adding their sums.
+    """Return the unfinished windows of some ranks as one window, with their sums added.
 
     Values that all ranks share are taken from the first rank. Micro-batches are counted from zero, because a
     different number of ranks splits the rest of the window differently.

@@ -23,8 +23,8 @@ class Window(Sequence[T]):
     """The micro-batches between two steps: a sequence that is drawn from the loader lazily.
 
     The first micro-batch can be computed while the loader prepares the next. A window can be iterated over again,
-    except for micro-batches that ``update.micro_batches(window)`` has yielded: these are released, so that no
-    more inputs stay alive than in a plain loop. ``len()`` draws the whole window.
+    except for micro-batches that ``update.micro_batches(window)`` has yielded: these are released, so that inputs
+    do not stay alive longer than in a plain loop. ``len()`` draws the whole window.
     """
 
     def __init__(self, source: Iterator[T], size: int, first: T, expected: int) -> None:
@@ -84,7 +84,7 @@ class Window(Sequence[T]):
 
 
 class Windows(Iterable[Window[T]], Generic[T]):
-    """The windows of a loader, which can be iterated over repeatedly. Made by :func:`windows`."""
+    """Iterates over the windows of a loader, as often as the loader can. Made by :func:`windows`."""
 
     def __init__(self, loader: Iterable[T], size: int, progress: bool) -> None:
         self._loader = loader
