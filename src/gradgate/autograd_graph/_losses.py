@@ -79,7 +79,7 @@ class _Smoothed(NamedTuple):
 
 
 def _smoothed(node: Any) -> _Smoothed | None:
-    """Recognize the graph that ``cross_entropy(..., label_smoothing=)`` makes, with ``reduction`` mean or sum."""
+    """Return the parts of ``cross_entropy(..., label_smoothing=)`` with a mean or sum; None for other nodes."""
     if node is None or node.name() != "AddBackward0":
         return None
     (first, _), (second, _) = node.next_functions
