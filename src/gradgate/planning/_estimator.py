@@ -122,7 +122,7 @@ class Estimator:
     def _with_more(
         self, grid: list[PassTrace], probe: PassTrace | None, numbers: Sequence[int], *, fake: bool
     ) -> Estimate:
-        """Trace passes with other numbers of samples, until the polynomials predict one that was not fitted."""
+        """Trace more numbers of samples until polynomials predict an unfitted pass. Return the last estimate."""
         found = None
         for samples in numbers:
             if samples in {trace.samples for trace in grid}:
@@ -139,7 +139,7 @@ class Estimator:
         return found
 
     def _refined(self, found: Estimate, probe: PassTrace) -> Estimate:
-        """Trace the largest micro-batch that fits, until this no longer changes its size."""
+        """Trace the largest micro-batch that fits, until its size stays the same. Return the last estimate."""
         for _ in range(_REFINEMENTS):
             resident = found.resident.with_optimizer(self._optimizer)
             available = self.budget(resident) - resident.total_bytes
@@ -151,7 +151,7 @@ class Estimator:
         return found
 
     def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
-        """Run a real pass of a few samples if it takes little time and memory. Otherwise note why not."""
+        """Return a real pass of a few samples if it takes little time and memory. Otherwise note why not."""
         share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters

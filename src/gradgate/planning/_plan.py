@@ -83,7 +83,7 @@ class Plan:
         Raises:
             BudgetError: one sample does not fit into the budget.
             OptionError: the batch is of another kind, or it is unclear which part of it belongs to which sample, or
-                is padding.
+                which part is padding.
 
         Example:
             >>> model = torch.nn.Linear(8, 1)
