@@ -157,7 +157,7 @@ class _Proxy:
             _entries[parameter].put(parameter, value)
 
     def closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Wrap the user's closure: write the entries back before it runs, and take the new gradients after it."""
+        """Return a closure that writes the entries back, runs the user's closure, and takes the new gradients."""
 
         def called() -> Any:
             self.write_back()
@@ -208,7 +208,7 @@ def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
 
 @uncompiled
 def _replace(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Replace the optimizer with a proxy. torch passes hooks all arguments, including ``self``."""
+    """Return the step's arguments, which include the optimizer as ``self``, with a proxy in its place."""
     parameters = _restricted_in(optimizer)
     if parameters:
         _check_lists(optimizer, parameters)

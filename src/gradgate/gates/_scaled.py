@@ -56,8 +56,8 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
     Args:
         modules: the modules, with all their submodules. A parameter that they share is scaled once; a second call
             multiplies the factors.
-        factor: a finite number; a tensor that broadcasts to every gradient; or a function that returns one of
-            these, and is called for each gradient.
+        factor: a finite number; a tensor that broadcasts to every gradient; or a function that is called for each
+            gradient and returns one of these.
 
     Returns:
         A handle: ``remove()`` stops the scaling. As a context manager, it stops at the end of the block, which must

@@ -130,7 +130,7 @@ class Trace(TorchFunctionMode):
 
 
 def _forward_passes() -> dict[CodeType, str]:
-    """Map the forward code of each custom autograd function to the function's name."""
+    """Return the name of each custom autograd function, by the code of its forward pass."""
     names: dict[CodeType, str] = {}
     queue: list[Any] = torch.autograd.Function.__subclasses__()
     for kind in queue:  # grows during the loop
