@@ -7,7 +7,7 @@ from typing import Any
 
 
 def extend(instance: Any, subclass_of: Callable[[type[Any]], type[Any]]) -> Any:
-    """Change an object's class to a subclass of the same name. Does nothing to an extended object."""
+    """Change an object's class to a subclass of the same name, at most once. Return the object."""
     kind = type(instance)
     if not hasattr(kind, "gradgate_extends"):
         extended = subclass_of(kind)
