@@ -123,14 +123,17 @@ class Combined(Event):
             "constant",
             "averaged weights",
         ],
-        "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
-        "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
-        "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
-        "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
-        "over another dimension, given to a loss that takes log-probabilities; a value that is added and "
-        "subtracted, whose two gradients cancel; the same, beside another value that has a gradient; two views "
-        "that the whole loss compares, with a gradient on both sides; probabilities given to a loss that takes "
-        "logits; a sum of which one side has no graph; averages of parameters with data, if the loss compares "
+        "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
+        "that is trained; 'broadcast': (N, 1) with (N,); 'teacher', 'trained target': the target of a "
+        "divergence, or of an error, whose parameters get no other gradient; 'summand': one that shares no "
+        "parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
+        "'labels': the target of a binary cross entropy, which shares parameters with its input; "
+        "'probabilities', 'scores', 'other axis': probabilities, scores, or log-probabilities over another "
+        "dimension, given to a loss that takes log-probabilities; 'cancelled': a value that is added and "
+        "subtracted, whose two gradients cancel; 'replaced': the same, beside another value that has a "
+        "gradient; 'views': two views that the whole loss compares, with a gradient on both sides; "
+        "'normalized twice': probabilities given to a loss that takes logits; 'constant': a sum with one "
+        "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
         "their network with that of the parameters",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
