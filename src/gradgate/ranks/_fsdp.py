@@ -211,7 +211,7 @@ class ShardedCoordinator(RankCoordinator):
             )
 
     def even(self, window: Iterable[T]) -> Sequence[T]:
-        """Repeat the last micro-batch until this rank has as many as the rank with the most."""
+        """Return the window, with its last micro-batch repeated to the length of the longest window of any rank."""
         own = window if isinstance(window, Sequence) else list(window)
         self.own_micro_batches = len(own)
         received = self.ranks.exchange({"micro_batches": len(own)})
@@ -219,7 +219,7 @@ class ShardedCoordinator(RankCoordinator):
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
             raise RankError(
-                f"micro_batches: rank {empty[0]} has no micro-batch in this window, another rank has "
+                f"micro_batches: rank {empty[0]} has no micro-batch in this window, but another rank has "
                 f"{max(lengths)}. Under fully_shard every pass waits for all ranks. Give that rank a micro-batch "
                 "with count=0."
             )
@@ -234,7 +234,7 @@ class ShardedCoordinator(RankCoordinator):
 
 
 class _Repeated(Sequence[T]):
-    """A sequence whose last item repeats up to a length. Items are made when they are read."""
+    """A sequence, extended to a given length by repeating its last item. Items are made when they are read."""
 
     def __init__(self, items: Sequence[T], length: int) -> None:
         self._items, self._length = items, length
