@@ -64,7 +64,7 @@ class Encoder:
         self._bytes_per_input: float | None = None
 
     def first(self, micro_batches: Sequence[Any], begin: Callable[[int], object]) -> list[Encoded]:
-        """Encode all micro-batches; ``begin`` is called with the number of each."""
+        """Encode and return all micro-batches; ``begin`` is called with the number of each."""
         parts: list[Encoded] = []
         sizes = [sum(tensor.nbytes for tensor in tensors_in(data)) or 1 for data in micro_batches]
         with self._recording():
@@ -102,7 +102,7 @@ class Encoder:
             part.drop_graph()
 
     def again(self, part: Encoded) -> list[Tensor]:
-        """Encode a micro-batch again, with its graph. Before the first one, restore the state of modules."""
+        """Return a micro-batch's representations, encoded again with a graph. The first call restores modules."""
         if not self._after:
             self._after = [self._state_of(self._modules.values())]
             for state in reversed(self._before):
