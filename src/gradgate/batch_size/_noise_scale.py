@@ -21,7 +21,7 @@ class SmallBatch(NamedTuple):
 
 
 def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
-    """Average several batches: their squares, weighted by items, and their numbers of items.
+    """Return the average of several batches: of their squares, weighted by items, and of their numbers of items.
 
     The expected square is ``|G|^2 + tr(Sigma) / items``, as for a single batch.
     """
