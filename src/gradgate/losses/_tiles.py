@@ -58,7 +58,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def uncast(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function ignore autocast, and compute in the dtypes of its tensors.
+    """Return a function that ignores autocast, and computes in the dtypes of its tensors.
 
     Autocast would round the logits in the forward pass, but not when the backward pass recomputes them.
     """
