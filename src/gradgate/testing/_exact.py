@@ -99,8 +99,8 @@ def assert_exact_update(
             to find gradients that are only rounding error.
         model: the module, or several, that the loop trains: its buffers are restored, and messages name its parts.
         rtol: allowed ``max |difference| / max |gradient|`` of each parameter. By default the error that
-            rounding explains: 1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; the
-            widest of these for the dtypes of the parameters and of autocast.
+            rounding explains: 1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; with several
+            dtypes, among parameters or in autocast, the widest of these.
 
     Returns:
         The :class:`Verdict`, for printing.
