@@ -117,8 +117,8 @@ def run_window(
         except ReplayError as error:
             reason = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            # If the step itself runs out, a finer split does not help. All ranks replay together; under fully_shard
-            # they cannot, because the others are in the middle of a pass and wait for this rank.
+            # If the step itself runs out of memory, a finer split does not help. All ranks replay together; under
+            # fully_shard they cannot, because the others are in the middle of a pass and wait for this rank.
             may_replay = is_out_of_memory(error) and not (added or coordinator.sharded)
             if not may_replay or not update._coordinator.replays():
                 raise
@@ -208,8 +208,8 @@ class CoupledSteps:
     ) -> Update:
         """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.
 
-        Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, rolls back, splits and replays
-        as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
+        Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, it rolls back, splits and
+        replays as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
 
         Args:
             encode: takes a micro-batch and returns its representations.
