@@ -54,7 +54,7 @@ def _is_square(shape: tuple[int, ...]) -> bool:
 
 
 def _given(node: Any) -> set[tuple[int, ...]]:
-    """Return the shapes of a node's inputs that have a graph."""
+    """Return the shapes of those inputs of a node that have a graph."""
     return {node_shape(child, output) for child, output in node.next_functions if child is not None}
 
 

@@ -60,7 +60,7 @@ def _product(out: _Shape, left: _Shape | None, right: _Shape | None) -> float:
 
 
 def _convolution(node: Any, out: _Shape, given: _Shape | None, weight: _Shape | None) -> float:
-    """Return the FLOPs of a convolution. The shape of its input or its weight may be unknown: it is inferred."""
+    """Return the FLOPs of a convolution. The shape of its input or weight may be unknown, and is then inferred."""
     transposed = bool(getattr(node, "_saved_transposed", False))
     if weight is not None and not transposed:
         return 2.0 * math.prod(out) * math.prod(weight[1:])
