@@ -41,8 +41,8 @@ _MISSING = object()
 class ReachableState:
     """The objects that a loss function can reach, in their state when they were first recorded.
 
-    It follows closures, defaults, the global names that functions use, attributes, items of containers, and modules
-    with all their parts. It records the objects that names, attributes and items refer to, the storages and
+    The search follows closures, defaults, the global names that functions use, attributes, items of containers, and
+    modules with all their parts. It records the objects that names, attributes and items refer to, the storages and
     gradients of tensors, and the state of random generators. :class:`PassTracer` copies values before they are
     overwritten.
     """
