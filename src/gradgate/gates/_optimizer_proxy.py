@@ -200,7 +200,7 @@ def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
         each for each in vars(optimizer).values() if isinstance(each, Optimizer) and each is not optimizer
     ]
     if inner and any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
-        return []  # the inner optimizers step all parameters, each rank's its own part
+        return []  # the inner optimizer of each rank updates its own part of all parameters
     # Parameters that the inner optimizer of a wrapper updates.
     delegated = {id(each) for other in inner for group in other.param_groups for each in group["params"]}
     return [parameter for parameter in found if id(parameter) not in delegated]

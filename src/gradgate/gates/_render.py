@@ -86,7 +86,7 @@ def _tree(parameters: Sequence[Reach]) -> _Module:
 
 
 def _rows(model: str, parameters: Sequence[Reach]) -> list[tuple[str, _Module]]:
-    """Return the rows of text and table: the tree of modules, each with its label."""
+    """Return the rows of the text and of the table: the modules of the tree, each with its label."""
     root = _tree(parameters)
     return [(model, root), *root.rows()]
 
