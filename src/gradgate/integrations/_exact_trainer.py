@@ -90,7 +90,7 @@ class _ExactTraining(TrainerCallback):  # type: ignore[misc]  # from an optional
 
 
 def _exact_trainer(kind: type[Any]) -> type[Any]:
-    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights each loss, and divides gradients at the end of a window."""
 
     class ExactTrainer(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean

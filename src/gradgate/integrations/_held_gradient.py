@@ -38,7 +38,8 @@ class HeldGradient:
             return
         same = self._parameter.grad is self._gradient
         if self._complete:
-            # A clip may have changed it since. Reading it synchronizes, but zero_grad() removes it by default.
+            # A clip may have changed the gradient since. Reading it synchronizes, but zero_grad() usually removes
+            # it.
             if same and bool(self._gradient.norm()):
                 raise GradientError(
                     f"{library}: the gradients of the last window were not cleared, so the next window would be "

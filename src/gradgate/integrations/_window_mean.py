@@ -192,7 +192,7 @@ class WindowMean:
         return whole
 
     def guard(self, optimizers: Iterable[Any]) -> None:
-        """Make these optimizers refuse to step before a window has been divided, until :meth:`release`."""
+        """Until :meth:`release`, make these optimizers refuse to step before a window has been divided."""
         for optimizer in optimizers:
             inner = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps optimizers
             if inner not in self._guards:

@@ -67,7 +67,7 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
 
 
 def _exact_accelerator(kind: type[Any]) -> type[Any]:
-    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights each loss, and divides gradients at the end of a window."""
 
     class ExactAccelerator(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean

@@ -160,7 +160,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
 
 def _exact_strategy(kind: type[Any]) -> type[Any]:
-    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights each loss, and divides gradients at the end of a window."""
 
     class ExactStrategy(kind):  # type: ignore[misc]
         gradgate_count: Callable[[Any], Any] | None
