@@ -26,7 +26,7 @@ class Encoded:
     data: Any
     tree: Any  # the pytree that ``encode`` returned, with each tensor reduced to zero rows
     leaves: list[Tensor]  # the tensors of that pytree, attached to their graph if it is kept
-    entries: list[Tensor]  # the same tensors, detached, as the loss sees them, which collect its gradient
+    entries: list[Tensor]  # the same tensors, detached; the loss uses these, and they collect its gradient
     random: list[Callable[[], object]]  # functions that restore the random generators as they were before
     kept_bytes: int | None  # the memory of the kept graph, if it is kept
 

@@ -91,7 +91,7 @@ def _of_loss(
     coordinator: SingleProcess,
     device: torch.device,
 ) -> tuple[GradientPart, int]:
-    """Compute the loss over all ranks' representations; return its part, and the number of items."""
+    """Compute the loss over all ranks' representations; return its gradient part, and the number of items."""
     tree, rows, items, entries = _joined(parts, coordinator, device)
     coordinator.begin(last=True)  # modules that run in the loss have no later backward pass
     loss = loss_fn(tree)
