@@ -9,7 +9,7 @@ A batch is a pytree. Its parts are read and split as follows:
   the rest of the batch. The batch itself is a record of fields, as a ``DataLoader`` yields it.
 - A number, a string, None or a 0-dimensional tensor is shared by all samples.
 
-A part that fits neither reading, or both, raises an error that names the field.
+A part that can be read in no way, or in two ways, raises an error that names its field.
 """
 
 from gradgate.batch_layout._fields import (
