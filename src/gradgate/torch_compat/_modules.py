@@ -9,7 +9,7 @@ from typing import Any
 
 from gradgate.torch_compat._private import Private, torch
 
-# The dictionaries in which a module keeps what it holds itself.
+# The dictionaries in which a module keeps its own parameters, buffers and submodules.
 OWN_PARAMETERS, OWN_BUFFERS, OWN_MODULES = "_parameters", "_buffers", "_modules"
 
 parameters_of: Private[[Any], dict[str, Any]] = Private(
