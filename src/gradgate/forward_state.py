@@ -44,7 +44,7 @@ class AtRest:
         self._moving: set[int] = set()
 
     def holds(self, tensor: Tensor) -> bool:
-        """Return whether a tensor needs no copy. Call this before each window, as other code may write to it."""
+        """Return whether a tensor needs no copy. Call before each window: other code may write to tensors."""
         mark = self._marks.get(id(tensor))
         if mark is None:
             return False

@@ -222,7 +222,7 @@ def claim_noise_scale(noise_scale: Any, owner: object) -> None:
 
 
 def bind_noise_scale(noise_scale: NoiseScale, owner: object) -> None:
-    """Bind a noise scale to an accumulator's state, even if it was copied from another accumulator's."""
+    """Bind a noise scale to an accumulator's state, even if it is already bound to another."""
     noise_scale._owner = weakref.ref(owner)
 
 

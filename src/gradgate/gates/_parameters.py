@@ -18,10 +18,10 @@ from gradgate.torch_compat import parameters_of
 
 
 class Holding:
-    """Makes an optimizer raise if one of its parameters has replaced a chosen one. A copy checks nothing.
+    """Makes an optimizer raise if it has a chosen parameter's replacement. A copied Holding checks nothing.
 
-    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` names the function that acts
-    on the old ones only.
+    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` names the function still
+    acting on the old ones.
     """
 
     def __init__(self, modules: Iterable[nn.Module], call: str, chosen: Collection[Tensor]) -> None:

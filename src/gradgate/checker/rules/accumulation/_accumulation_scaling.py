@@ -172,7 +172,7 @@ def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
 
 
 def _without_weights(columns: list[list[Share]]) -> list[list[Share]]:
-    """Return the shares without the weights of single terms, as in ``alpha * a + (1 - alpha) * b``."""
+    """Return the shares without terms' own weights, like those in ``alpha * a + (1 - alpha) * b``."""
     if len(columns) < 2:
         return columns
     shared = set(columns[0][0].numbers).intersection(*(column[0].numbers for column in columns))

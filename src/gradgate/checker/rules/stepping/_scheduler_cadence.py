@@ -191,7 +191,7 @@ def _soon_over(cadence: Cadence) -> Finding | None:
 
 
 def _slow(cadence: Cadence) -> Finding | None:
-    """Report a schedule that is as long as a finished run or is a single cycle, but is hardly advanced."""
+    """Report a schedule for a whole finished run, or of a single cycle, that is hardly advanced."""
     made, calls, steps, micro = cadence.made, len(cadence.calls), len(cadence.steps), cadence.micro_batches
     length = made.horizon
     if made.kind not in _ONE_COURSE or not length or cadence.run.ended != "finished":
