@@ -144,8 +144,12 @@ FOLLOWED = {
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
     ),
     "scheduler-cadence/exponential_unused": (
-        "Call scheduler.step() once an epoch, after the last optimizer.step()",
+        "Call lr_scheduler.step() once an epoch, after the last optimizer.step()",
         [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
+    ),
+    "scheduler-cadence/decay_from_a_helper": (
+        "Call decay.step() once an epoch, after the last adam.step()",
+        [("        self.history.append", "        self.decay.step()\n        self.history.append")],
     ),
     "scheduler-cadence/superconvergence": (
         "or make the schedule 20 long",
