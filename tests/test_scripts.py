@@ -172,7 +172,7 @@ ADVICE_ONLY = {
     ),
     "wasted-gradient": (
         "critic_slopes domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
-        "target_within_a_learner zero_lr_group zero_rate_group"
+        "target_within_a_learner taught_by_the_trained zero_lr_group zero_rate_group"
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (

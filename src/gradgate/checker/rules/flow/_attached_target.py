@@ -66,6 +66,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     if any(event.create for event in run.of(Differentiated)):
         return
     for each in combinations(run, _TEXTS):
+        if not _is_trained(run, each):
+            continue  # wasted-gradient reports gradients that no step uses
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
         if each.how == "views" and not _is_trained_together(run, each):
@@ -106,6 +108,19 @@ def _dropped(run: Run) -> Iterator[Finding]:
             evidence={"parameters": len(ids)},
             about=ids,
         )
+
+
+def _is_trained(run: Run, target: Combination) -> bool:
+    """Return whether a step that used a gradient of this loss changed one of the target's parameters."""
+    steps = {
+        (step, part.atom & target.ids)
+        for number, several in run.by_backward.items()
+        if number >= 0 and run.events[number].site == target.first.backward
+        for part in several
+        if part.atom & target.ids
+        for step in part.consumed
+    }
+    return any(run.stepped(step).moved & ids or not run.stepped(step).seen for step, ids in steps)
 
 
 def _is_trained_together(run: Run, views: Combination) -> bool:
