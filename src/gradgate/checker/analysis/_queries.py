@@ -25,10 +25,23 @@ def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
 
 
 def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
-    """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or []."""
+    """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or [].
+
+    An object that is no module may hold the module: the path then begins with it, but is longer.
+    """
     parts = run.name(number).split(".")[:-1]
-    modules = (parts[:length] for length in range(1, len(parts) + 1))
+    paths = (parts[:length] for length in range(1, len(parts) + 1))
+    roots = _beginnings(run)
+    modules = (
+        path for path in paths if any(".".join(path[:length]) in roots for length in range(len(path) + 1))
+    )
     return next((each for each in modules if within(run, ".".join(each)).isdisjoint(others)), [])
+
+
+@once
+def _beginnings(run: Run) -> set[str]:
+    """Return the outermost modules, by the variables that hold them: "net", or "agent.net"."""
+    return {parameter.root for parameter in run.parameters.values()} - {""}
 
 
 @once
