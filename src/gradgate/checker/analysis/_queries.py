@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
 from gradgate.checker.analysis._slices import slice_at
+from gradgate.checker.analysis._source import FUNCTIONS, path_to, spans
 from gradgate.events import Backward, Differentiated, Frame, Ids, Site
 
 
@@ -22,6 +23,25 @@ def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, in
 def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
     """Return the innermost line of a site that is in a function in which the other site has a line too, or None."""
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
+
+
+def condition_around(site: Site, beside: Site) -> Frame | None:
+    """Return the ``if`` that decides whether ``site`` runs but not whether ``beside`` runs.
+
+    The search goes from the innermost frame of ``site`` outwards. The result is the first ``if`` that contains the
+    running line but not the line of ``beside`` in the same function.
+    """
+    for frame, other in with_line_of(site, beside):
+        for node in reversed(path_to(frame.file, frame.line)):
+            condition = isinstance(node, ast.If) and frame.line > node.lineno
+            if other is not None and spans(node, other):
+                if condition or isinstance(node, (*FUNCTIONS, ast.For, ast.While)):
+                    break
+            elif condition:
+                return frame._replace(line=getattr(node, "lineno", 0))
+        if other is not None:
+            return None
+    return None
 
 
 def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
