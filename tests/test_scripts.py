@@ -176,7 +176,7 @@ ADVICE_ONLY = {
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
-        "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
+        "clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
         "rounded_rating softmax_one time_stamps"
     ),
 }

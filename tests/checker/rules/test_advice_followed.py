@@ -159,6 +159,10 @@ FOLLOWED = {
         "remove the ReLU, or initialize its inputs above zero",
         [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
     ),
+    "zero-gradient/closed_gate": (
+        "If it starts at 0 on purpose, let an optimizer train it",
+        [('self.register_buffer("gate", torch.zeros(()))', "self.gate = nn.Parameter(torch.zeros(()))")],
+    ),
     "zero-gradient/rounded_rating": (
         "Remove the rounding before the loss",
         [("torch.round(raw).clamp(1, 5)", "(raw + (torch.round(raw) - raw).detach()).clamp(1, 5)")],
