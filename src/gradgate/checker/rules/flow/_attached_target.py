@@ -35,10 +35,11 @@ A target is recognized if it is the sum of data and a product, with one number f
 recognized if the same backward call trains its value by a squared or Huber error. The target of a binary cross
 entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
 views are each compared with the other, or all parameters that it depends on also affect the input. The last case is
-still reported if the target was written into a tensor of data. An error is not judged if the script writes out its
-difference. A loss is not judged if its gradients are differentiated again. If a network is compared with itself on
-other data (a consistency model's own output) and has no predictor or another term in the loss, both sides may have
-a gradient on purpose. So may the residual that an auxiliary decoder approximates.
+still reported if the target was written into a tensor of data. A value whose gradients no step uses is not trained,
+and not reported here: GG405 reports its gradients if they cost much or are never cleared. An error is not judged if
+the script writes out its difference. A loss is not judged if its gradients are differentiated again. If a network
+is compared with itself on other data (a consistency model's own output) and has no predictor or another term in the
+loss, both sides may have a gradient on purpose. So may the residual that an auxiliary decoder approximates.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995; Chen

@@ -26,6 +26,7 @@ goes through all of them, and the run gets slower and slower.
 The rule looks for graphs in the local variables of the functions that run at a step, and up to four levels deep in
 their containers and objects. An evaluation without a call of ``eval()`` is not checked. Graphs that grow with each
 call of ``autograd.grad`` are reported if no other line computes gradients. Graphs of ``torch.func`` are not seen.
+If the weights of a teacher are an average with a graph that grows, only GG406 is reported: its advice removes both.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
