@@ -1,8 +1,9 @@
 """The gradient of a mean loss is the mean of its items' gradients, whatever the batch size. The gradient of a
 summed loss is their sum and grows with the batch. With a mean loss, a larger batch changes only the noise of the
-gradient, so the learning rate may grow with it: linearly, or with the square root.
+gradient, so the learning rate may grow with the batch: linearly, or with its square root.
 
-gradgate needs to know which of the two a loss is. The optimizer receives the mean over all items either way.
+gradgate needs to know whether a loss is a mean or a sum. In both cases, the optimizer receives the mean over all
+items.
 """
 
 import torch
@@ -45,7 +46,7 @@ def weight_after(steps, lr):
 
 
 def warmed_up(rule):
-    """Return the learning rates of the first updates after going from batches of 256 to 4096, with lr 0.1."""
+    """Return the factor by which the rate grows from batches of 256 to 4096, and the rates of the warm-up."""
     optimizer = torch.optim.SGD([new_weight()], lr=0.1)
     factor = gg.scale_lr(optimizer, batch=4096, base_batch=256, rule=rule)
     scheduler = gg.warmup(optimizer, updates=5, factor=factor)

@@ -1,6 +1,6 @@
 """Barlow Twins: the features of two views are normalized by their mean and deviation over the batch, and their
-correlations compared with the identity. The statistics of 16 samples are noise. With `backward_coupled`, they are
-those of the whole batch.
+correlations are compared with the identity. The statistics of 16 samples are noisy. With `backward_coupled`, they
+are those of the whole batch.
 """
 
 import warnings
@@ -32,7 +32,7 @@ def loss_fn(views):
 
 
 def trained(batch, way):
-    """Return the loss of the whole batch after some updates."""
+    """Return the loss of the whole batch after 20 updates."""
     net = encoder()
 
     def encode(pixels):

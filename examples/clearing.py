@@ -27,7 +27,7 @@ OPTIMIZERS = {
 
 
 def three_updates(clear, momentum=0.0):
-    """Return how far three updates with gradient 8 move the weights, and the bytes held in .grad between them."""
+    """Return how far each of three updates with gradient 8 moves the weights, and the bytes left in .grad."""
     weight = torch.zeros(1_000_000, requires_grad=True)
     accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0, momentum=momentum), clear=clear)
     moved = []

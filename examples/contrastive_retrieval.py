@@ -1,6 +1,6 @@
-"""Which two images show the same digit? One has the even columns of pixels, the other the odd ones. Two small
-towers learn it from 1,024 pairs at a time, with 64 encoded at a time. The contrastive loss sees all 1,024 pairs; as
-a loss per micro-batch, it would see 64.
+"""Which even columns of pixels belong to which odd columns of the same digit? Two small encoders, the towers, learn
+this from 1,024 pairs at a time, and encode 64 pairs at a time. The contrastive loss sees all 1,024 pairs. A loss
+per micro-batch would see 64.
 """
 
 import warnings
@@ -46,14 +46,14 @@ class Towers(nn.Module):
 
 
 def accuracy(towers, images):
-    """Return how often the nearest of the odd columns are the even columns' own."""
+    """Return the fraction of images whose even columns are nearest to their own odd columns."""
     with torch.no_grad():
         even, odd = towers(images)
     return float(((even @ odd.T).argmax(1) == torch.arange(len(images))).double().mean())
 
 
 def trained(images, way):
-    """Return the towers after some updates, and the peak memory of the first two."""
+    """Return the towers after 60 updates, and the peak memory of the first two updates."""
     towers = Towers()
     optimizer = torch.optim.AdamW(towers.parameters(), lr=3e-3)
     accumulator = gg.Accumulator(optimizer, model=towers)

@@ -1,7 +1,8 @@
-"""DistributedDataParallel sums gradients over ranks and divides by the number of ranks, whatever each rank held.
-So you get the mean over all items only if every rank and every micro-batch holds equally many. Here, the last
-micro-batch of one rank is shorter, and its items get too much weight. gradgate keeps DDP from communicating while
-a window accumulates, sums gradients and counts over ranks once per update, and divides once, by all items.
+"""DistributedDataParallel sums gradients over ranks and divides by the number of ranks, whatever number of items
+each rank held. So you get the mean over all items only if every rank and every micro-batch holds the same number.
+Here, the last micro-batch of one rank is shorter, and its items get too much weight. gradgate keeps DDP from
+communicating while a window accumulates, sums gradients and counts over ranks once per update, and divides once, by
+all items.
 
     torchrun --nproc-per-node 2 examples/ddp.py     # one process per GPU; without GPUs, two on the CPU
     python examples/ddp.py                          # starts the processes itself
@@ -35,7 +36,7 @@ def start():
 
 
 def micro_batches_of(batch, rank):
-    """Return the micro-batches of a batch that one rank takes. The last ranks may get fewer, or none."""
+    """Return one rank's micro-batches of a batch. The last ranks may get fewer, or none."""
     parts = [part.split(MICRO_BATCH) for part in batch.split(STEPS * MICRO_BATCH)]
     return parts[rank] if rank < len(parts) else ()
 
@@ -63,7 +64,7 @@ def whole_batch(x, y, batches, lr):
 
 
 def plain_loop(x, y, batches, lr):
-    """Train with DDP as usually (and well) written: ``no_sync``, and each loss divided by the micro-batches."""
+    """Train with a usual, well-written DDP loop: ``no_sync``, and losses divided by the number of micro-batches."""
     ddp = DistributedDataParallel(new_model(x.device))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=lr)
     for batch in batches:

@@ -2,8 +2,8 @@
 number of such passes per update. The optimizer only sees their product: 32 x 1, 8 x 4 and 4 x 8 give the same
 weights. ``train_batch_size`` alone determines memory and speed.
 
-This holds only if each item has the same weight. Dividing each loss by the number of steps is right for equal
-micro-batches, but the last window is shorter, and micro-batches of text hold unequal numbers of tokens.
+This holds only if each item has the same weight. Dividing each loss by ``gradient_accumulation_steps`` is right for
+equal micro-batches, but the last window is shorter, and micro-batches of text hold unequal numbers of tokens.
 """
 
 import codecs
@@ -70,7 +70,7 @@ def padded_sentences():
 
 
 def token_gradients():
-    """Return the gradient of a bigram table: of one batch, as the mean of four means, and with gradgate."""
+    """Return a bigram table's gradient of the whole batch, of the mean of four means, and with gradgate."""
     inputs, labels = padded_sentences()
     micro_batches = list(zip(inputs.split(1), labels.split(1), strict=True))
     table = nn.Embedding(256, 256, dtype=torch.float64)

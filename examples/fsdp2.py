@@ -1,7 +1,7 @@
-"""``fully_shard`` (FSDP2) shards parameters, gradients and optimizer state over ranks, and averages gradients over
-ranks as DistributedDataParallel does, whatever each rank held. gradgate makes it sum instead, in the last
-micro-batch (``sync="last"``) or in every one, and divides once, by all items. Ranks may have micro-batches of
-unequal size, and unequal numbers of micro-batches, with which a plain loop would deadlock.
+"""``fully_shard`` (FSDP2) shards parameters, gradients and optimizer state. It averages gradients over ranks,
+however many items each rank held, as DistributedDataParallel does. gradgate makes it sum gradients instead,
+in the last micro-batch (``sync="last"``) or in every one. gradgate then divides once, by all items. Ranks may have
+micro-batches of unequal size, and even unequal numbers of micro-batches, which would deadlock a plain loop.
 
     torchrun --nproc-per-node 2 examples/fsdp2.py   # one process per GPU; without GPUs, two on the CPU
     python examples/fsdp2.py                        # starts the processes itself
@@ -20,7 +20,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 import gradgate as gg
 
 MICRO_BATCH, STEPS = 32, 3  # per rank and update: three micro-batches
-SHORT_BY = (24, 32 + 24)  # the last rank, in two updates: a shorter micro-batch, then also one fewer
+SHORT_BY = (24, 32 + 24)  # items missing on the last rank, by update: first 24, then also a whole micro-batch
 
 
 def start():
@@ -34,7 +34,7 @@ def start():
 
 
 def micro_batches_of(batch, rank):
-    """Return the micro-batches of a batch that one rank takes."""
+    """Return one rank's micro-batches of a batch."""
     return batch.split(STEPS * MICRO_BATCH)[rank].split(MICRO_BATCH)
 
 
@@ -45,7 +45,7 @@ def new_model(device):
 
 
 def sharded(device):
-    """Shard each layer separately, so that only one is gathered at a time."""
+    """Return a model whose layers are sharded separately, so that only one is gathered at a time."""
     model = new_model(device)
     mesh = dist.init_device_mesh(device.type, (dist.get_world_size(),))
     for part in (*(layer for layer in model if isinstance(layer, nn.Linear)), model):
@@ -75,7 +75,7 @@ def whole_batch(x, y, batches):
 
 
 def plain_loop(x, y, batches):
-    """Train with FSDP2 as usually (and well) written: synchronize once, divide each loss by the micro-batches."""
+    """Train with a well-written FSDP2 loop: synchronize once, divide losses by the number of micro-batches."""
     model = sharded(x.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for batch in batches:

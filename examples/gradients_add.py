@@ -1,7 +1,7 @@
 """Gradients add up: ``backward`` adds to ``.grad`` instead of overwriting it, until something clears it.
 
 Three passes over one batch leave three times its gradient, which is a sum, not a mean. The mean needs a count.
-``.grad`` doesn't hold one; gradgate keeps it separately.
+``.grad`` doesn't hold one, so gradgate keeps the count separately.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A small mixture of experts. Its balancing loss compares how often each expert is chosen in the whole batch with
-how probable it is: a product of two statistics of the batch. Computed per micro-batch, it is another loss; with the
-statistics as representations, it is the one of the whole batch.
+"""A small mixture of experts. Its balancing loss multiplies two statistics of the whole batch: how often each
+expert is chosen, and the expert's mean probability. Computed per micro-batch, this product is a different loss.
+With the statistics as representations, it is the loss of the whole batch.
 """
 
 import torch
@@ -14,7 +14,7 @@ EXPERTS, BATCH, MICRO_BATCH = 4, 256, 8
 
 
 class Mixture(nn.Module):
-    """Each digit goes to one of four experts; its probability is the weight of that expert's answer."""
+    """Each digit goes to one of four experts. The expert's probability is the weight of its answer."""
 
     def __init__(self):
         super().__init__()
@@ -32,7 +32,7 @@ class Mixture(nn.Module):
 
 
 def statistics(model, micro_batch):
-    """Return sums over a micro-batch: all that the loss needs of it."""
+    """Return the sums over a micro-batch that the loss needs."""
     x, y = micro_batch
     answers, probabilities, chosen = model(x)
     return {

@@ -56,7 +56,7 @@ def gradients_and_weights(way):
 
 
 def peak_bytes(way):
-    """Return the peak memory of this update in a deeper network: 32 layers, 2048 samples, 0.25 MiB per layer."""
+    """Return the peak memory of an update of a deeper network: 32 layers, 2048 samples, 0.25 MiB per layer."""
     torch.manual_seed(0)
     model = nn.Sequential(*[layer for _ in range(32) for layer in (nn.Linear(32, 32), nn.Tanh())])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

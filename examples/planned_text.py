@@ -1,8 +1,8 @@
-"""Sentences differ in length, and a micro-batch is as wide as its longest sentence, so the columns after the end
-of the others are computed for nothing. A plan groups sentences of similar length and trims the padding, within
-a memory budget. The update stays the same, because the gradient of a window does not depend on the split.
+"""Sentences differ in length, and a micro-batch is as wide as its longest sentence, so the padding of shorter
+sentences is computed for nothing. A plan groups sentences of similar length and trims the padding, within a memory
+budget. The update stays the same, because the gradient of a window does not depend on the split.
 
-The budget in this example is what the usual micro-batches of 8 take.
+The budget in this example is the memory that the usual micro-batches of 8 take.
 """
 
 from pydoc_data.topics import topics
@@ -67,7 +67,7 @@ def main():
     by_hand = [taken_by_hand(rows) for rows in torch.arange(WINDOW).split(BY_HAND)]
     columns_by_hand = sum(batch["ids"].numel() for batch in by_hand)
 
-    # The budget is what the widest of the usual micro-batches takes.
+    # The budget is the memory that the widest of the usual micro-batches takes.
     generous = gg.plan(loss_fn, window, budget_bytes="1TiB", lengths="mask", optimizer=optimizer)
     widest = max(by_hand, key=lambda batch: batch["ids"].shape[1])["ids"].shape
     budget = generous.resident.total_bytes + generous.peak_bytes(*widest)

@@ -2,9 +2,9 @@
 gets its gradient through it. What freezing saves therefore depends on the position. A frozen front stores nothing
 for backward. A frozen middle only drops what its weights' gradients need: the inputs of its linear layers.
 
-That may be nothing. GELU stores its input, and the linear layer after it stores GELU's output: two tensors,
-one of which freezing drops. Tanh stores its output, as ReLU does, and that is also the input of the next layer: one
-tensor for both, which freezing can't drop.
+These inputs may be stored anyway. GELU stores its input, and the linear layer after it stores GELU's output: two
+tensors, one of which freezing drops. Tanh stores its output, as ReLU does, and that is also the input of the next
+layer: one tensor for both, which freezing can't drop.
 
 With a detach after the middle, front and middle get None. Their graph is still built and then discarded, and memory
 may peak there, in the forward pass. Run them under ``torch.no_grad()`` instead, or freeze both.

@@ -1,11 +1,11 @@
-"""An optimizer doesn't move parameters that it leaves out, or has at lr=0. But autograd doesn't know its list: if
-``requires_grad`` is True, gradients are computed and stored, here for nothing.
+"""An optimizer doesn't move parameters that are not in its list, or that have lr=0. But autograd doesn't know the
+list: if ``requires_grad`` is True, it computes and stores their gradients, here for nothing.
 
-Parameters that are left out are not even cleared, because ``optimizer.zero_grad()`` iterates over the same list:
-their gradients grow. At lr=0, Adam stores and updates two averages for each parameter. ``gg.Accumulator`` runs the
-backward pass only for the parameters that its optimizer owns. The forward pass doesn't know that, and saves
-activations for a backward pass that never comes. Freezing saves these too. In all cases, batch norms keep updating
-their statistics, unless ``gg.frozen`` freezes them.
+If parameters are left out, their gradients are not even cleared, because ``optimizer.zero_grad()`` iterates over
+the same list. The gradients grow. At lr=0, Adam stores and updates two averages for each parameter.
+``gg.Accumulator`` runs the backward pass only for the parameters that its optimizer owns. The forward pass doesn't
+know that, and stores activations for a backward pass that never comes. Freezing avoids these, too. In all cases,
+batch norms keep updating their statistics, unless ``gg.frozen`` freezes them.
 """
 
 import torch
@@ -18,7 +18,7 @@ from gradgate.planning import peak_memory
 
 WIDTH, CLASSES, SAMPLES = 500, 10, 100  # 1 MB of weights per layer, 0.2 MB per activation
 
-# Each prepares the trunk, which should not learn, and returns the parameters for Adam.
+# Each function prepares the trunk, which should not learn, and returns the parameters for Adam.
 
 
 def left_out(trunk, head):

@@ -1,10 +1,11 @@
 """A feature extractor that has learned the digits 0 to 4 is frozen, and a new head learns 5 to 9 on its features.
-``requires_grad_(False)`` freezes its weights, but not its batch norms: in training mode, they keep updating their
-statistics, and the old head gets features that it was not trained on. That does no harm while new images look like
-the old ones, but much if they come from another scanner. With ``gg.frozen``, the extractor stays bit-identical;
-``extractor.eval()`` after each ``model.train()`` works too. Training the extractor makes it forget the old digits.
+``requires_grad_(False)`` freezes the extractor's weights, but not its batch norms: in training mode, they keep
+updating their statistics, and the old head gets features that it was not trained on. This does no harm if the new
+images look like the old ones. It does much harm if they come from another scanner. With ``gg.frozen``, the
+extractor stays bit-identical; ``extractor.eval()`` after each ``model.train()`` works too. Training the extractor
+makes it forget the old digits.
 
-Freezing, either way, saves the backward pass of the extractor and all activations except the features.
+Freezing in either way skips the extractor's backward pass, and stores no activations except the features.
 """
 
 import copy
@@ -18,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import gradgate as gg
 from gradgate.planning import peak_memory
 
-TRAINED, BATCH = 600, 50  # the other 300 images of each five digits are test data
+TRAINED, BATCH = 600, 50  # the other 300 images of each set of five digits are test data
 SCANNERS = {"from the same scanner": lambda x: x, "from another: pale, on white": lambda x: 1 - x / 2}
 
 

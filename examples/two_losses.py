@@ -1,13 +1,13 @@
 """Two losses that share a graph each add gradients to everything they reach: the loss of the discriminator D
-reaches the generator G through its fakes, and the loss of G reaches D on the way. pix2pix keeps them apart by hand:
-it uses ``detach`` in D's loss and ``requires_grad_(False)`` on D for G's loss, and calls each ``zero_grad`` right
-before its ``backward``.
+reaches the generator G through G's fakes, and the loss of G passes through D. pix2pix keeps the gradients apart by
+hand: it uses ``detach`` in D's loss and ``requires_grad_(False)`` on D for G's loss, and calls each ``zero_grad``
+right before its ``backward``.
 
-Without ``detach`` and ``requires_grad_``, the result depends on where ``zero_grad`` is. Right after ``step``, which
-is fine with one loss, is wrong with two: the other loss adds gradients after that, and G's loss teaches D to accept
-fakes as real. Right before ``backward``, the result is right, but gradients are computed only to be cleared, and
-G's graph has to be retained. With gradgate, an update only fills what its optimizer owns: you don't detach, switch
-or clear anything by hand, and the weights and the FLOP are those of pix2pix.
+Without ``detach`` and ``requires_grad_``, the result depends on where ``zero_grad`` is. A call right after ``step``
+is fine with one loss and wrong with two: the other loss adds gradients after that, and G's loss teaches D to accept
+fakes as real. With a call right before ``backward``, the result is right, but gradients are computed only to be
+cleared, and G's graph has to be retained. With gradgate, an update only fills what its optimizer owns: you don't
+detach, switch or clear anything by hand, and the weights and the FLOP are those of pix2pix.
 """
 
 import torch
@@ -98,7 +98,7 @@ def trained(way, updates):
 
 
 def backward_flops(way):
-    """Return the FLOP of one update's backward passes: their products are mm, those of forward passes addmm."""
+    """Return the FLOP of an update's backward passes, whose matrix products are mm; forward passes use addmm."""
     with FlopCounterMode(display=False) as work:
         trained(way, updates=1)
     return work.get_flop_counts()["Global"][torch.ops.aten.mm]

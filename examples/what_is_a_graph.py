@@ -1,6 +1,6 @@
 """The graph is the record of a forward pass: one node per operation. A node knows which nodes fed it, and which
-tensors its derivative needs. ``backward`` walks it from the loss to the leaves and frees those tensors on the way,
-so it can walk it only once, unless ``retain_graph=True``.
+tensors its derivative needs. ``backward`` walks the graph from the loss to the leaves and frees these tensors on
+the way, so it can walk a graph only once, unless ``retain_graph=True``.
 
 These tensors are most of the memory used in training. They live from the forward pass to the backward pass.
 """

@@ -47,7 +47,7 @@ MISSED = {
 }
 # No finding, and no certificate either: a note names the module.
 NO_CERTIFICATE = {
-    "wrong/attached-target/mean_teacher_stepped": "optimizer steps model.teacher, and other code overwrites it",
+    "wrong/attached-target/mean_teacher_stepped": "optimizer updates model.teacher, and other code overwrites it",
     "wrong/ineffective-step/reptile_no_copy": "None of 10 steps of outer moved meta.net",
     "wrong/ineffective-step/target_is_online": "None of 12 steps of optimizer moved model.online",
 }

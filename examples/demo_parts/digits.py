@@ -1,5 +1,5 @@
 """Handwritten digits (included in scikit-learn), a small convolutional net, and a batch size that micro-batches
-don't divide evenly: 400 images are split into six times 64, and 16.
+don't divide evenly: 400 images are split into six micro-batches of 64 and one of 16.
 """
 
 from collections.abc import Iterator

@@ -144,7 +144,7 @@ def beside(axes: Axes, text: str, x: float, y: float, color: str, **style: Any) 
 
 
 def head(axes: Axes, title: str, what: str) -> None:
-    """Write the title of a panel above it, and below the title what it measures."""
+    """Write a panel's title above the panel, and below the title what the panel measures."""
     for text, height, style in ((title, 27, {"size": 13, "weight": "bold"}), (what, 10, {"size": 10.5})):
         axes.annotate(
             text,

@@ -1,6 +1,6 @@
-"""Python's own help texts (pydoc_data is part of Python), sentence by sentence and character by character, and a
-small transformer. Sentences differ in length: each micro-batch is padded to its longest, and the loss is the mean
-over its real characters.
+"""A small transformer that learns Python's own help texts (pydoc_data is part of Python), sentence by sentence and
+character by character. Sentences differ in length: each micro-batch is padded to its longest sentence, and the loss
+is the mean over its real characters.
 """
 
 import re

@@ -11,7 +11,7 @@ from .task import Task, mean_loss
 
 
 def whole_batch(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterator[float]:
-    """The reference: a whole window in one forward and one backward pass."""
+    """Train on each whole window in one forward and one backward pass: the reference."""
     for epoch in range(task.epochs):
         for window in task.windows(epoch):
             x, y = task.join(window)
@@ -23,7 +23,7 @@ def whole_batch(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterator[
 
 
 def with_gradgate(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterator[float]:
-    """Micro-batches, each weighted by its count, divided once."""
+    """Train in micro-batches, each weighted by its count, and divide once."""
     accumulator = gg.Accumulator(optimizer)
     for epoch in range(task.epochs):
         for window in task.windows(epoch):
@@ -35,7 +35,7 @@ def with_gradgate(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterato
 
 
 def by_hand(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterator[float]:
-    """The usual loop: a mean of means, which gives every micro-batch the same weight."""
+    """Train with the usual loop: a mean of means, which gives every micro-batch the same weight."""
     for epoch in range(task.epochs):
         for window in task.windows(epoch):
             optimizer.zero_grad()

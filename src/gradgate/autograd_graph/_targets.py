@@ -87,14 +87,14 @@ def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], f
 
 
 def sums_with_constants(*roots: Any) -> Iterator[Any]:
-    """Yield the sums below the roots of which one side has no graph, if only linear operations come after them."""
+    """Yield sums with one side that has no graph, if only linear operations lie between them and the roots."""
     for node, following in walk(*roots, beyond=_LINEAR):
         if node.name() in SUMS and len(following) == 1:
             yield node
 
 
 def _origin(node: Any) -> Any:
-    """Return the node that made the values, before reshapes, sigmoid and clamping."""
+    """Return the node that made a node's values, ignoring reshapes, sigmoid and clamping."""
     return through(node, _MONOTONE)
 
 

@@ -65,7 +65,7 @@ class Graph:
         roots: a tensor or a node, or several of either.
 
     Attributes:
-        roots: the nodes among the roots, and those of the tensors.
+        roots: the given nodes, and the nodes of the given tensors.
         following: every node, with the nodes that it passes gradient to. Nodes near the roots come first.
         nodes: the nodes that operations made, which are all but those of the leaves.
         leaf_nodes: the nodes of the leaves, with the leaf that each one adds gradient to.

@@ -44,7 +44,7 @@ class Parameter:
     zeroed_by: Annotated[str, "autograd's name of that operation: 'MulBackward0'; '' if unknown"] = ""
     still: Annotated[bool, "no examined step changed its values"] = False
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
-    ended: Annotated[float | None, "the same after its last step, or after the last one looked at"] = None
+    ended: Annotated[float | None, "the same sum after its last step, or after the last examined step"] = None
     dtype: Annotated[str, "'float32', 'bfloat16', ...; '' if unknown"] = ""
     misfrozen: Annotated[
         str,

@@ -41,7 +41,7 @@ class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # from 
     Args:
         select: report only these rules: codes ("GG103"), prefixes of codes ("GG1") or categories.
         ignore: do not report these rules.
-        raise_on: raise at the end of the fit if there are findings of this severity or a worse one.
+        raise_on: raise at the end of the fit if there are findings of this severity or worse.
         output: a file to write the report to, in the format of its extension: .html, .json, .sarif or .txt.
         show: print the report when the fit ends.
 
@@ -162,7 +162,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
 
 def _exact_strategy(kind: type[Any]) -> type[Any]:
-    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights each loss, and divides gradients at the end of a window."""
 
     class ExactStrategy(kind):  # type: ignore[misc]
         gradgate_count: Callable[[Any], Any] | None

@@ -42,7 +42,7 @@ FOLLOWED = {
         ],
     ),
     "clip-misplaced/dqn_cliff": (
-        "Clip the parameters that the optimizer steps",
+        "Clip the parameters that the optimizer updates",
         [("clip_grad_norm_(target_net.parameters()", "clip_grad_norm_(policy_net.parameters()")],
     ),
     "ineffective-step/actor_twice": (
@@ -152,7 +152,7 @@ FOLLOWED = {
         [("        self.history.append", "        self.decay.step()\n        self.history.append")],
     ),
     "scheduler-cadence/superconvergence": (
-        "or make the schedule 20 long",
+        "or make the schedule 20 calls long",
         [("epochs=epochs,\n        steps_per_epoch=len(train_set)", "total_steps=20")],
     ),
     "zero-gradient/relu_scores": (

@@ -11,7 +11,7 @@ from gradgate.events import Log, OptimizerMade, SchedulerMade, Site
 
 
 def optimizer_names(log: Log) -> dict[int, str]:
-    """Return the variable of each optimizer, "optimizer" if it is unknown.
+    """Return the variable that holds each optimizer; "optimizer" if it is unknown.
 
     If the watcher found no variable, because it was assigned again before a step or no step was made, the name is
     read from the line that constructed the optimizer.

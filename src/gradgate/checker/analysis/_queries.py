@@ -21,7 +21,7 @@ def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, in
 
 
 def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
-    """Return the innermost line of a site that is in a function in which the other site has a line too, or None."""
+    """Return the innermost line of a site whose function also contains a line of the other site, or None."""
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
 
 
@@ -45,7 +45,7 @@ def condition_around(site: Site, beside: Site) -> Frame | None:
 
 
 def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
-    """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or [].
+    """Return the outermost module that holds a parameter but none of the others: ["net", "features"], or [].
 
     An object that is no module may hold the module: the path then begins with it, but is longer.
     """
@@ -90,7 +90,7 @@ def repeats(run: Run, window: StepWindow) -> Ids:
 
 
 def attacked_loss(run: Run, window: StepWindow, micro: list[int]) -> int | None:
-    """Return the call that trains after calls that search for an input, as an adversarial attack does, or None.
+    """Return the call that trains, if calls before it search for an input (an adversarial attack); otherwise None.
 
     The calls of the search follow one another, and each also reaches a tensor that is no parameter. The call that
     trains reaches only parameters.
@@ -109,7 +109,7 @@ def _searches(run: Run) -> set[Site]:
 
 
 class Loss(NamedTuple):
-    """A loss: the line that back-propagates it, and where its first term is computed. A loop's line has several."""
+    """A loss: the line that back-propagates it, and where its first term is computed. One line may have several."""
 
     site: Site
     computed: Site

@@ -132,9 +132,9 @@ def next_use(frame: Frame, before: int) -> Frame | None:
 
 
 def in_condition(frame: Frame, beside: Iterable[Frame] = ()) -> bool:
-    """Return whether a line of a function runs under a condition that may choose between two ways.
+    """Return whether a line of a function runs under a condition that may choose between two branches.
 
-    A condition without an ``else`` under which a line of ``beside`` runs, too, does not choose: it skips both.
+    An ``if`` without ``else`` that also contains a line of ``beside`` doesn't choose: it skips both lines.
     """
     path = path_to(frame.file, frame.line)
     functions = [place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef)]

@@ -99,7 +99,7 @@ class Statement:
     # Method calls in the same block
 
     def beside(self, name: str, *, of: str | None = None) -> list[ast.stmt]:
-        """Return the statements of its block that only call a method with this name: ``optimizer.step()``."""
+        """Return the statements of the same block that only call a method with this name: ``optimizer.step()``."""
         return [node for node in self.block if method(node) == name and of in (None, owner(node))]
 
     def earlier(self, name: str) -> list[ast.stmt]:

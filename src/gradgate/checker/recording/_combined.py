@@ -195,7 +195,7 @@ class _Reader:
         return any(_squares(user, node) for node in _reachable(value, above) for user in users(node))
 
     def _summands(self) -> Iterator[Combined]:
-        """Find summands of the loss, or of a mean in it, that share no parameter with the other summands."""
+        """Find summands of the loss, or of one of its means, that share no parameter with the other summands."""
         nodes: list[tuple[Any, Any]] = []
         todo = [(root, root) for root in self._graph.roots]
         while todo:
@@ -275,7 +275,7 @@ def _after_reward(target: Any) -> Any:
 
 
 def _row(node: Any, names: frozenset[str]) -> Any:
-    """Return what :func:`through` returns, or the value that a row of a stack holds: ``values[t]``."""
+    """Return the first node below the operations ``names``. For a row of a stack, ``values[t]``, return the row."""
     while node is not None and node.name() in names and (below := only_input(node)) is not None:
         if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
             same = node._saved_dim == below._saved_dim
@@ -285,5 +285,5 @@ def _row(node: Any, names: frozenset[str]) -> Any:
 
 
 def _are_apart(first: Any, second: Any) -> bool:
-    """Return whether two values share no node except leaves: then the network ran twice."""
+    """Return whether two values share no node except leaves. If so, the network ran twice."""
     return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)

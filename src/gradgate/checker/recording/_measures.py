@@ -17,7 +17,7 @@ from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
 _MOST = 0.8  # rounding is reported if values with more than this share of the gradient never changed
-_SAMPLE = 2048  # a sample has at least this many values, and fewer than twice as many; or all values
+_SAMPLE = 2048  # values per sample: from this many to twice as many, or all if there are fewer
 _INFINITE = float("inf")
 _detach, _item = Tensor.detach, Tensor.item  # the original methods: watched ones are slower
 
@@ -52,12 +52,12 @@ def size_and_norm(gradient: Any) -> tuple[float, float]:
 
 
 def _floats(*scalars: Tensor) -> list[float]:
-    """Return the values of scalars. Each transfer from a device synchronizes with it, so there is only one."""
+    """Return the values of scalars in a single transfer, because each transfer synchronizes with the device."""
     return [_item(each) for each in scalars] if scalars[0].is_cpu else torch.stack(scalars).tolist()
 
 
 def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
-    """Estimate two norms from samples: of a parameter's change, and of its values before the change."""
+    """Estimate from samples the norms of a parameter's change and of its values before the change."""
     if before.shape != after.shape or not before.is_floating_point() or not before.numel():
         return 0.0, 0.0
     wide = torch.promote_types(before.dtype, torch.float32)
@@ -75,7 +75,7 @@ class Rounding:
         self._gradients = torch.zeros_like(values, dtype=torch.float32)
 
     def follow(self, before: Tensor, after: Tensor, gradient: Tensor) -> bool:
-        """Add one step. Return whether most of the gradient so far is that of values that have never changed."""
+        """Add one step. Return whether most of the gradient so far belongs to values that have never changed."""
         size = sample(gradient).abs()
         if not self._first.shape == before.shape == after.shape == size.shape:
             return False
@@ -167,7 +167,7 @@ class Probe:
 
 @torch.no_grad()
 def nan_parameters(graph: Graph) -> bool:
-    """Return whether a graph's leaf is NaN already: an update made it NaN, no operation of the graph did."""
+    """Return whether a leaf of the graph is already NaN: an update caused it, not an operation of the graph."""
     return any(bool(leaf.isnan().any()) for leaf in graph.leaves.values())
 
 

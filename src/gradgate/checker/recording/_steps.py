@@ -269,7 +269,7 @@ class Steps:
     def _rounded(self, step: _OpenStep, optimizer: Optimizer) -> Ids:
         """Return the 16-bit parameters most of whose updates are rounded away.
 
-        Only torch's own optimizers are followed: others may round stochastically, or keep what was rounded.
+        Only torch's own optimizers are followed: others may round stochastically, or keep the rounding error.
         """
         found = []
         own = type(optimizer).__module__.startswith("torch.optim")

@@ -51,8 +51,8 @@ class Terms:
     """Reads the terms of one loss.
 
     Args:
-        scaled: by node number, the number of the gradient scaler that made the node, or ``~number`` if the scaler
-            is disabled.
+        scaled: node number -> number of the gradient scaler that made the node, or ``~number`` if the scaler is
+            disabled.
         parameters: all known parameters.
 
     Attributes:

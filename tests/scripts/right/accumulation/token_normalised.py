@@ -41,7 +41,7 @@ class LM(nn.Module):
         return self.out(self.gru(self.emb(x))[0])
 
 
-data = [example() for _ in range(160)]
+data = [example() for _ in range(80)]
 model, ACCUM = LM(), 4
 opt = torch.optim.Adam(model.parameters(), lr=0.02)
 for epoch in range(2):

@@ -13,7 +13,7 @@ config = dict(
     block_size=16,
     micro_batch_size=4,
     gradient_accumulation_steps=8,
-    max_iters=10,
+    max_iters=6,
     learning_rate=0.05,
 )
 torch.manual_seed(1337)

@@ -36,7 +36,7 @@ opt = torch.optim.SGD(params, lr=0.5)
 data = torch.randint(0, VOCAB, (240, CTX // 2 + 1)).repeat(1, 2)[:, : CTX + 1]
 for epoch in range(2):
     loss_acc = 0.0
-    for i, b in enumerate(data[torch.randperm(len(data))].split(6)):
+    for i, b in enumerate(data[torch.randperm(120)].split(6)):
         logits = block(tok(b[:, :-1]) + pos) @ tok.weight.T
         loss = F.cross_entropy(logits.reshape(-1, VOCAB), b[:, 1:].reshape(-1)) / ACCUM
         loss.backward()

@@ -19,7 +19,7 @@ class AcousticModel(nn.Module):
         return self.proj(self.rnn(x)[0]).log_softmax(-1)
 
 
-def utterances(n, batch, frames=24, length=5):
+def utterances(n, batch, frames=16, length=3):
     g = torch.Generator().manual_seed(66)
     table = torch.randn(6, 12, generator=g) * 2
     for _ in range(n):
@@ -54,7 +54,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     ctc = nn.CTCLoss(blank=0, zero_infinity=True)
     for epoch in range(2):
-        loss = train_epoch(model, optimizer, ctc, utterances(12, 4), accumulation=4, max_grad_norm=0.5)
+        loss = train_epoch(model, optimizer, ctc, utterances(8, 4), accumulation=4, max_grad_norm=0.5)
         print(f"epoch {epoch} ctc {loss:.4f}")
 
 

@@ -37,7 +37,7 @@ def sentence():
 
 random.seed(0)
 torch.manual_seed(0)
-corpus = [sentence() for _ in range(40)]
+corpus = [sentence() for _ in range(16)]
 model = Tagger(len(WORDS), len(TAGS))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
 loss_fn = nn.CrossEntropyLoss()

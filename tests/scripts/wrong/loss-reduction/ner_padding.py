@@ -68,12 +68,12 @@ def token_accuracy(model, batch):
     return (hit.sum() / mask.sum()).item()
 
 
-sentences = [make_sentence() for _ in range(96)]
+sentences = [make_sentence() for _ in range(48)]
 val_batch = collate([make_sentence() for _ in range(30)])
 model = BiLSTMTagger(len(word_ids) + 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
 
-for epoch in range(3):
+for epoch in range(2):
     random.shuffle(sentences)
     losses = []
     for k in range(0, len(sentences), 8):

@@ -44,7 +44,7 @@ def sequence_loss(logits, target):
 
 
 data = torch.utils.data.DataLoader(
-    [arithmetic_sequence() for _ in range(160)], batch_size=16, shuffle=True, collate_fn=collate
+    [arithmetic_sequence() for _ in range(80)], batch_size=16, shuffle=True, collate_fn=collate
 )
 model = Decoder()
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0)

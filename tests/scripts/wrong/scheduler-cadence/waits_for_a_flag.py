@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 torch.manual_seed(11)
-prices = torch.cumsum(torch.randn(400), 0)
+prices = torch.cumsum(torch.randn(260), 0)
 net = nn.GRU(1, 10, batch_first=True)
 head = nn.Linear(10, 1)
 weights = [*net.parameters(), *head.parameters()]
@@ -16,7 +16,7 @@ decay = torch.optim.lr_scheduler.StepLR(sgd, 2, 0.3)  # expect: scheduler-cadenc
 for epoch in range(6):
     updated = False
     total = 0.0
-    for start in range(0, 320, 40):
+    for start in range(0, 240, 40):
         part = prices[start : start + 41].diff().reshape(1, -1, 1)
         loss = (head(net(part[:, :-1])[0]) - part[:, 1:]).square().mean()
         sgd.zero_grad()
@@ -30,4 +30,4 @@ for epoch in range(6):
         total += loss.item()
     if updated and epoch > 0:
         decay.step()
-    print(epoch, round(total / 8, 4))
+    print(epoch, round(total / 6, 4))

@@ -1,4 +1,4 @@
-"""Edits the number by which micro-batches are divided, by the script or by its trainer."""
+"""Edits the number by which the script or its trainer divides micro-batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def undivided(at: Statement) -> Fix:
 
 
 def undivided_argument(at: Statement) -> Fix:
-    """Remove the division in what is passed to ``update.backward(loss / n)``."""
+    """Remove the division from the argument of ``update.backward(loss / n)``."""
     match at.calls("backward"):
         case [ast.Call(_, [ast.BinOp(left, ast.Div()) as given, *_])]:
             return (Replace(at.line, ast.unparse(given), ast.unparse(left)),)

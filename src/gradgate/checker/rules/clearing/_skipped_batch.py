@@ -90,7 +90,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _left_over(run: Run, site: Site, last: StepWindow) -> int:
-    """Return the number of a line's backward calls after the last step whose gradients were never cleared."""
+    """Return how many of a line's backward calls follow the last step and keep their gradients to the end."""
     later = [number for number in run.by_backward if number > last.step and run.events[number].site == site]
     kept = sum(all(part.cleared is None for part in run.by_backward[number]) for number in later)
     return kept if kept > 1 else 0

@@ -26,17 +26,17 @@ The loss includes the term, but the gradient doesn't. The term becomes smaller o
 
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found in two cases: it makes a whole summand of
-the loss constant, or the summand then only reaches parameters that no step uses. For example, a ``sample()`` whose
-``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers, also if the critics
-are frozen. It is not found if one optimizer steps both, because the loss may be a score-function estimator. Any
-other constant summand inside a mean is not found.
+the loss constant, or the summand then reaches only parameters whose gradients no step uses. For example, a
+``sample()`` whose ``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers,
+even if the critics are frozen. It is not found if one optimizer holds both, because the loss may be a
+score-function estimator. Any other constant summand inside a mean is not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
-graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, which
-may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through copy. If the
-source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets,
-baselines and loss weights may be detached.
+graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, because
+that layer may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through
+copy. If the source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked:
+targets, baselines and loss weights may be detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -88,7 +88,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         if how == LEAF:
             losses = [slice_at(site, run.files) for site in _losses(run, ids)]
             for off, _ in islice(no_grad_cuts(run, ids, losses), 1):
-                advice, fix = f"{advice} Line {off.line} also runs without gradients: remove this, too.", ()
+                advice, fix = f"{advice} Line {off.line} also turns gradients off: remove this, too.", ()
         steps = run.stepping[optimizer]
         # An option may choose a line under a condition, but not if the loss is computed under this condition, too.
         option = in_condition(frame, [each for event in _before_steps_of(run, ids) for each in event.site])
@@ -114,7 +114,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _behind(run: Run, lines: Collection[tuple[str, int]]) -> Ids:
-    """Return the parameters from which the values were computed that are cut at these lines."""
+    """Return the parameters from which the values cut at these lines were computed."""
     cuts = [event for event in run.of(Cut) if event.site and event.site[0][:2] in lines]
     return frozenset[int]().union(*(event.parameters for event in cuts))
 
@@ -196,7 +196,7 @@ def _losses(run: Run, missing: Ids) -> set[Site]:
 
 
 def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
-    """Return the backward calls whose next steps are of optimizers that hold these parameters."""
+    """Return the backward calls that are followed by a step of an optimizer that holds these parameters."""
     wanted = run.optimizers_of(missing)
     found: list[Backward] = []
     waiting: list[Backward] = []
@@ -214,7 +214,7 @@ def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
 
 
 def _goes_on(run: Run, cut: Cut) -> bool:
-    """Return whether the program computes with a value that was cut, if the source can't tell.
+    """Return whether the program seems to compute with a cut value although the source can't be read.
 
     A value that is only displayed is converted to a number, not to a tensor.
     """

@@ -29,8 +29,8 @@ falls.
 ## Known limits
 A term is reported from the fifth backward call on, and a part of a term from the third, if the sides were equal in
 all calls. Distributions are compared if ``log_softmax`` computes one of them. A cross entropy with the model's own
-predictions is reported only if the predictions overwrite the labels' name: pseudo-labels look the same. A target
-that is computed from the input is not seen, because an autoencoder does this on purpose.
+predictions is reported only if the predictions overwrite the labels' name, because pseudo-labels look the same
+otherwise. A target that is computed from the input is not seen, because an autoencoder does this on purpose.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.

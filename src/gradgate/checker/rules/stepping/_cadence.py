@@ -21,7 +21,7 @@ from gradgate.events import (
     Stepped,
 )
 
-_GONE = 1e-3  # fraction of the highest learning rate
+_GONE = 1e-3  # a learning rate below this fraction of the highest is near zero
 _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
 
 
@@ -50,7 +50,7 @@ class Cadence:
 
     @property
     def counts(self) -> str:
-        """Both numbers as text."""
+        """The numbers of calls and steps as text."""
         return f"{len(self.calls)} times for {len(self.steps)} steps"
 
     @cached_property
@@ -97,7 +97,7 @@ class Cadence:
 
     @property
     def low(self) -> float:
-        """The fraction of the steps that come after the highest learning rate and have almost none."""
+        """The fraction of the steps that come after the highest learning rate, at a rate near zero."""
         peak = self.rates.index(max(self.rates))
         return sum(rate < _GONE * self.rates[peak] for rate in self.rates[peak:]) / len(self.rates)
 

@@ -4,8 +4,7 @@
 Compares parameters before and after steps. Reports:
 
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
-- an optimizer that always steps before there is a gradient, or that holds other parameters than those that the
-  losses reach;
+- an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
 - an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: most of their values never change, although they have a gradient;
 - updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
@@ -30,9 +29,9 @@ A learning rate of zero at the start of a warm-up is correct. A learning rate th
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
 not found, because the loop may use only the dict. An average that a helper function computes by rebinding its
-argument isn't found either. Rounding is not reported if most values change now and then, nor for optimizers that
-are not torch's own, since they may round at random. If a line of the source might step an optimizer, the optimizer
-is reported as never stepped only if nothing steps any optimizer or reads the gradients.
+argument isn't found either. Rounding is not reported if most values change now and then, nor for optimizers other
+than torch's own, which may round at random. If a line of the source might step an optimizer, the optimizer is
+reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -96,7 +95,7 @@ def _rounded_away(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     """Report 16-bit parameters most of whose updates are smaller than half the distance to the next number."""
     rates = [max(event.lr, default=0.0) for event in steps]
     highest = rates.index(max(rates))
-    # A schedule may still raise the rate, or keep a group's at zero.
+    # A schedule may still raise the rate, or keep a group's rate at zero.
     seen = [event for event in steps[highest:] if event.seen]
     if len(seen) < _LEAST_ROUNDED or not all(map(any, zip(*(event.lr for event in steps), strict=False))):
         return None
@@ -222,7 +221,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
     updates = max(len(advanced), len({part.backward for part in parts if part.is_lost}))
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
-    alone = run.log.world == 1  # of several ranks, others may step: that is for GG106
+    alone = run.log.world == 1  # with several ranks, others may step: GG106 judges that
     unused = alone and idle and not run.stepping and not _read(run, parts, files)
     may_step = run.ended != "finished" or (not unused and any(_calls_step(file, name, ran) for file in files))
     known = [run.parameters[number] for number in held if number in run.parameters]
@@ -245,7 +244,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
 
 
 def _read(run: Run, parts: list[Contribution], files: Iterable[str]) -> bool:
-    """Return whether the user's code reads gradients, itself or in hooks, of parameters or of other tensors."""
+    """Return whether the user's code, including hooks, reads gradients of parameters or other tensors."""
     calls = [(run.backward(part.backward), part.cleared) for part in parts if part.backward >= 0]
     sites = {(event.site, () if cleared is None else run.events[cleared].site) for event, cleared in calls}
     hooks = any("hook" in node.attr for node in inside(ast.Attribute, *map(tree_of, files)))
