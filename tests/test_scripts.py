@@ -88,9 +88,9 @@ ADVICE_ONLY = {
     "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
-        "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
-        "momentum_encoder peers q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer "
-        "two_crops two_students value_computed_again"
+        "a2c_ring audio_hints averaged_in_place chain_actor_critic distiller feature_teacher iou_as_label "
+        "mean_teacher_stepped momentum_encoder peers q_learning quality_head rollout_of_values td_error "
+        "teacher_in_the_optimizer two_crops two_students value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_straight_through compressed_memory features_of_the_detached features_rebound "
@@ -156,7 +156,7 @@ ADVICE_ONLY = {
     ),
     "scheduler-cadence": (
         "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
-        "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
+        "cosine_micro decay_from_a_helper exponential_unused linear_micro onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
@@ -172,11 +172,11 @@ ADVICE_ONLY = {
     ),
     "wasted-gradient": (
         "critic_slopes domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
-        "target_within_a_learner zero_lr_group zero_rate_group"
+        "target_within_a_learner taught_by_the_trained zero_lr_group zero_rate_group"
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
-        "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
+        "clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
         "rounded_rating softmax_one time_stamps"
     ),
 }

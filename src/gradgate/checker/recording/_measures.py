@@ -117,8 +117,8 @@ class Probe:
     def __init__(self, recorder: Recorder, graph: Graph, numbers: dict[int, int]) -> None:
         self._recorder = recorder
         self.broken: tuple[Site, str, frozenset[int]] | None = None
-        # Each line whose operation returned a zero gradient, with the parameters behind the operation as bits.
-        self._killed: list[tuple[Site, int]] = []
+        # Line and name of each operation that returned a zero gradient, with the parameters behind it as bits.
+        self._killed: list[tuple[Site, str, int]] = []
         self._alive = 0  # parameters that got a nonzero gradient on any path, as bits
         self._numbers = list(numbers.values())
         behind = bits_behind(graph, {leaf: 1 << place for place, leaf in enumerate(numbers)})
@@ -149,7 +149,7 @@ class Probe:
                     if size is None:
                         continue
                     if size == 0 and given > 0:
-                        self._killed.append((line, behind_input))
+                        self._killed.append((line, name, behind_input))
                     elif self.broken is None and not size < _INFINITE and given < _INFINITE:
                         self.broken = (line, name, frozenset(self._parameters(behind)))
 
@@ -158,11 +158,11 @@ class Probe:
     def _parameters(self, bits: int) -> Iterator[int]:
         return (number for place, number in enumerate(self._numbers) if bits >> place & 1)
 
-    def zeroed(self) -> Iterator[tuple[int, Site]]:
-        """Yield each parameter whose gradient an operation turned to zero, with that operation's line."""
-        for line, bits in self._killed:
+    def zeroed(self) -> Iterator[tuple[int, Site, str]]:
+        """Yield each parameter whose gradient an operation turned to zero, with that operation's line and name."""
+        for line, name, bits in self._killed:
             for number in self._parameters(bits & ~self._alive):
-                yield number, line
+                yield number, line, name
 
 
 @torch.no_grad()

@@ -43,9 +43,9 @@ from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
-from gradgate.checker.analysis._queries import attacked_loss
+from gradgate.checker.analysis._queries import attacked_loss, condition_around
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import condition_around, text_of
+from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule

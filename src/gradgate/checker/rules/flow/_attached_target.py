@@ -35,8 +35,9 @@ A bootstrapped target is recognized if it is the sum of data and a product and h
 advantage is recognized if the same backward call trains its value by a squared or Huber error. The target of a
 binary cross entropy is not reported in three cases: it is computed from the values that it is compared with (an
 entropy), two views are each compared with the other, or all parameters that it depends on also affect the input.
-The last case is still reported if the target was written into a tensor of data. An error is not judged if the
-script writes out the difference instead of calling a loss function. A loss is not judged if its gradients are
+The last case is still reported if the target was written into a tensor of data. A value whose gradients no step
+uses is not reported: GG405 reports the gradients if they cost much or are never cleared. An error is not judged if
+the script writes out the difference instead of calling a loss function. A loss is not judged if its gradients are
 differentiated again. A network that is compared with itself on other data (a consistency model's own output) is not
 reported if there is no predictor or if the loss has another term, because both sides may have a gradient on
 purpose. So may the residual that an auxiliary decoder approximates.
@@ -67,6 +68,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     if any(event.create for event in run.of(Differentiated)):
         return
     for each in combinations(run, _TEXTS):
+        if not _is_trained(run, each):
+            continue  # wasted-gradient reports gradients that no step uses
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
         if each.how == "views" and not _is_trained_together(run, each):
@@ -107,6 +110,19 @@ def _dropped(run: Run) -> Iterator[Finding]:
             evidence={"parameters": len(ids)},
             about=ids,
         )
+
+
+def _is_trained(run: Run, target: Combination) -> bool:
+    """Return whether a step that used a gradient of this loss changed one of the target's parameters."""
+    steps = {
+        (step, part.atom & target.ids)
+        for number, several in run.by_backward.items()
+        if number >= 0 and run.events[number].site == target.first.backward
+        for part in several
+        if part.atom & target.ids
+        for step in part.consumed
+    }
+    return any(run.stepped(step).moved & ids or not run.stepped(step).seen for step, ids in steps)
 
 
 def _is_trained_together(run: Run, views: Combination) -> bool:

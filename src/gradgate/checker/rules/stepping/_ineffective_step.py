@@ -235,7 +235,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         + (f", while its scheduler is advanced {len(advanced)} times." if in_place else "."),
         why=_WHY,
         advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward()"
-        + (", before scheduler.step()." if in_place else "."),
+        + (", before its scheduler is advanced." if in_place else "."),
         fix=_called if named else partial(_step_too, name=name),
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},
