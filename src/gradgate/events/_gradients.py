@@ -212,9 +212,9 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
-    rounded: Annotated[
-        Ids, "16-bit parameters: most of their gradient so far is that of values that have never changed"
-    ] = frozenset()
+    rounded: Annotated[Ids, "16-bit parameters: rounding has swallowed most of their updates so far"] = (
+        frozenset()
+    )
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
     closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
     scaler: Annotated[int | None, "the gradient scaler that made the call"] = None
