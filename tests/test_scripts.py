@@ -103,8 +103,8 @@ ADVICE_ONLY = {
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "compared-with-itself": (
         "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
-        "ppo_new_over_new predictions_named_y proximal_clones teacher_is_student triplet_positive "
-        "views_without_noise"
+        "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones teacher_is_student "
+        "triplet_positive views_without_noise"
     ),
     "cross-loss-leak": (
         "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "

@@ -108,6 +108,7 @@ class Combined(Event):
             "trained target",
             "summand",
             "itself",
+            "own copy",
             "labels",
             "probabilities",
             "scores",
@@ -121,9 +122,10 @@ class Combined(Event):
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
-        "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
-        "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
-        "over another dimension, given to a loss that takes log-probabilities; a value that is added and "
+        "no parameter with the others; a ratio of equal values, or the distance between them; a clipped ratio of a "
+        "value to a constant that equals it; the target of a binary cross entropy, which shares parameters with "
+        "its input; probabilities, scores, or log-probabilities over another dimension, given to a loss that takes "
+        "log-probabilities; a value that is added and "
         "subtracted, whose two gradients cancel; the same, beside another value that has a gradient; two views "
         "that the whole loss compares, with a gradient on both sides; probabilities given to a loss that takes "
         "logits; a sum of which one side has no graph; averages of parameters with data, if the loss compares "

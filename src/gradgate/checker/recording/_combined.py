@@ -81,6 +81,8 @@ class _Reader:
                 yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
+            if name == "ExpBackward0" and self._is_clipped_one(node):
+                yield self._event("own copy", node, self._ids(node))
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
@@ -213,6 +215,12 @@ class _Reader:
             others = frozenset[int]().union(*(theirs for theirs, _ in found[:place] + found[place + 1 :]))
             if ids and others and not ids & others:
                 yield self._event("summand", joint, ids)
+
+    def _is_clipped_one(self, node: Any) -> bool:
+        """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
+        difference, users = inputs(node)[0], self._users.get(node, [])
+        clipped = any(user.name().startswith("Clamp") for user in users)
+        return clipped and _is_difference_from_data(difference) and bool((node._saved_result == 1).all())
 
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
