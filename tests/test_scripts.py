@@ -93,7 +93,8 @@ ADVICE_ONLY = {
         "two_crops two_students value_computed_again"
     ),
     "broken-graph": (
-        "balance_returned codes_straight_through compressed_memory features_of_the_detached features_rebound "
+        "balance_returned codes_of_one_hot codes_straight_through compressed_memory "
+        "features_of_the_detached features_rebound "
         "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
         "ridge_of_state_dict style_weight "

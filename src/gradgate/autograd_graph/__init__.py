@@ -1,6 +1,7 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
 from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
+from gradgate.autograd_graph._codebooks import unpassed_codes
 from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
@@ -83,6 +84,7 @@ __all__ = [
     "targets_of",
     "through",
     "trained_target",
+    "unpassed_codes",
     "walk",
     "without_smoothing",
 ]

@@ -31,6 +31,7 @@ from gradgate.autograd_graph import (
     sums_with_constants,
     through,
     trained_target,
+    unpassed_codes,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
@@ -88,6 +89,8 @@ class _Reader:
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
+        for distance, output in unpassed_codes(self._graph):
+            yield self._event("codes", distance, self._ids(output))
         roots = self._graph.roots
         for how, nodes in {"views": compared_views(*roots), "constant": sums_with_constants(*roots)}.items():
             yield from (self._event(how, node, self._ids(node)) for node in nodes)
