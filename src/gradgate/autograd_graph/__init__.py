@@ -37,6 +37,7 @@ from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._targets import (
     cancelled,
     compared_with_own_averages,
+    pulled_teacher,
     sides_are_equal,
     sums_with_constants,
     trained_target,
@@ -75,6 +76,7 @@ __all__ = [
     "normalized_twice",
     "not_log_probabilities",
     "only_input",
+    "pulled_teacher",
     "reduced_shape",
     "reduction_of",
     "roots_of",

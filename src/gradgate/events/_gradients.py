@@ -120,6 +120,7 @@ class Combined(Event):
             "constant",
             "averaged weights",
             "codes",
+            "pulled teacher",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
@@ -130,7 +131,8 @@ class Combined(Event):
         "subtracted, whose two gradients cancel; the same, beside another value that has a gradient; two views "
         "that the whole loss compares, with a gradient on both sides; probabilities given to a loss that takes "
         "logits; a sum of which one side has no graph; averages of parameters with data, if the loss compares "
-        "their network with that of the parameters; codes that pass no gradient on to their encoder",
+        "their network with that of the parameters; codes that pass no gradient on to their encoder; the "
+        "target of a divergence whose network has a cross entropy of its own",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

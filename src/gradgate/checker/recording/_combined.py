@@ -27,6 +27,7 @@ from gradgate.autograd_graph import (
     normalized_twice,
     not_log_probabilities,
     only_input,
+    pulled_teacher,
     sides_are_equal,
     sums_with_constants,
     through,
@@ -117,8 +118,7 @@ class _Reader:
             if inner is None:
                 continue
             value = _row(value, RESHAPES)
-            ids = self._ids(inner)
-            if ids and ids == self._ids(value) and _are_apart(inner, value):
+            if (ids := self._ids(inner)) and ids == self._ids(value) and _are_apart(inner, value):
                 yield self._event("own target", through(target, RESHAPES), ids)
                 return
 
@@ -129,6 +129,8 @@ class _Reader:
             return
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
             yield self._event("teacher", node, self._ids(target))
+        elif pulled_teacher(node, self._users):
+            yield self._event("pulled teacher", node, self._ids(target))
 
     def _separate_target(self, node: Any) -> Iterator[Combined]:
         """Find the second argument of an error if the parameters behind it get no other gradient."""
@@ -169,11 +171,10 @@ class _Reader:
             return
         for logarithm, advantage in (sides, sides[::-1]):
             value = self._value_in(advantage)
-            if value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes):
-                ids = self._ids(value)
-                if ids:
-                    yield self._event("advantage", node, ids)
-                    return
+            scored = value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes)
+            if scored and (ids := self._ids(value)):
+                yield self._event("advantage", node, ids)
+                return
 
     def _value_in(self, advantage: Any) -> Any:
         """Return ``value`` of an advantage ``data - value``, if the loss also has a squared error of ``value``."""
@@ -237,8 +238,7 @@ class _Reader:
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
-        found = broadcast_at(node, self._users)
-        if found is not None:
+        if (found := broadcast_at(node, self._users)) is not None:
             above, shape = found
             yield self._event("broadcast", node if line_of(node) else above, self._ids(node), shape)
 
