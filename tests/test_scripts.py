@@ -88,12 +88,13 @@ ADVICE_ONLY = {
     "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
-        "a2c_ring audio_hints averaged_in_place chain_actor_critic distiller feature_teacher iou_as_label "
+        "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic distiller feature_teacher iou_as_label "
         "mean_teacher_stepped momentum_encoder peers q_learning quality_head rollout_of_values td_error "
         "teacher_in_the_optimizer two_crops two_students value_computed_again"
     ),
     "broken-graph": (
-        "balance_returned codes_straight_through compressed_memory features_of_the_detached features_rebound "
+        "balance_returned codes_of_one_hot codes_straight_through compressed_memory "
+        "features_of_the_detached features_rebound "
         "feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner stitched_middle "
         "ridge_of_state_dict style_weight "
@@ -103,8 +104,8 @@ ADVICE_ONLY = {
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "compared-with-itself": (
         "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
-        "ppo_new_over_new predictions_named_y proximal_clones teacher_is_student triplet_positive "
-        "views_without_noise"
+        "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones teacher_is_student "
+        "triplet_positive views_without_noise"
     ),
     "cross-loss-leak": (
         "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
@@ -121,7 +122,7 @@ ADVICE_ONLY = {
         "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
     ),
     "ineffective-step": (
-        "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
+        "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
         "bfloat16_finetune bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
         "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"

@@ -13,6 +13,7 @@ from torch import Tensor
 from gradgate.autograd_graph._broadcasts import node_shape
 from gradgate.autograd_graph._losses import inputs_of
 from gradgate.autograd_graph._nodes import (
+    CLASS_LOSSES,
     ERRORS,
     LEAF,
     PRODUCTS,
@@ -32,6 +33,7 @@ _COPIES = named("Clone Alias View ToCopy")
 _DIFFERENCES = ERRORS | {"SubBackward0"}
 _LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
+_SCALED = RESHAPES | PRODUCTS
 _LERP = named("Lerp", "01")
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
@@ -48,6 +50,34 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     if value is None or target is None or _origin(value) in Graph(target).following:
         return None
     return value, target, _origin(target).name() in _FILLED
+
+
+def pulled_teacher(node: Any, users: Mapping[Any, list[Any]]) -> bool:
+    """Return whether the target of ``kl_div`` at a node is the softmax of logits with a cross entropy of their own.
+
+    The input comes from other leaves, and no other divergence compares it the other way round.
+    """
+    target = inputs(node)[0]
+    softmax = through(target, RESHAPES)
+    products = [user for user in users.get(target, []) if user.name() == "MulBackward0"]
+    students = {
+        leaf
+        for each in products
+        for side in inputs(each)
+        if side is not target
+        for leaf in Graph(side).leaves
+    }
+    if softmax.name() != "SoftmaxBackward0" or not students or students & Graph(target).leaves.keys():
+        return False
+    if any(each.name() == node.name() and students & Graph(each).leaves.keys() for each in users):
+        return False
+    logits = through(softmax, _SCALED | {"SoftmaxBackward0"})
+    return any(
+        each.name() == "LogSoftmaxBackward0"
+        and through(each, _SCALED | {"LogSoftmaxBackward0"}) is logits
+        and any(user.name() in CLASS_LOSSES for user in above)
+        for each, above in users.items()
+    )
 
 
 def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], bool]:

@@ -112,6 +112,7 @@ class Combined(Event):
             "trained target",
             "summand",
             "itself",
+            "own copy",
             "labels",
             "probabilities",
             "scores",
@@ -122,11 +123,14 @@ class Combined(Event):
             "normalized twice",
             "constant",
             "averaged weights",
+            "codes",
+            "pulled teacher",
         ],
         "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
         "that is trained; 'broadcast': (N, 1) with (N,); 'teacher', 'trained target': the target of a "
         "divergence, or of an error, whose parameters get no other gradient; 'summand': one that shares no "
         "parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
+        "'own copy': a clipped ratio of a value to a constant that equals it; "
         "'labels': the target of a binary cross entropy, which shares parameters with its input; "
         "'probabilities', 'scores', 'other axis': probabilities, scores, or log-probabilities over another "
         "dimension, given to a loss that takes log-probabilities; 'cancelled': a value that is added and "
@@ -134,7 +138,8 @@ class Combined(Event):
         "gradient; 'views': two views that the whole loss compares, with a gradient on both sides; "
         "'normalized twice': probabilities given to a loss that takes logits; 'constant': a sum with one "
         "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
-        "their network with that of the parameters",
+        "their network with that of the parameters; 'codes': codes that pass no gradient on to their "
+        "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
@@ -217,9 +222,9 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
-    rounded: Annotated[
-        Ids, "16-bit parameters where most of the gradient so far went to values that have never changed"
-    ] = frozenset()
+    rounded: Annotated[Ids, "16-bit parameters: rounding has swallowed most of their updates so far"] = (
+        frozenset()
+    )
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
     closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
     scaler: Annotated[int | None, "the gradient scaler that made the call"] = None

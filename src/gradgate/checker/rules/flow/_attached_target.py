@@ -6,8 +6,9 @@ Reports these values if gradient flows into them:
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
 - an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
-- the target of ``kl_div``, if no other loss trains the target's network (a teacher), or if one line back-propagates
-  the losses of two networks that are each other's teacher;
+- the target of ``kl_div``, if no other loss trains the target's network (a teacher), if the network has an
+  optimizer and a cross entropy of its own in the same loss, or if one line back-propagates the losses of two
+  networks that are each other's teacher;
 - the target of an error such as ``mse_loss``, if the target's network is in evaluation mode, is trained by no other
   loss, and shares its optimizer with the network that the target trains;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
@@ -73,6 +74,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
         if each.how == "views" and not _is_trained_together(run, each):
+            continue
+        if each.how == "pulled teacher" and not _has_its_own_optimizer(run, each):
             continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
@@ -149,6 +152,13 @@ def _are_peers(run: Run, target: Combination) -> bool:
     return bool(trained & target.ids)
 
 
+def _has_its_own_optimizer(run: Run, target: Combination) -> bool:
+    """Return whether no optimizer steps both a target's parameters and others that the same losses reach."""
+    calls = [event for event in run.of(Backward) if event.site == target.first.backward]
+    others = frozenset[int]().union(*(event.reached for event in calls)) - target.ids
+    return run.optimizers_of(target.ids).isdisjoint(run.optimizers_of(others))
+
+
 def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     """Return whether a network in evaluation mode shares its optimizer with the network it is compared with."""
     ids, loss = target.ids, target.first.backward
@@ -181,6 +191,12 @@ _TEXTS = {
         "The divergence trains {} through its target: each loss also trains the other network, which has a loss "
         "of its own.",
         "The networks can lower the loss by agreeing on arbitrary outputs.",
+        "Compute the target under torch.no_grad(), or detach it: target.detach().",
+    ),
+    "pulled teacher": (
+        "The target of the divergence trains {}, which have an optimizer and a cross entropy of their own: the "
+        "divergence also pulls the teacher towards the student.",
+        "The networks can lower the loss by agreeing on wrong outputs.",
         "Compute the target under torch.no_grad(), or detach it: target.detach().",
     ),
     "trained target": (
