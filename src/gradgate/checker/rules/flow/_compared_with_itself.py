@@ -30,9 +30,9 @@ falls.
 A term is reported from the fifth backward call on, and a part of a term from the third, if the sides were equal in
 all calls. Distributions are compared if ``log_softmax`` computes one of them. A cross entropy with the model's own
 predictions is reported only if the predictions overwrite the labels' name, because pseudo-labels look the same
-otherwise. A target that is computed from the input is not seen, because an autoencoder does this on purpose. A ratio
-to a detached copy is reported only if it is clipped and nothing reads the log-probabilities that the script stores.
-Such a ratio is right if each sample is used once.
+otherwise. A target that is computed from the input is not seen, because an autoencoder does this on purpose. A
+ratio to a detached copy is reported only if it is clipped and nothing reads the log-probabilities that the script
+stores. Such a ratio is right if each sample is used once.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
