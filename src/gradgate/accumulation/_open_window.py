@@ -278,7 +278,7 @@ def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> Remov
 
 
 def watch_optimizers(state: TrainingState) -> None:
-    """Make ``optimizer.step()`` inside a window raise, and keep loaded moments wide, while the state is alive."""
+    """While ``state`` lives, make ``optimizer.step()`` raise in a window, and keep loaded moments unrounded."""
     in_use.add(state.settings.models)
     weakref.finalize(state, claims.pop, id(state), None)
     weak = weakref.ref(state)
