@@ -207,7 +207,7 @@ class Update(CoupledWindow):
         tallies = [tally for tally in self.losses.values() if tally.count]
         if not tallies:
             raise UpdateError(
-                "update.loss: no loss was added yet, so there is no mean. Read it after a backward."
+                "update.loss: no loss was added yet, so there is no mean. Read it after a backward call."
             )
         return sum(tally.mean for tally in tallies)
 
