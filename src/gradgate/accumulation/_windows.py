@@ -211,7 +211,7 @@ class GivenMicroBatches:
 
 
 class PlannedMicroBatches:
-    """The micro-batches of a plan, which adjusts if some do not fit.
+    """The micro-batches of a plan. If some do not fit, the plan splits the rest of the batch into smaller ones.
 
     ``dealt`` says whether each rank passes the whole batch or its own part. If None, each keeps its own samples.
     """
