@@ -37,10 +37,10 @@ _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
 def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
-    """Return the input and target of a binary cross entropy, if both have a graph, and whether data was filled in.
+    """Return a binary cross entropy's input and target if both have a graph, and whether the target holds data too.
 
-    Data was filled in if the target is a tensor of data into which values with a graph were written. Returns None
-    for an entropy, whose target is computed from the values that it is compared with.
+    It does if values with a graph were written into a tensor of data. Returns None for an entropy, whose target is
+    computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:
         return None
