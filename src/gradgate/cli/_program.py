@@ -41,7 +41,7 @@ def program_of(module: str | None, arguments: list[str], *, where: str) -> Progr
 def _hint(missing: Path, rest: list[str]) -> str:
     """Return a hint for a missing script: a similar name, or misplaced options."""
     if any(Path(word).is_file() for word in rest):
-        return " Options, each with one value, come before the script."
+        return " Write options before the script, each with one value."
     here = [path.name for path in missing.parent.glob("*") if path.suffix in (".py", ".ipynb")]
     close = get_close_matches(missing.name, here, n=1)
     return f" Did you mean {str(missing.with_name(close[0]))!r}?" if close else ""
