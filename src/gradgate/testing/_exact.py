@@ -190,7 +190,7 @@ def _moved(
     kind: torch.dtype,
     draw: int,
 ) -> list[Tensor]:
-    """Return the whole batch's gradient with each parameter moved by two roundings, up or down."""
+    """Return the whole batch's gradient at parameters whose entries are moved up or down by two roundings."""
     step = 2 * torch.finfo(kind).eps
     torch.manual_seed(draw)  # the forward state, restored before every pass, includes the random state
     with torch.no_grad():
