@@ -79,7 +79,7 @@ class OpenWindow:
     _scale: LossScale | None = None
     _coordinator: SingleProcess = ALONE
     _own = math.inf  # this rank's number of micro-batches; later ones repeat the last
-    _tallies: dict[str, Tally] | None = None  # over all ranks, if there are several
+    _tallies: dict[str, Tally] | None = None  # over several ranks; otherwise None
     _norm: float | Tensor | None = None
     _noise_scale: float | None = None
     _stepped = False

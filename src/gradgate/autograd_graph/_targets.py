@@ -58,7 +58,7 @@ def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], 
     the value itself: ``returns = (rewards - x) + x``. Copies count as the value. ``users`` is :meth:`Graph.users`.
     """
     signs: dict[tuple[Any, int], float] = defaultdict(float)
-    # In (loc + noise) - loc, the log-probability of a sample, the gradient of the location is zero on purpose.
+    # A sample's log-probability contains (loc + noise) - loc: the gradient of the location is zero on purpose.
     inner_names = frozenset({"SubBackward0"} if node.name() == "AddBackward0" else ())
     for edge, sign in _summands(node, SUMS | ERRORS):
         parts = _summands(edge[0], inner_names) or [(edge, 1.0)]

@@ -49,7 +49,7 @@ def _hint(missing: Path, rest: list[str]) -> str:
 
 def _command(name: str) -> str | None:
     """Return the file of a command written in Python, such as torchrun or accelerate."""
-    beside = Path(sys.executable).parent  # works also if the environment is not activated
+    beside = Path(sys.executable).parent  # works even if the environment is not activated
     path = os.pathsep.join([str(beside), os.environ.get("PATH", os.defpath)])
     found = None if os.sep in name else shutil.which(name, path=path)
     if found is None:

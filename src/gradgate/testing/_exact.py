@@ -68,8 +68,8 @@ class Verdict:
             size = f"{self.factor:.6g} times the whole batch's"
         else:
             size = (
-                f"off by {self.error:.2g} of the whole batch's at {self.parameter}, and not a multiple of it "
-                f"(closest factor: {self.factor:.3g})"
+                f"off by {self.error:.2g} times the whole batch's gradient at {self.parameter}, and not a multiple "
+                f"of it (closest factor: {self.factor:.3g})"
             )
         return f"the gradient that the optimizer received is {size}: {self.cause}"
 
