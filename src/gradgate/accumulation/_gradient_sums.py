@@ -33,9 +33,9 @@ class GradientSums:
     """Runs backward passes and keeps one gradient sum per loss until the sums are divided.
 
     Losses have different divisors, so their sums must stay separate. Autograd adds into ``.grad``, which therefore
-    holds the sum of the current loss; the other sums are set aside. ``thorough`` checks every ``.grad`` for writes
-    by other code, rather than only the first and the last; ``measures`` measures the gradient of the first
-    micro-batch.
+    holds the sum of the current loss; the other sums are set aside. With ``thorough``, every ``.grad`` is checked
+    for writes by other code, rather than only the first and the last. With ``measures``, the gradient of the first
+    micro-batch is measured.
     """
 
     _current: RunningSum | None = None  # the sum in `.grad`

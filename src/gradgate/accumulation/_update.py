@@ -38,7 +38,7 @@ class Update(CoupledWindow):
         micro-batch before the next one is drawn. To prefetch, wrap the window, not this iterator.
 
         Args:
-            window: an iterable of micro-batches, such as the windows of :func:`windows`, or a list.
+            window: the micro-batches: a list, a window from :func:`windows`, or another iterable.
 
         Yields:
             each micro-batch, unchanged.

@@ -84,7 +84,7 @@ class Window(Sequence[T]):
 
 
 class Windows(Iterable[Window[T]], Generic[T]):
-    """Iterates over the windows of a loader, as often as the loader can. Made by :func:`windows`."""
+    """The windows of a loader. Can be iterated over again if the loader can. Made by :func:`windows`."""
 
     def __init__(self, loader: Iterable[T], size: int, progress: bool) -> None:
         self._loader = loader

@@ -82,7 +82,7 @@ class Estimate:
         return torch.tensor(values, dtype=torch.float64)
 
     def _fit_with_probe(self, values: Tensor, probe: PassTrace) -> tuple[Tensor, bool]:
-        """Return terms fitted to the grid for lengths and to the probe for samples, and whether they are exact."""
+        """Fit lengths to the grid, and samples to the probe. Return the terms, and whether they are exact."""
         by_length = torch.linalg.solve(self._powers(self.lengths), values)
         at_probe = self._powers([probe.length]) @ by_length
         found, exact = fit(
