@@ -161,7 +161,7 @@ class ForwardState(Snapshot):
         self._undo += random_states()
 
     def restore(self) -> None:
-        """Restore everything, unless a tensor that was not copied has changed."""
+        """Restore everything, or raise BudgetError if a tensor that was not copied has changed."""
         changed = [name for name, tensor in self._resting if self._at_rest.changed(tensor)]
         if changed:
             for _, tensor in self._resting:

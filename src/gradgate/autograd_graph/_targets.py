@@ -39,10 +39,10 @@ _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
 def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
-    """Return the input and target of a binary cross entropy, if both have a graph, and whether data was filled in.
+    """Return a binary cross entropy's input and target if both have a graph, and whether the target holds data too.
 
-    Data was filled in if the target is a tensor of data into which values with a graph were written. Returns None
-    for an entropy, whose target is computed from the values that it is compared with.
+    It does if values with a graph were written into a tensor of data. Returns None for an entropy, whose target is
+    computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:
         return None
@@ -88,7 +88,7 @@ def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], 
     the value itself: ``returns = (rewards - x) + x``. Copies count as the value. ``users`` is :meth:`Graph.users`.
     """
     signs: dict[tuple[Any, int], float] = defaultdict(float)
-    # In (loc + noise) - loc, the log-probability of a sample, the gradient of the location is zero on purpose.
+    # A sample's log-probability contains (loc + noise) - loc: the gradient of the location is zero on purpose.
     inner_names = frozenset({"SubBackward0"} if node.name() == "AddBackward0" else ())
     for edge, sign in _summands(node, SUMS | ERRORS):
         parts = _summands(edge[0], inner_names) or [(edge, 1.0)]

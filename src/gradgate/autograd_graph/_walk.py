@@ -18,7 +18,8 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
     ``beyond`` holds the names of the only nodes that the walk continues past.
 
     With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
-    passes each gradient through unchanged. The walk follows only inputs of that node whose outputs the roots use.
+    passes each gradient through unchanged. The walk follows an input of that node only if the roots use the
+    corresponding output.
     """
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)

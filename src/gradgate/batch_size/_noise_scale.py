@@ -21,7 +21,7 @@ class SmallBatch(NamedTuple):
 
 
 def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
-    """Return the average of several batches: of their squares, weighted by items, and of their numbers of items.
+    """Return a batch with the mean square of several batches, weighted by items, and their mean number of items.
 
     The expected square is ``|G|^2 + tr(Sigma) / items``, as for a single batch.
     """

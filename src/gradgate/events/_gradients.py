@@ -33,7 +33,7 @@ class Backward(Event):
     """A loss was back-propagated into ``.grad``."""
 
     reached: Annotated[Ids, "parameters whose .grad it added to"]
-    seen: Annotated[bool, "False: the graph was not read; `reached` repeats the last call at this line"] = (
+    seen: Annotated[bool, "False: the graph was not read; `reached` is that of this line's previous call"] = (
         True
     )
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
@@ -43,7 +43,7 @@ class Backward(Event):
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
-    shared: Annotated[int, "nodes made before the line's last call, if that call retained its graph"] = 0
+    shared: Annotated[int, "nodes made before this line's previous call, if that call retained its graph"] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
@@ -78,7 +78,7 @@ class Backward(Event):
     ] = 0.0
     serving: Annotated[
         tuple[tuple[Ids, float], ...],
-        "(optimizers, FLOPs of the backward pass that serve only their parameters); none: no optimizer",
+        "(optimizers, FLOPs of the backward pass that serve only their parameters); empty: no optimizer",
     ] = ()
 
 
@@ -183,7 +183,7 @@ class Differentiated(Event):
     asked: Annotated[Ids, "parameters whose gradients were requested"]
     behind: Annotated[Ids, "parameters behind values whose gradients were requested"] = frozenset()
     nodes: Annotated[int, "nodes of the graph"] = 0
-    old_nodes: Annotated[int, "nodes made before the line's last call"] = 0
+    old_nodes: Annotated[int, "nodes made before this line's previous call"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
 
 
