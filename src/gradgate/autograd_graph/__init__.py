@@ -33,9 +33,12 @@ from gradgate.autograd_graph._nodes import (
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
+from gradgate.autograd_graph._padding import losses_of_padding
 from gradgate.autograd_graph._targets import (
+    after_reward,
     cancelled,
     compared_with_own_averages,
+    row,
     sides_are_equal,
     sums_with_constants,
     trained_target,
@@ -57,6 +60,7 @@ __all__ = [
     "Input",
     "NotUnderstoodError",
     "SamplesMixedError",
+    "after_reward",
     "broadcast_at",
     "cancelled",
     "check_items",
@@ -69,6 +73,7 @@ __all__ = [
     "hidden_parameter",
     "inputs",
     "inputs_of",
+    "losses_of_padding",
     "named",
     "node_shape",
     "normalized_twice",
@@ -77,6 +82,7 @@ __all__ = [
     "reduced_shape",
     "reduction_of",
     "roots_of",
+    "row",
     "shape_of",
     "sides_are_equal",
     "sums_with_constants",

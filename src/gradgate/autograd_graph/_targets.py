@@ -150,6 +150,27 @@ def _averaged_with_data(node: Any) -> Any:
     return node if 0 < abs(factor) < 1 else None
 
 
+def after_reward(target: Any) -> Any:
+    """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
+    node = through(target, RESHAPES)
+    shape = node_shape(node, 0)
+    if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
+        return None
+    product = through(only_input(node), RESHAPES)
+    node = row(product, RESHAPES | {"MulBackward0"})
+    return None if node is product or node.name() == LEAF else node
+
+
+def row(node: Any, names: frozenset[str]) -> Any:
+    """Return what :func:`through` returns, or the value that a row of a stack holds: ``values[t]``."""
+    while node is not None and node.name() in names and (below := only_input(node)) is not None:
+        if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
+            same = node._saved_dim == below._saved_dim
+            return below.next_functions[node._saved_index][0] or below if same else below
+        node = below
+    return node
+
+
 def sides_are_equal(node: Any) -> bool | None:
     """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
     name, below = node.name(), node

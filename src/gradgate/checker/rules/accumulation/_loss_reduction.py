@@ -6,6 +6,7 @@ Reads from the graph how a loss was reduced. Reports:
 - a mean that is divided by the batch size again;
 - a mean of means over unequal numbers of items;
 - a mean over all positions, after a mask or ``ignore_index`` set the losses of some of them to zero;
+- a loss that includes targets at positions where the input is an embedding's ``padding_idx``;
 - a mean over samples *and* classes although the targets are distributions.
 
 ## Why is this bad?
@@ -21,7 +22,8 @@ the weights of the samples change too.
 ## Known limits
 A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension. A sum over a
 constant number of positions is reported only if the divisor names them, such as ``labels.numel()``. A mean that
-leaves out less than 10% of the positions is not reported.
+leaves out less than 10% of the positions is not reported. Padded targets are recognized if their class is the
+``padding_idx``, unless this class also occurs elsewhere or ends sequences that have no end token.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.
@@ -34,7 +36,9 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 
+from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._loss_weights import Share, listed, shares, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
@@ -44,7 +48,7 @@ from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._divisor_edits import undivided
-from gradgate.events import Backward, Site, Term
+from gradgate.events import Backward, Combined, Site, Term
 
 _LEAST = 1.05
 _SIZE = re.compile(r"size\(0\)|shape\[0\]|len\(|batch_?size|\bbs\b|\bn\b|numel\(\)|\bB\b", re.IGNORECASE)
@@ -52,6 +56,7 @@ _SIZE = re.compile(r"size\(0\)|shape\[0\]|len\(|batch_?size|\bbs\b|\bn\b|numel\(
 _POSITIONS = re.compile(r"numel\(|shape\[1\]|size\(1\)|\bT\b")
 _MASK = re.compile("mask|valid|keep")
 _MOST_KEPT = 0.9
+_LEAST_PADDED = 0.05
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -67,6 +72,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield from _mean_of_means(events)
         yield from _over_padding(events)
         yield from _over_classes(events)
+    yield from _of_padding(run)
 
 
 def _divided_again(events: list[Backward]) -> Iterator[Finding]:
@@ -193,7 +199,37 @@ def _longest(terms: list[Term]) -> Site:
     return max((term.site for term in terms), key=len)
 
 
+def _of_padding(run: Run) -> Iterator[Finding]:
+    """Report losses that include padded targets."""
+    for each in combinations(run, ["padding"]):
+        events = [run.events[number] for number in each.numbers]
+        sizes = [event.sizes for event in events if isinstance(event, Combined)]
+        parts = [padded / targets for _, padded, targets in sizes]
+        index, padded, targets = sizes[parts.index(max(parts))]
+        if len(parts) < 2 or max(parts) < _LEAST_PADDED:
+            continue
+        yield RULE.finding(
+            each.site,
+            f"{padded} of {targets} targets are padding: the input there is {index}, the padding_idx of an "
+            f"embedding, and so is the target. The loss includes them.",
+            why="The model learns to predict padding, and the more padding a batch has, the smaller the weight of "
+            "its other targets.",
+            advice=f"Pass ignore_index={index} to the loss.",
+            fix=partial(_ignoring, index=index),
+            **each.measured | {"evidence": {"padded": parts}},
+        )
+
+
 # The fix: another reduction
+
+
+def _ignoring(at: Statement, index: int) -> Fix:
+    """Pass ``ignore_index`` to the statement's only loss."""
+    calls = [call for name in ("cross_entropy", "nll_loss") for call in at.calls(name)]
+    if len(calls) != 1 or any(key.arg in (None, "ignore_index") for key in calls[0].keywords):
+        return ()
+    old = ast.unparse(calls[0])
+    return (Replace(at.line, old, f"{old[:-1]}, ignore_index={index})"),)
 
 
 def _batchmean(at: Statement) -> Fix:
