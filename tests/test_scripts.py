@@ -88,9 +88,9 @@ ADVICE_ONLY = {
     "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
-        "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
-        "momentum_encoder peers q_learning quality_head rollout_of_values td_error teacher_in_the_optimizer "
-        "two_crops two_students value_computed_again"
+        "a2c_ring audio_hints chain_actor_critic codes_not_detached distiller feature_teacher "
+        "iou_as_label mean_teacher_stepped momentum_encoder peers q_learning quality_head rollout_of_values "
+        "td_error teacher_in_the_optimizer two_crops two_students value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_straight_through compressed_memory features_of_the_detached features_rebound "

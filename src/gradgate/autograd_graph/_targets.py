@@ -33,6 +33,8 @@ _DIFFERENCES = ERRORS | {"SubBackward0"}
 _LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
 _LERP = named("Lerp", "01")
+_AFTER_DIFFERENCE = SAME_VALUES | named("Mean Sum Pow Abs LinalgVectorNorm", "01")
+_MOST_PATHS = 200
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
@@ -91,6 +93,41 @@ def sums_with_constants(*roots: Any) -> Iterator[Any]:
     for node, following in walk(*roots, beyond=_LINEAR):
         if node.name() in SUMS and len(following) == 1:
             yield node
+
+
+def repeated_errors(*roots: Any) -> Iterator[Any]:
+    """Yield each error between two values with graphs that the loss adds again, with another weight."""
+    weights: dict[Any, tuple[Any, float]] = {}
+    todo = [(root, 1.0) for root in roots]
+    for _ in range(_MOST_PATHS):
+        if not todo:
+            return
+        node, weight = todo.pop(0)
+        terms = inputs_of(node)
+        for child, op, number in terms or ():
+            factor = 1.0 if number is None else abs(float(number))
+            if child is not None and factor:
+                todo.append((child, weight * factor if op == "mul" else weight / factor))
+        if terms is None and (error := _error(node)) is not None:
+            other, earlier = weights.setdefault(error, (node, weight))
+            if other is not node and not math.isclose(weight, earlier, rel_tol=1e-6):
+                yield node
+
+
+def _error(node: Any) -> Any:
+    """Return what tells an error, such as a mean square, from others; None for other nodes."""
+    operations = []
+    while node is not None and node.name() in _AFTER_DIFFERENCE:
+        operations.append((node.name(), _details(node, "exponent dim ord")))
+        node = only_input(node)
+    if node is None or node.name() not in _DIFFERENCES or len(inputs(node)) != 2:
+        return None
+    sides = frozenset(node.next_functions[:2])
+    return node.name(), _details(node, "reduction beta delta alpha"), tuple(operations), sides
+
+
+def _details(node: Any, names: str) -> str:
+    return str([getattr(node, f"_saved_{name}", None) for name in names.split()])
 
 
 def _origin(node: Any) -> Any:

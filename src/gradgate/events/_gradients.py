@@ -119,6 +119,7 @@ class Combined(Event):
             "constant",
             "averaged weights",
             "padding",
+            "added again",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
@@ -128,7 +129,8 @@ class Combined(Event):
         "subtracted, whose two gradients cancel; the same, beside another value that has a gradient; two views "
         "that the whole loss compares, with a gradient on both sides; probabilities given to a loss that takes "
         "logits; a sum of which one side has no graph; averages of parameters with data, if the loss compares "
-        "their network with that of the parameters; targets at positions where the input is padding",
+        "their network with that of the parameters; targets at positions where the input is padding; "
+        "an error between two values that both have a gradient, which the loss adds again with another weight",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -28,6 +28,7 @@ from gradgate.autograd_graph import (
     normalized_twice,
     not_log_probabilities,
     only_input,
+    repeated_errors,
     row,
     sides_are_equal,
     sums_with_constants,
@@ -89,7 +90,12 @@ class _Reader:
         yield from self._trained_targets()
         yield from self._cancelled()
         roots = self._graph.roots
-        for how, nodes in {"views": compared_views(*roots), "constant": sums_with_constants(*roots)}.items():
+        found = {
+            "views": compared_views(*roots),
+            "constant": sums_with_constants(*roots),
+            "added again": repeated_errors(*roots),
+        }
+        for how, nodes in found.items():
             yield from (self._event(how, node, self._ids(node)) for node in nodes)
         for loss, counts in losses_of_padding(self._graph):
             yield self._event("padding", loss, self._ids(loss), counts)
