@@ -86,7 +86,7 @@ ADVICE_ONLY = {
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
     "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
-    "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
+    "amp-scaler-misuse": "digits_mlp forgotten_scaler scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic codes_not_detached distiller feature_teacher "
         "iou_as_label mean_teacher_stepped momentum_encoder peers q_learning quality_head rollout_of_values "

@@ -120,6 +120,7 @@ class Combined(Event):
             "averaged weights",
             "padding",
             "added again",
+            "float16",
         ],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
@@ -130,7 +131,8 @@ class Combined(Event):
         "that the whole loss compares, with a gradient on both sides; probabilities given to a loss that takes "
         "logits; a sum of which one side has no graph; averages of parameters with data, if the loss compares "
         "their network with that of the parameters; targets at positions where the input is padding; "
-        "an error between two values that both have a gradient, which the loss adds again with another weight",
+        "an error between two values that both have a gradient, which the loss adds again with another weight; "
+        "a layer that computes in float16",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -23,6 +23,7 @@ from gradgate.autograd_graph import (
     compared_views,
     compared_with_own_averages,
     inputs,
+    is_half,
     losses_of_padding,
     node_shape,
     normalized_twice,
@@ -99,6 +100,8 @@ class _Reader:
             yield from (self._event(how, node, self._ids(node)) for node in nodes)
         for loss, counts in losses_of_padding(self._graph):
             yield self._event("padding", loss, self._ids(loss), counts)
+        half = [node for node in self._graph.nodes if is_half(node)]
+        yield from (self._event("float16", node, self._ids(node)) for node in half[:1])
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
         for several in compared.values():
