@@ -430,7 +430,7 @@ def test_the_command_says_what_to_install() -> None:
     assert done.stderr == (
         "gradgate: the command needs rich, which `pip install gradgate` alone does not install. Run\n\n"
         "    pip install 'gradgate[cli]'\n\n"
-        "In Python, `with gradgate.watch() as report:` works without it.\n"
+        "In Python, `with gradgate.watch() as report:` works without this command.\n"
     )
 
 

@@ -38,7 +38,7 @@ _scripts: set[str] = set()
 
 
 def kind_of(file: str) -> str:
-    """Return to whom a source file belongs: "user", "ours", "tracer" (torch's compiler) or "library"."""
+    """Return the owner of a source file: "user", "ours", "tracer" (torch's compiler) or "library"."""
     kind = _kinds.get(file)
     if kind is None:
         kind = _kinds[file] = _judge(file)
@@ -65,7 +65,7 @@ def _is_command() -> bool:
 
 
 def _is_executed(frame: FrameType) -> bool:
-    """Return whether the user's code passed this code to ``exec``; if so, "<string>" becomes a user file."""
+    """Return whether the user's code passed the frame's code to ``exec``; if so, "<string>" becomes a user file."""
     code, caller = frame.f_code, frame.f_back
     if code.co_filename != "<string>" or code.co_name != "<module>" or caller is None:
         return False
@@ -76,7 +76,7 @@ def _is_executed(frame: FrameType) -> bool:
 
 
 def call_mine(file: str) -> None:
-    """Count the watched script as the user's file, in any folder. Its module is the outermost user frame."""
+    """Treat the watched script as a user file, whatever its folder. Its module is the outermost user frame."""
     _kinds[file] = "user"
     _scripts.add(file)
 
@@ -136,7 +136,7 @@ def _path(file: str) -> str:
     return file if file.startswith("<") else str(Path(file).absolute())
 
 
-# The functions in which trainers call backward for their own window rather than one of the script.
+# The functions in which trainers call backward for windows of their own, not for the script's.
 _TRAINER_WINDOWS: dict[tuple[Any, str], str] = {
     ("lightning.pytorch.loops.optimization.automatic", "backward_fn"): "lightning",
     ("pytorch_lightning.loops.optimization.automatic", "backward_fn"): "lightning",
@@ -145,7 +145,7 @@ _TRAINER_WINDOWS: dict[tuple[Any, str], str] = {
 
 
 def trainer_at_work() -> str:
-    """Return the name of the library in whose window this thread calls backward, or "" in the script's own loop."""
+    """Return the trainer library that calls backward for its own window on this thread, or "" if there is none."""
     found = ""
     for frame in library_frames():
         place = frame.f_globals.get("__name__"), frame.f_code.co_name

@@ -22,7 +22,7 @@
     ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
     ├── CountWarning                         counts do not match the items that the losses' graphs show
     ├── CoupledLossWarning                   a loss compares items, or is a function of their mean
-    ├── DividedTwiceWarning                  a loss was already divided by micro-batches or items of the window
+    ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches or items
     └── EstimateWarning                      a plan's estimate is uncertain, or left fake tensors behind
 
 Each message gives the place, the problem, its consequence, and the fix.
@@ -80,7 +80,7 @@ class StateError(GradgateError, ValueError):
 
 
 class FindingError(GradgateError, AssertionError):
-    """A watched loop has mistakes of the severity ``raise_on`` or a worse one."""
+    """A watched loop has mistakes that are at least as severe as ``raise_on``."""
 
 
 class FlowError(GradgateError, AssertionError):
@@ -100,7 +100,7 @@ class CountWarning(GradgateWarning):
 
 
 class DividedTwiceWarning(GradgateWarning):
-    """A loss is already divided by its window's micro-batches or items, but the update divides by all counts."""
+    """A loss is already divided by the number of micro-batches or items, and the update divides it again."""
 
 
 class BatchNormWarning(GradgateWarning):
@@ -108,7 +108,7 @@ class BatchNormWarning(GradgateWarning):
 
 
 class CoupledLossWarning(GradgateWarning):
-    """A loss compares the items of a micro-batch, or is a function of their mean: no split is exact."""
+    """A loss compares the items of a micro-batch, or is a function of their mean, so no split is exact."""
 
 
 class EstimateWarning(GradgateWarning):

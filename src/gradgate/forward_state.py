@@ -31,12 +31,12 @@ _OUT_OF_MEMORY = (
 )
 _OF_MODULES = ("training", OWN_PARAMETERS, OWN_BUFFERS, OWN_MODULES)
 _HOOKS = frozenset(vars(nn.Module())) - {*_OF_MODULES}
-# Of a wrapper, only parameters, buffers and submodules are restored; the rest belongs to its engine.
+# A wrapper's parameters, buffers and submodules are restored; its other attributes belong to its engine.
 _WRAPPERS = (DistributedDataParallel, DataParallel)
 
 
 class AtRest:
-    """Checksums of large tensors that no window has changed, such as a frozen backbone. They replace copies."""
+    """Checksums that replace copies of large tensors, such as a frozen backbone, that no window has changed."""
 
     def __init__(self) -> None:
         # Keyed by id, because tensors compare by value; a finalizer removes dead entries.
@@ -44,7 +44,7 @@ class AtRest:
         self._moving: set[int] = set()
 
     def holds(self, tensor: Tensor) -> bool:
-        """Return whether a tensor needs no copy. Call before each window: other code may have changed it since."""
+        """Return whether a tensor needs no copy. Call before each window: other code may write to tensors."""
         mark = self._marks.get(id(tensor))
         if mark is None:
             return False
@@ -147,8 +147,8 @@ class ForwardState(Snapshot):
     """A copy of the state of modules and random generators, to be restored.
 
     The copy covers parameters and buffers, and the tensors, numbers and containers in attributes of modules,
-    dataclasses and namespaces. Other objects are not searched. Parameters in ``owned`` are not copied, because a
-    window does not change them, nor are tensors ``at_rest``.
+    dataclasses and namespaces. Other objects are not searched. Parameters in ``owned`` and tensors ``at_rest`` are
+    not copied, because a window does not change them.
     """
 
     def __init__(

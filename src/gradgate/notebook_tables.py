@@ -1,4 +1,4 @@
-"""Small tables as HTML, for notebooks and pages, and diagrams for plotly. They load nothing and run nothing."""
+"""Small HTML tables for notebooks and pages, without scripts or external files, and Sankey diagrams for plotly."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from gradgate.errors import OptionError
 
 
 def check_choice(where: str, option: str, value: object, choices: Sequence[object], *others: str) -> None:
-    """Raise OptionError unless an option has one of its values; ``others`` describes values checked elsewhere."""
+    """Raise OptionError unless ``value`` is a choice. ``others`` describes values that the caller checks itself."""
     if value not in choices:
         *first, last = *map(repr, choices), *others
         raise OptionError(f"{where}: {option} is {value!r}; it must be {', '.join(first)} or {last}.")

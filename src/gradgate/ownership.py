@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 claims: dict[int, Sequence[Tensor]] = {}
-"""For each accumulator with an open update, by the id of its state: the parameters that the update owns."""
+"""Maps the id of an accumulator's state to the parameters that its open update owns."""
 
 
 def claimed() -> set[int]:
@@ -22,7 +22,7 @@ def claimed() -> set[int]:
 
 
 chosen_entries: Any = WeakTensorKeyDictionary()
-"""For each parameter that trains only some entries: a checksum of these entries."""
+"""Maps each parameter that trains only some entries to a checksum of these entries."""
 
 
 def checksum(parameters: Sequence[Tensor]) -> int:

@@ -53,7 +53,7 @@ def with_children(value: Any, items: Sequence[Any]) -> Any:
 
 
 def _dataclass_with(value: Any, items: Sequence[Any]) -> Any:
-    """Call the constructor, which may derive further fields; then set the fields that it does not take."""
+    """Return a dataclass like ``value`` that holds ``items``, also in fields that the constructor does not take."""
     fields = list(zip(dataclasses.fields(value), items, strict=True))
     rebuilt = dataclasses.replace(value, **{each.name: item for each, item in fields if each.init})
     for each, item in fields:

@@ -47,7 +47,7 @@ def test_a_leak_names_the_first_path() -> None:
     assert str(caught.value) == (
         "expect_flow: the loss reaches 4 of 4 parameters that it should not, first Sequential.0.weight: "
         "loss <- MeanBackward0 <- AddmmBackward0 <- AddmmBackward0 <- TanhBackward0 <- AddmmBackward0 <- "
-        "TBackward0 <- Sequential.0.weight. Stop the gradient, gg.stop_gradient(...), or use "
+        "TBackward0 <- Sequential.0.weight. Stop the gradient with gg.stop_gradient(...), or use "
         "update.backward(loss), which fills only the parameters that the update owns."
     )
 

@@ -133,7 +133,7 @@ def test_what_cannot_be_is_refused_and_the_engine_is_given_back() -> None:
     net, (x, _) = model(), data()
     ((net(x[:12]).sum() + net(x).sum()) / 2).backward()
     for said, gradients in together(several, 2):
-        assert "rank 1 has no micro-batch in this window, another rank has 1" in said[0]
+        assert "rank 1 has no micro-batch in this window, but another rank has 1" in said[0]
         assert "'b' is a second loss, and under fully_shard there is one sum for all losses" in said[1]
         assert "the graph holds gg.clip_gradient" in said[2]
         assert "fully_shard, which sums gradients in its own dtype, here torch.float64" in said[3]

@@ -42,14 +42,15 @@ class Accumulator(CoupledSteps, Checkpointed):
     has the derivation. The accumulator owns the parameters of its optimizers: it fills only their ``.grad``.
 
     Args:
-        optimizer: a torch optimizer, or several that step together. Groups added later train from the next window.
+        optimizer: a torch optimizer, or several that step together. Groups added later are trained from the next
+            window on.
         model: the module that the loop calls, including its wrapper (DistributedDataParallel, ``fully_shard``), or
             several modules. Used to delay the all-reduce, find batch norms, restore buffers before a replay, and
             name parameters in messages. Optional in a single process, required with several ranks.
         clip_norm: clip the 2-norm of the mean gradient, over all parameters, to this value.
         clip_value: clip each entry of the mean gradient to ``[-clip_value, clip_value]`` instead.
         scheduler: a learning-rate scheduler, or several; stepped after each update that was not skipped.
-        scaler: a ``torch.amp.GradScaler``; the accumulator scales, unscales, steps and updates it.
+        scaler: a ``torch.amp.GradScaler``; the accumulator makes all calls to it.
         nonfinite: what to do when the gradient is infinite or NaN: "raise" (the default), "skip" the update (the
             default with a scaler), or "step" anyway, which saves a synchronization with the device.
         clear: what happens to gradients after a step: "none" drops them, "zero" fills them with zeros, and
@@ -134,7 +135,7 @@ class Accumulator(CoupledSteps, Checkpointed):
 
     @property
     def samples_that_fit(self) -> int | None:
-        """The largest micro-batch, in samples, known to fit after :meth:`step` ran out of memory; None before."""
+        """The most samples known to fit in a micro-batch. None unless :meth:`step` has run out of memory."""
         return self._state.samples_that_fit
 
     @samples_that_fit.setter
@@ -154,7 +155,7 @@ class Accumulator(CoupledSteps, Checkpointed):
     @model.setter
     def model(self, model: Model | None) -> None:
         if self._state.open_update is not None:
-            raise UpdateError("model: an update is open. Set it before the block or after it.")
+            raise UpdateError("model: an update is open. Set the model before or after the block.")
         self._models.replace(model)
 
     def update(self) -> Update:
@@ -182,15 +183,16 @@ class Accumulator(CoupledSteps, Checkpointed):
         """Make one update from one batch. If memory runs out, split the batch further and replay the window.
 
         If a forward or backward pass runs out of memory, the window is rolled back. This restores the random state
-        of torch, Python and numpy, and ``model``: buffers, parameters that no optimizer here owns, submodules, and
-        tensors, numbers and containers in attributes. The batch is then split into micro-batches of at most half
-        the size that failed, and the window runs again, with the same result. Later windows use the size that fits
-        (:attr:`samples_that_fit`).
+        of torch, Python and numpy. In ``model``, it restores buffers, submodules, parameters that no optimizer here
+        owns, and the tensors, numbers and containers in attributes. The batch is then split into micro-batches of
+        at most half the size that failed, and the window runs again, with the same result. Later windows use the
+        size that fits (:attr:`samples_that_fit`).
 
         Args:
-            loss_fn: takes a micro-batch and returns its loss, or the loss and its count. A replay calls it again,
-                so it repeats changes outside the model and random state (globals, a loader's position).
-            batch: one batch, a pytree of tensors, numpy arrays and lists with the samples along dimension 0
+            loss_fn: takes a micro-batch and returns its loss, or the loss and its count. A replay calls it again
+                and so repeats any change that it makes outside the model and the random state (globals, a loader's
+                position).
+            batch: one batch: a pytree of tensors, numpy arrays and lists with the samples along dimension 0
                 (docs/plan.md has the rule). If you already have micro-batches, use :meth:`step_window`.
             plan: how to split the batch, from :func:`gradgate.plan`. Without a plan, the batch is not split.
             deal: with several ranks and a ``plan``, redistribute the samples so that ranks finish together.
@@ -206,8 +208,8 @@ class Accumulator(CoupledSteps, Checkpointed):
         Raises:
             BudgetError: one sample does not fit, the batch cannot be split, or there is no ``model`` to restore.
             CountError: ``loss_fn`` returns no count, and none can be read from the graph.
-            OptionError: ``batch`` looks like several batches; ``loss_fn`` returns neither a loss nor a loss and
-                its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
+            OptionError: ``batch`` looks like several batches; ``loss_fn`` returns something other than a loss, or a
+                loss and its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
             Exception: any that ``loss_fn`` or :meth:`update` raises.
 
         Example:
@@ -259,8 +261,8 @@ class Accumulator(CoupledSteps, Checkpointed):
         """Register a function to be called at the end of each update, including skipped ones.
 
         The hook runs after the optimizer step, the clearing of gradients, and the scheduler step. It does not run
-        if the block raised. If the hook raises, the exception propagates out of the
-        block, but the update has already been made.
+        if the block raises. If the hook raises, the exception propagates out of the block, but the update has
+        already been made.
 
         Args:
             hook: called with the update, after previously registered hooks.

@@ -84,7 +84,7 @@ class BatchNorms:
         return pools
 
     def add_ranks(self, pools: Sequence[Pool], coordinator: SingleProcess) -> None:
-        """Give each pool the moments of all ranks, in the same order on every rank."""
+        """Rebuild each pool from the moments of all ranks, added in the same order on every rank."""
         if coordinator.count == 1:
             return
         places = {id(module): place for place, module in enumerate(self._models)}
@@ -113,7 +113,7 @@ class BatchNorms:
             return
         names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
-        offer = ". To update at least the running statistics once per window, pass model=model, batch_norm='window'"
+        offer = ". To make at least the running statistics exact, pass model=model, batch_norm='window'"
         if self.statistics == "window":
             pooled = {id(pool.module) for pool in self.pools}
             reached = bool(ran) and all(id(module) in pooled for module in ran)
@@ -175,7 +175,7 @@ class Pool:
 
     With momentum 1 the module writes the statistics of its last batch into its running buffers, so no second
     pass over the activations is needed. If a module runs several times per micro-batch, each call is pooled
-    separately, and the buffers are updated as often as on the whole batch.
+    separately, and the buffers are updated as often as one pass over the whole batch would update them.
     """
 
     module: Any
@@ -200,7 +200,8 @@ class Pool:
         if not count and ranks == 1:
             return
         mean, variance = cast(Tensor, self.module.running_mean), cast(Tensor, self.module.running_var)
-        # SyncBatchNorm gives the variance over all ranks. Their shares add up to variance * (all ranks' items - 1).
+        # SyncBatchNorm gives the variance over all ranks. The ranks' shares of the squared deviations add up to
+        # variance * (all ranks' items - 1).
         self.add(call, _Moments(count, mean.clone(), variance * (count - 1 / ranks)))
 
     def add(self, call: int, moments: _Moments) -> None:

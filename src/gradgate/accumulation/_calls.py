@@ -1,4 +1,4 @@
-"""Reads the calls of a window: to which micro-batch and loss each belongs, and which parameters it is for."""
+"""Reads the calls of a window: the micro-batch and loss that each belongs to, and the parameters that it is for."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models, *, sharded: b
         if not parts:
             raise OwnerError(
                 f"backward: into=[...] names {models.name(target)}, which no optimizer of this accumulator owns. "
-                "An update fills only parameters that it owns. Use the accumulator that owns it, or add it to the "
-                "optimizer."
+                "An update fills only parameters that it owns. Use the accumulator that owns these parameters, "
+                "or add them to the optimizer."
             )
         if not any(parameter.requires_grad for parameter in parts):
             raise GraphError(
@@ -69,7 +69,7 @@ def check_reached(loss: Tensor, parameters: Sequence[Tensor], models: Models) ->
 
 
 def refuse_unreached(parameters: Sequence[Tensor], models: Models) -> None:
-    """Raise GraphError: a loss reaches none of these parameters."""
+    """Raise GraphError, because a loss reaches none of these parameters."""
     names = ", ".join(models.name(parameter) for parameter in parameters[:3])
     raise GraphError(
         f"backward: the loss reaches none of the {len(parameters)} parameters selected by into=[...]: {names}. "
@@ -85,13 +85,13 @@ def check_window(window: Iterable[object], verb: str) -> None:
         if not of_batches and looks_like_batch(window):
             raise OptionError(
                 f"{verb}: a window is a sequence of micro-batches, but these tensors look like the fields of one "
-                "batch: the same number of samples in each, but of different kinds. Pass a list, [batch], or call "
-                "accumulator.step(loss_fn, batch)."
+                "batch: all hold the same number of samples, but they differ in dtype or number of dimensions. "
+                "Pass [batch], or call accumulator.step(loss_fn, batch)."
             )
     elif isinstance(window, (Tensor, Mapping, str)):
         raise OptionError(
             f"{verb}: a window is a sequence of micro-batches, but this is a single {type(window).__name__}. "
-            "Pass a list, [batch], or split it: batch.split(32). For a stack of micro-batches, pass "
+            "Pass [batch], or split it: batch.split(32). For a stack of micro-batches, pass "
             "stack.unbind()."
         )
 
@@ -107,11 +107,11 @@ def length_of(loader: Iterable[object]) -> int | None:
 class MicroBatchCounter:
     """Counts the micro-batches and backward calls of a window, and names its losses."""
 
-    in_loop = False  # whether the loop is over `update.micro_batches(...)`
+    in_loop = False  # whether the script loops over `update.micro_batches(...)`
     expected = 1  # how many micro-batches the window will have, if known
-    micro_batches = 0  # begun so far, including those of a resumed window
+    micro_batches = 0  # micro-batches begun so far, including those of a resumed window
     last = False  # whether the current micro-batch is known to be the last
-    calls = 0  # of backward, in the current micro-batch
+    calls = 0  # backward calls in the current micro-batch
     idle = 0  # earlier micro-batches without a backward call: the loop skipped them, or drew them too early
     to_skip = 0  # micro-batches that a resumed window has already added
     unnamed = 0  # losses without a name in the current micro-batch
@@ -133,7 +133,7 @@ class MicroBatchCounter:
         self.micro_batches, self.calls, self.unnamed = number, 0, 0
 
     def refuse_idle(self, what: str) -> None:
-        """Raise UpdateError if micro-batches without a backward call hide which micro-batch is current."""
+        """Raise UpdateError if micro-batches without a backward call make it unclear which one is current."""
         if self.idle:
             raise UpdateError(
                 f"{what}: the loop is at micro-batch {self.micro_batches}, but {self.idle} of the earlier ones had "
@@ -152,7 +152,7 @@ class MicroBatchCounter:
         self.in_loop = True
 
     def looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
-        """Draw one micro-batch ahead, so that the last one is known when it is yielded."""
+        """Yield micro-batches, drawing one ahead, so that the last one is known when it is yielded."""
         waiting: list[T] = []
         for following in source:
             if waiting:
@@ -162,7 +162,7 @@ class MicroBatchCounter:
         yield from waiting
 
     def name(self, given: str | None) -> str:
-        """Return the given name, or a name from the loss's position in the micro-batch."""
+        """Return the given name, or one made from the loss's position in the micro-batch."""
         if given is not None:
             return given
         if self.calls and not self.in_loop:

@@ -90,7 +90,7 @@ def count_in_graph(loss: Tensor) -> Count:
 def divisor_in_graph(loss: Tensor) -> Count | None:
     """Return the divisor of one of torch's mean losses, or of a ``.mean()`` whose count can be read.
 
-    It may not be a count of samples: a mean over in-batch similarities is divided by the number of similarities.
+    It need not be a count of samples: a mean over in-batch similarities is divided by the number of similarities.
     """
     return _divisor(_reduced(loss))
 
@@ -136,7 +136,7 @@ def _reduced(loss: Tensor) -> Any:
 
 
 def _within_ddp(loss: Tensor) -> Any:
-    """Return the node of a loss without the node that DistributedDataParallel may add to each output."""
+    """Return the node of a loss, skipping a node that DistributedDataParallel may have added on top."""
     node = loss.grad_fn
     if node is None or node.name() != DDP_SINK:
         return node
@@ -151,7 +151,7 @@ def _divisor(node: Any) -> Count | None:
 
 
 def counted_mean(node: Any) -> Count | None:
-    """Return the number of items in the mean of a node, if the graph proves it."""
+    """Return the number of items that a node averages over, or None if the graph does not prove it."""
     with suppress(NotUnderstoodError):
         return _read(node)
     return None
@@ -202,14 +202,14 @@ def as_number(count: Count) -> int | float:
 
 
 def total(counts: list[Count]) -> int | float:
-    """Add counts. Synchronizes at most once with each device that holds a count."""
+    """Return the sum of counts. Synchronizes at most once with each device that holds a count."""
     known = sum(count for count in counts if not isinstance(count, Tensor))
     on_devices = by_device(count for count in counts if isinstance(count, Tensor))
     return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in on_devices.values())
 
 
 def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[Tensor]]:
-    """Group tensors by device, in order."""
+    """Return tensors grouped by device, in order."""
     found: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         found.setdefault(tensor.device, []).append(tensor)
@@ -228,15 +228,15 @@ def _proved(count: int | float) -> int | float:
 
 
 Counted: TypeAlias = "dict[tuple[Any, ...], tuple[float, float]]"
-"""For each term of a loss, by its position and factor: the count, and the number of items in its mean."""
+"""Maps each term of a loss, by position and factor, to its count and the number of items in its mean."""
 
 
 def counted_terms(loss: Tensor, count: Count) -> Counted:
-    """Return the count of a loss, and the number of items in each term's mean, as far as the graph shows them.
+    """Return the count and the number of items in the mean, for each term of a loss where the graph shows it.
 
-    Empty if comparing them would synchronize. Only terms with equal factors are comparable, because a factor may
-    depend on the micro-batch. Of several terms, only those that the graph proves to be means over samples are
-    returned: a mean over parameters is the same in every micro-batch.
+    Empty if comparing the two would synchronize. Only terms with equal factors are comparable, because a factor may
+    depend on the micro-batch. If there are several terms, only those that the graph proves to be means over samples
+    are returned: a mean over parameters is the same in every micro-batch.
     """
     if isinstance(count, Tensor) or not loss.is_cpu or not count:
         return {}
@@ -270,7 +270,7 @@ def _terms(node: Any) -> list[tuple[Any, float]]:
 
 
 def warn_if_spread(loss: Tensor, micro_batches: int) -> None:
-    """Warn about a sum that was divided by more than its items, as by transformers' ``num_items_in_batch``."""
+    """Warn about a sum divided by more than its number of items, such as transformers' ``num_items_in_batch``."""
     found = _spread(loss) if micro_batches > 1 else None
     if found is not None:
         items, divisor = found

@@ -36,7 +36,7 @@ class CoupledWindow(OpenWindow):
         name: str | None = None,
         into: Into | None = None,
     ) -> None:
-        """Add the gradient of a loss over all items of the window, in the memory of one micro-batch.
+        """Add the gradient of a loss over all items of the window, using the memory of one micro-batch.
 
         The gradient is that of the unsplit batch, for any ``loss_fn``. Micro-batches are encoded without graphs.
         The loss, and its gradient with respect to the representations, are computed from the representations of all
@@ -56,9 +56,9 @@ class CoupledWindow(OpenWindow):
             loss_fn: takes the output of ``encode``, concatenated over micro-batches along dimension 0. Returns the
                 loss, shape ``[]``, not divided by anything. Parameters that it uses, such as a temperature, get
                 their gradient.
-            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". As many of the last
-                micro-batches as fit are not encoded again. By default only the last graph is kept, which takes no
-                more memory than encoding it again; 0 keeps none. Not available under ``fully_shard``.
+            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". The last
+                micro-batches, as many as fit, are not encoded again. By default only the last graph is kept, which
+                takes no more memory than encoding it again; 0 keeps none. Not available under ``fully_shard``.
             name: the name of the loss, by default "coupled", "coupled 2" and so on. The loss is added to the
                 update's other losses, coupled or ordinary.
             into: the same as for :meth:`Update.backward`.
@@ -90,12 +90,13 @@ class CoupledWindow(OpenWindow):
         if name is None:
             (before, at), now = self._unnamed, self._counter.micro_batches
             name = "coupled" if not self._coupled else f"coupled {len(self._coupled) + 1}"
-            name = before if 0 < at < now else name  # the same call, in another iteration of the loop
+            name = before if 0 < at < now else name  # the same call, in a later iteration of the loop
             self._unnamed = name, now
         if name in self._coupled or (name in self._sums.by_name and self._shared.unfinished is None):
             raise UpdateError(
                 f"backward_coupled: this update already has a loss named {name!r}. Call backward_coupled once for "
-                "the whole window, outside the loop over micro-batches. Give each other loss a name: name='images'."
+                "the whole window, outside the loop over micro-batches. Give any further loss a name: "
+                "name='images'."
             )
         self._coupled += (name,)
         if name in self._sums.by_name:
@@ -139,7 +140,8 @@ class CoupledWindow(OpenWindow):
             if not loss.requires_grad:
                 raise GraphError(
                     "backward_coupled: the loss depends on no representation: loss_fn detached them, or computed "
-                    "it under no_grad or from .item(). Compute it from the representations that loss_fn receives."
+                    "the loss under no_grad or from .item(). Compute the loss from the representations that "
+                    "loss_fn receives."
                 )
             refuse_hidden_parameters(loss)
             if self._scale is not None:

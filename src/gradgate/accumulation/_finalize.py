@@ -48,11 +48,11 @@ _NOTHING = nullcontext()
 class Finalized(NamedTuple):
     """The mean gradient of a window, which is ``factor`` times ``.grad``."""
 
-    values: list[Tensor]  # that hold the gradients' values
+    values: list[Tensor]  # the tensors that hold the gradients' values
     factor: float
     norm: float | Tensor  # of the mean gradient; with nonfinite="step", a tensor, which is not read
     usable: bool  # whether optimizers may step
-    own_norm: float | Tensor  # without the decayed gradients of earlier windows, if requested
+    own_norm: float | Tensor  # if requested, the norm without the decayed gradients of earlier windows
 
 
 def finalize(
@@ -64,7 +64,7 @@ def finalize(
     micro_batches: int,
     own_norm: bool,
 ) -> Finalized:
-    """Add up the sums over losses and ranks, unscale them, add decayed gradients, and compute the norm."""
+    """Add the sums of all losses and ranks, unscale the result, add decayed gradients, and compute the norm."""
     parameters = slots.parameters
     for optimizer in settings.prepared:
         _check_prepared(optimizer)
@@ -131,7 +131,7 @@ def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
 def step(
     parameters: Sequence[Tensor], wide: Sequence[Wide], settings: UpdateSettings, scale: LossScale | None
 ) -> None:
-    """Step every optimizer once. If one raises, restore the copy of ``undo_step``, or say what it changed."""
+    """Step every optimizer once. If one raises, undo its changes (with ``undo_step``) or name them."""
     snapshot = Snapshot.before_step(parameters, settings.optimizers) if settings.undo_step else None
     before = versions(parameters, settings.optimizers) if snapshot is None else {}
     if wide and not all(map(takes_wide_gradients, settings.optimizers)):
@@ -157,7 +157,7 @@ def step(
 
 @contextmanager
 def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
-    """Restore the gradients that the optimizers received, because ``decay`` carries them over. Keeps a copy.
+    """Copy the gradients that the optimizers receive, and restore them after the step, for ``decay``.
 
     For example, SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``. The
     copy is made after all hooks, because hooks may still change the gradients that the optimizer receives.
@@ -203,7 +203,8 @@ def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> d
 def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings) -> bool:
     """Return whether a failed step may have changed anything.
 
-    torch's optimizers increase tensor versions, except in fused kernels; others may write through ``.data``.
+    torch's optimizers increase tensor versions, except in fused kernels; other optimizers may write through
+    ``.data``.
     """
     if not all(map(takes_wide_gradients, settings.optimizers)):
         return True
@@ -232,13 +233,13 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
     cause = f" Nonfinite losses of this window: number {', '.join(numbers[:5])}." if numbers else ""
     return (
         f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
-        f"{settings.names(bad)}.{cause} No step was made. Lower the learning rate or clip, "
-        "or pass nonfinite='skip' to skip such windows."
+        f"{settings.names(bad)}.{cause} No step was made. Lower the learning rate, clip the "
+        "gradient, or pass nonfinite='skip' to skip such windows."
     )
 
 
 def _check_prepared(optimizer: Any) -> None:
-    """Raise OptionError for an optimizer of Accelerate whose step would not be one step on these gradients."""
+    """Raise OptionError for an optimizer that Accelerate has prepared, which might skip or shrink the step."""
     if not optimizer.gradient_state.sync_gradients or getattr(optimizer, "scaler", None) is not None:
         raise OptionError(
             "update: the optimizer was prepared by Accelerate, whose own accumulation or loss scale would skip or "

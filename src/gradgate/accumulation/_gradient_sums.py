@@ -34,12 +34,13 @@ class GradientSums:
 
     Losses have different divisors, so their sums must stay separate. Autograd adds into ``.grad``, which therefore
     holds the sum of the current loss; the other sums are set aside. ``thorough`` checks every ``.grad`` for writes
-    by other code, rather than the first and the last; ``measures`` measures the gradient of the first micro-batch.
+    by other code, rather than only the first and the last; ``measures`` measures the gradient of the first
+    micro-batch.
     """
 
     _current: RunningSum | None = None  # the sum in `.grad`
     _torn = False  # True during a backward pass, and after one that raised
-    # Reads the measured first micro-batch.
+    # Returns the measured first micro-batch; reading it synchronizes.
     first: Callable[[], SmallBatch | None] = staticmethod(lambda: None)
 
     def __init__(
@@ -101,10 +102,10 @@ class GradientSums:
                 if factor is not SAME:
                     self._multiply(factor)
                 inputs = (*inputs, *also) if also else inputs
-                # A tensor is 1, or 0 for a count of zero.
+                # A weight that is a tensor holds 1, or 0 for a count of zero.
                 if weight is SAME or isinstance(weight, Tensor) or weight == 1:
                     backward(loss, self._seed(loss, weight), inputs, retain_graph)
-                else:  # into an empty `.grad`, which is then added with its weight
+                else:  # backward into an empty `.grad`, then add the result with its weight
                     sums = self._swap(None)
                     backward(loss, self._seed(loss, 1.0), inputs, retain_graph)
                     gradients = self._swap(sums)
@@ -119,7 +120,7 @@ class GradientSums:
     def prepare(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction
     ) -> tuple[RunningSum, Count]:
-        """Convert a loss's sum to the unit of its next contribution; return the sum and its weight."""
+        """Convert a loss's sum to the unit of its next contribution; return it and the contribution's weight."""
         self.check()
         chosen, weight = self._choose(name), SAME
         if not is_zero(count):
@@ -135,7 +136,7 @@ class GradientSums:
         multiply(dense_values(self.parameters), factor)
 
     def _seed(self, loss: Tensor, weight: Count) -> Tensor:
-        """Return the gradient that the backward pass starts with: a weight, nearly always 1, times the scale."""
+        """Return the gradient that starts the backward pass: a weight, nearly always 1, times the loss scale."""
         if isinstance(weight, Tensor):
             seed = weight.to(loss.dtype).reshape(loss.shape)
             return seed if self._scale is None else self._scale.apply(seed)
@@ -144,7 +145,7 @@ class GradientSums:
         return seed if self._scale is None else self._scale.apply(seed)
 
     def _choose(self, name: str) -> RunningSum:
-        """Swap the named loss's sum into ``.grad``."""
+        """Swap the named loss's sum into ``.grad``, and return it."""
         chosen = self.by_name.get(name)
         if chosen is None:
             if self._sharded is not None and self.by_name:
@@ -171,7 +172,7 @@ class GradientSums:
         return gradients
 
     def _watch(self) -> None:
-        """Record identity and version of every ``.grad``, or, unless ``thorough``, of the first and the last."""
+        """Record identity and version of the first and the last ``.grad``; if ``thorough``, of every ``.grad``."""
         version = tensor_version.use
         self._watched = []
         for order in self._orders:
@@ -183,7 +184,7 @@ class GradientSums:
                         break
 
     def check(self) -> None:
-        """Raise if other code may have changed the sum, as far as :meth:`_watch` has recorded.
+        """Compare ``.grad`` with what :meth:`_watch` recorded, and raise if other code has changed it.
 
         Two parameters are enough to detect clearing, clipping and unscaling.
         """
@@ -205,8 +206,9 @@ class GradientSums:
     def combine(self, totals: dict[str, float] | None, units: dict[str, float] | None) -> float | None:
         """Combine all sums in ``.grad``; return the factor still to be applied, or None if every count is zero.
 
-        ``totals`` holds each loss's count over all ranks; None: the counts of this process, which synchronizes if
-        they are on a device. ``units`` holds the unit to which every rank converts its sum of a single loss.
+        ``totals`` holds each loss's count over all ranks. None means the counts of this process; reading them
+        synchronizes if they are on a device. If there is a single loss, every rank converts its sum to the unit in
+        ``units``.
         """
         self.check()
         totals = totals or {name: running.total_count() for name, running in self.by_name.items()}

@@ -94,7 +94,7 @@ class Leftovers:
         return gradients
 
     def holds(self, parameter: Tensor, gradient: Tensor) -> bool:
-        """Return whether the accumulator left this gradient there, and nothing has written to it since."""
+        """Return whether the accumulator left this gradient in ``.grad``, and nothing has written to it since."""
         known = self._known.get(id(parameter))
         return known is not None and known[0]() is gradient and known[1] == tensor_version.use(gradient)
 
@@ -191,7 +191,7 @@ def backward_sharded(
 
 
 def on_purpose() -> AbstractContextManager[None]:
-    """Mark a backward pass as gradgate's own, for the checker."""
+    """Return a context that marks backward passes as gradgate's own, for the checker."""
     from gradgate import events  # slow to import, and rarely needed
 
     return events.on_purpose()
@@ -218,7 +218,7 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def local_part(tensor: Any) -> Tensor:
-    """Return this rank's shard of a sharded tensor, which shares memory with it; other tensors as they are."""
+    """Return this rank's shard of a sharded tensor, without copying; return other tensors unchanged."""
     shard: Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
     return shard
 
@@ -279,7 +279,7 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
 
 
 def exact_norm(values: list[Tensor]) -> float:
-    """Recompute the norm in float64: finite gradients beyond 1e19 overflow when squared in float32."""
+    """Return the norm, computed in float64: finite gradients beyond 1e19 overflow when squared in float32."""
     sizes = [value.abs() if value.is_complex() else value for value in values]
     return float(torch.linalg.vector_norm(torch.stack([size.double().norm().cpu() for size in sizes])))
 

@@ -71,8 +71,9 @@ class LossChecks:
     ) -> None:
         """Check one loss before its backward pass; raise or warn about what is wrong.
 
-        ``micro_batches`` is the number in this window, if known; ``later``: it already has a call of this loss.
-        ``graph_size`` is the number of autograd nodes created since the last backward pass.
+        ``micro_batches`` is the window's number of micro-batches, if known. ``later`` is whether the window has
+        already had a call for this loss. ``graph_size`` is the number of autograd nodes created since the last
+        backward pass.
         """
         if self.passed.pop((name, later), None) != graph_size:
             refuse_hidden_parameters(loss)
@@ -91,7 +92,7 @@ class LossChecks:
             batch_norms.warn_once(name, loss)
             if name not in self._checked_for_pairs:
                 warned = _warn_if_coupled(loss) or _warn_if_function_of_mean(loss, count)
-                if warned or not _is_one(count):  # a single sample shows no pairs
+                if warned or not _is_one(count):  # a single sample has no pairs
                     self._checked_for_pairs.add(name)
         if not self._contradicted and reduction == "mean":
             self._warn_if_counted_otherwise(name, loss, count, later)
@@ -214,7 +215,7 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
 
 
 def _warn_if_coupled(loss: Tensor) -> bool:
-    """Warn about a loss over products or distances between all samples of a micro-batch. Return whether it is one.
+    """Warn if a loss compares all samples of a micro-batch, by products or distances. Return whether it does.
 
     It is recognized if only elementwise operations, softmax and reshapes follow the products or distances.
     """
@@ -243,7 +244,7 @@ def _is_one(count: Count) -> bool:
 
 
 def _warn_if_function_of_mean(loss: Tensor, count: Count) -> bool:
-    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is not a mean over items. Return whether it is one.
+    """Warn if a loss is a function of a mean, such as ``mse_loss(...).sqrt()``. Return whether it is.
 
     A function of a single item is allowed, and so is a sum with one function per item.
     """

@@ -83,7 +83,7 @@ class OpenWindow:
     _norm: float | Tensor | None = None
     _noise_scale: float | None = None
     _stepped = False
-    _step = 0  # its place among the accumulator's steps
+    _step = 0  # the number of this step, counting all steps of the accumulator
     _first = False
 
     def __init__(self, shared: TrainingState, *, may_replay: bool = False) -> None:
@@ -138,7 +138,7 @@ class OpenWindow:
         )
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
             self._undo += [coordinator.discard, shared.batch_norms.restore]
-            with uninterrupted():  # hold and open change modules before they can undo the change
+            with uninterrupted():  # both calls change modules before they can undo the change
                 coordinator.hold()
                 shared.batch_norms.open()
         if shared.unfinished is not None:  # continue the loaded window
@@ -278,7 +278,7 @@ def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> Remov
 
 
 def watch_optimizers(state: TrainingState) -> None:
-    """Make manual steps inside a window raise, and keep loaded moments wide, as long as the state lives."""
+    """Make ``optimizer.step()`` inside a window raise, and keep loaded moments wide, while the state is alive."""
     in_use.add(state.settings.models)
     weakref.finalize(state, claims.pop, id(state), None)
     weak = weakref.ref(state)

@@ -60,7 +60,7 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wi
             continue
         wide.append(Wide(parameter, wanted, parameter.grad_dtype))
         if parameter.grad_dtype != wanted:
-            parameter.grad = None  # torch refuses to change the type under a gradient
+            parameter.grad = None  # torch refuses to change `grad_dtype` while there is a gradient
             parameter.grad_dtype = wanted
 
 
@@ -101,10 +101,11 @@ def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
 
 
 def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> list[RemovableHandle]:
-    """Make ``optimizer.load_state_dict`` keep moments in the dtype of the sums; ``dtype`` is the requested one.
+    """Make ``optimizer.load_state_dict`` keep moments in the dtype of the sums. Return the hooks' handles.
 
     torch rounds loaded state to the parameter's dtype, which would make a resumed run differ from an uninterrupted
-    one. Registers two hooks on the optimizer if it can take wide gradients, otherwise none.
+    one. Registers two hooks on the optimizer if it can take wide gradients, otherwise none. ``dtype`` is the dtype
+    that the user requested.
     """
     if not takes_wide_gradients(optimizer):
         return []
@@ -174,7 +175,7 @@ class LossScale:
         self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
-        """Record the last factor of a loss, to check later whether it is the loss scale. Does not synchronize."""
+        """Record the factor last applied to a loss, to test later for the loss scale. Does not synchronize."""
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other
@@ -195,7 +196,7 @@ class LossScale:
         self._scale = None if scale is None else torch.tensor(scale)
 
     def apply(self, seed: Tensor) -> Tensor:
-        """Multiply a backward seed by the window's scale. Does not synchronize."""
+        """Return a backward seed times the window's scale. Does not synchronize."""
         # Needed even if a scale was resumed: a new scaler creates its tensors when it first scales.
         now = self._scaler.scale(torch.ones((), device=seed.device)) if not self._begun else None
         if not self._begun and self._resumed is not None:
@@ -212,7 +213,7 @@ class LossScale:
         return None if self._scale is None else float(self._scale)
 
     def unscale(self, optimizers: Iterable[Optimizer], device: torch.device) -> None:
-        """Divide ``.grad`` by the scale; the scaler records whether it overflowed."""
+        """Divide ``.grad`` by the scale; the scaler records whether a gradient overflowed."""
         if not self._begun:
             self._scaler.scale(torch.ones((), device=device))  # initializes a new scaler
         now = self._scaler.get_scale()

@@ -93,7 +93,7 @@ def run_window(
     add_all: AddAll,
     source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
 ) -> Update:
-    """Run a window of ``source_of(coordinator)``; each time memory runs out, roll back, split finer, and replay."""
+    """Run the window from ``source_of(coordinator)``. When memory runs out, roll back, split finer, and replay."""
     settings = state.settings
     parameters = settings.parameters
     coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
@@ -117,8 +117,8 @@ def run_window(
         except ReplayError as error:
             reason = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            # A finer split does not help a step. All ranks replay together; under fully_shard, the others are in
-            # the middle of a pass and wait for this rank.
+            # If the step itself runs out of memory, a finer split does not help. All ranks replay together; under
+            # fully_shard they cannot, because the others are in the middle of a pass and wait for this rank.
             may_replay = is_out_of_memory(error) and not (added or coordinator.sharded)
             if not may_replay or not update._coordinator.replays():
                 raise
@@ -127,8 +127,8 @@ def run_window(
                 raise BudgetError(
                     f"step: memory ran out ({first_line(error)}), and the window cannot be replayed in smaller "
                     "micro-batches: without the whole model, changes by the forward pass (batch norms, momentum "
-                    "encoders, counters) cannot be restored. Pass all modules whose parameters the optimizers "
-                    "step: Accumulator(optimizer, model=model). No step was made."
+                    "encoders, counters) cannot be restored. Pass all modules that hold parameters of the "
+                    "optimizers: Accumulator(optimizer, model=model). No step was made."
                 ) from error
             with _reporting(coordinator):
                 reason = source.ran_out(update._running, error)
@@ -173,7 +173,7 @@ def _reporting(coordinator: SingleProcess) -> Iterator[None]:
 
 
 def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
-    """Unpack what a loss function returned."""
+    """Return the loss and the count in what a loss function returned."""
     if isinstance(outcome, Tensor):
         return outcome, None
     if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], Tensor):
@@ -208,8 +208,8 @@ class CoupledSteps:
     ) -> Update:
         """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.
 
-        Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, rolls back, splits and replays
-        as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
+        Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, it rolls back, splits and
+        replays as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
 
         Args:
             encode: takes a micro-batch and returns its representations.

@@ -19,7 +19,7 @@ from gradgate.tally import Tally
 # A sum may grow to this multiple of the mean: float16 ends at 65504, other dtypes at 3e38 or above.
 _HEADROOM, _HALF_HEADROOM = 2.0**32, 16.0
 SAME: Count = 1.0
-"""The factor and the weight of a contribution in the unit of the sum: nothing is multiplied."""
+"""The factor and weight of a contribution that has the sum's unit already, so nothing is multiplied."""
 
 
 @dataclass(repr=False)
@@ -33,7 +33,7 @@ class RunningSum:
 
     Args:
         name: the name of the loss.
-        headroom: returns the largest allowed multiple of the mean for the sum. Beyond it, a gradient is added
+        headroom: returns the largest multiple of the mean that the sum may reach. Beyond it, a gradient is added
             with a weight below 1.
     """
 
@@ -43,7 +43,7 @@ class RunningSum:
     contributions: list[tuple[Count, Reduction, Tensor | float]] = field(default_factory=list)
     limit: float = _HALF_HEADROOM  # replaced by the headroom when the sum first exceeds it
     known: float = 0  # the sum of the counts so far that are plain numbers
-    all_known: bool = True  # whether these are all counts
+    all_known: bool = True  # whether `known` includes every count
     aside: list[Tensor | None] | None = None  # its gradients while `.grad` holds another loss's
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ def headroom_of(parameters: Iterable[Tensor]) -> float:
 
 
 def _ratio(above: Count, below: Count, loss: Tensor) -> Count:
-    """Divide two counts, on the loss's device if either is a tensor. Needs no synchronization."""
+    """Return a quotient of counts, on the loss's device if either is a tensor. Needs no synchronization."""
     if not isinstance(above, Tensor) and not isinstance(below, Tensor):
         return above / below
     return _on_device(above, loss.device, _wide(loss)) / _on_device(below, loss.device, _wide(loss))
@@ -172,14 +172,14 @@ def _wide(loss: Tensor) -> torch.dtype:
 
 
 def _on_device(number: Count, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Move a count to a device. A number is created there, because copying it would synchronize."""
+    """Return a count on a device. A number is created there, because copying it would synchronize."""
     if isinstance(number, Tensor):
         return number.to(device, dtype)
     return torch.full((), number, device=device, dtype=dtype)
 
 
 def _numbers(scalars: list[Tensor | float]) -> list[float]:
-    """Read many scalars, with one synchronization if all are on one device."""
+    """Return scalars as numbers, with one synchronization if all are on one device."""
     tensors = [scalar for scalar in scalars if isinstance(scalar, Tensor)]
     if tensors and len(tensors) == len(scalars) and len({(each.device, each.dtype) for each in tensors}) == 1:
         return [float(value) for value in torch.stack([each.reshape(()) for each in tensors]).tolist()]
@@ -189,7 +189,7 @@ def _numbers(scalars: list[Tensor | float]) -> list[float]:
 def measured(
     values: Sequence[Tensor], count: Count, unit: Count, scale: LossScale | None
 ) -> Callable[[], SmallBatch | None]:
-    """Measure the gradient of a window's first contribution. Only reading the result synchronizes."""
+    """Measure the gradient of a window's first contribution. Only calling the returned function synchronizes."""
     norms = [total_norm(each) for each in by_device(values).values()]  # joining them would synchronize
 
     def read() -> SmallBatch | None:

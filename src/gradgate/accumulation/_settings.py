@@ -83,7 +83,7 @@ class Models:
         return (parameter for root in self.roots for parameter in root.parameters())
 
     def name(self, target: nn.Module | Tensor, optimizers: Iterable[Optimizer] = ()) -> str:
-        """Name a module by its kind and its path, and a parameter by its path or by its place in an optimizer."""
+        """Return a module's class and path, or a parameter's path or its place in an optimizer, as text."""
         parameter = isinstance(target, Tensor)
         kind = "" if parameter else type(target).__name__
         for root in self.roots:
@@ -99,7 +99,7 @@ class Models:
 
 
 def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
-    """Return every parameter that the optimizers step, in their order.
+    """Return every parameter of the optimizers, in the optimizers' order.
 
     Called again for each window, so that groups added later belong to the next window.
     """
@@ -107,7 +107,7 @@ def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
 
 
 def _place(parameter: Tensor, optimizers: Iterable[Optimizer]) -> str:
-    """Name a parameter by its index in an optimizer, or by the name that the optimizer keeps."""
+    """Return a parameter's name in an optimizer, or its index there if the optimizer keeps no names."""
     shape = f"shape {list(parameter.shape)}"
     for optimizer in optimizers:
         for number, group in enumerate(optimizer.param_groups):
@@ -132,8 +132,8 @@ Clear: TypeAlias = Literal["none", "zero"] | Decay
 def decay(factor: float) -> Decay:
     """Decay gradients after a step instead of clearing them.
 
-    The next update's gradient is then ``factor`` times the last one, as the optimizer received it, plus the new
-    mean. The carried part is not divided again. This acts like momentum outside the optimizer: a constant
+    The next update's gradient is then the new mean plus ``factor`` times the last gradient, as the optimizer
+    received it. The carried part is not divided again. This acts like momentum outside the optimizer: a constant
     gradient ``g`` grows towards ``g / (1 - factor)``.
 
     Args:
@@ -226,11 +226,11 @@ class UpdateSettings:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """The parameters that the optimizers currently step."""
+        """The parameters that the optimizers currently hold."""
         return owned_parameters(self.optimizers)
 
     def names(self, parameters: Sequence[Tensor], most: int = 3) -> str:
-        """List a few parameters by name, and the number of other parameters."""
+        """Return the names of a few parameters, and the number of other parameters, as text."""
         names = ", ".join(self.models.name(parameter, self.optimizers) for parameter in parameters[:most])
         rest = len(parameters) - most
         return f"{names} and {rest} more" if rest > 0 else names
@@ -240,7 +240,9 @@ def as_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer
     """Return the optimizers as a tuple; raise for one that cannot be stepped once per window."""
     optimizers = tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
     if not optimizers:
-        raise OptionError("Accumulator: no optimizer was given, so it owns no parameters. Pass at least one.")
+        raise OptionError(
+            "Accumulator: no optimizer was given, so there is nothing to update. Pass at least one."
+        )
     for each in optimizers:
         if not hasattr(each, "param_groups") or not callable(getattr(each, "step", None)):
             raise OptionError(

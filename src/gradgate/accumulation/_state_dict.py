@@ -94,8 +94,8 @@ class Checkpointed:
         update = self._state.open_update
         if update is not None and update._coordinator.sharded:
             raise StateError(
-                "state_by_rank: under fully_shard, torch holds the sum of an unfinished window, where it cannot "
-                "be read. Save between two windows."
+                "state_by_rank: under fully_shard, torch holds the sum of an unfinished window, which cannot be "
+                "read. Save between two windows."
             )
         file = io.BytesIO()  # as bytes, because the ranks that load it do not know its size
         torch.save(self.state_dict(), file)
@@ -104,10 +104,9 @@ class Checkpointed:
     def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
         """Load the state that :meth:`state_by_rank` saved in a ``torch.distributed`` checkpoint.
 
-        With the same number of ranks, each rank continues its own part of an unfinished window, bit for bit, if it
-        is passed the same window. With another number of ranks, the parts are added and distributed over the new
-        ranks; pass each rank its share of the remaining micro-batches. The update then differs only by
-        rounding.
+        With the same number of ranks, each rank continues its own part of an unfinished window, bit for bit, if you
+        give it the same window. With a different number of ranks, the parts are added and distributed over the new
+        ranks; give each rank its share of the remaining micro-batches. The update then differs only by rounding.
 
         Args:
             checkpoint_id: the folder given to ``torch.distributed.checkpoint.save``.
@@ -254,10 +253,10 @@ def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]
 
 
 def _merged(states: Sequence[dict[str, Any]], like: dict[str, Any]) -> dict[str, Any]:
-    """Merge the unfinished windows of some ranks by adding their sums.
+    """Return the unfinished windows of some ranks as one window, with their sums added.
 
-    Values that all ranks share are taken from the first rank. Micro-batches are counted from zero, because another
-    number of ranks splits the rest of the window differently.
+    Values that all ranks share are taken from the first rank. Micro-batches are counted from zero, because a
+    different number of ranks splits the rest of the window differently.
     """
     windows = [state["window"] for state in states if state["window"] is not None]
     if like["window"] is None:

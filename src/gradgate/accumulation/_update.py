@@ -94,10 +94,10 @@ class Update(CoupledWindow):
             loss: a scalar, shape ``[]`` or ``[1]``, floating, attached to a graph. The graph is freed.
             count: items in the loss, ``>= 0``: samples, valid tokens, or their summed weights. A number, or a
                 tensor with one element; a tensor on a device is read when the block ends. If omitted, it is read
-                from the graph where the graph proves it: for ``cross_entropy`` with its ignored and weighted
-                targets, ``mse_loss`` and ``.mean()``, if every operation down to the model's last layer is known
-                to keep samples separate. With a count of zero, no backward pass runs. A zero on a device is read
-                too late to skip the pass, so the loss must be finite.
+                from the graph of ``cross_entropy`` (with ignored and weighted targets), ``mse_loss`` or
+                ``.mean()``, provided that every operation down to the model's last layer is known to keep samples
+                separate. With a count of zero, no backward pass runs. A zero on a device is read too late to skip
+                the pass, so the loss must be finite.
             reduction: "mean" if ``loss`` is a mean over its items, "sum" if it is their sum.
             name: the name of the loss. Several calls in one micro-batch add several losses; unnamed losses are
                 matched by their order. Each loss is averaged over its own items in the window, and the means are
@@ -111,8 +111,8 @@ class Update(CoupledWindow):
             OwnerError: ``into`` names a module or parameter that the accumulator does not own.
             ShapeError: ``loss`` is not a floating scalar.
             CountError: ``count`` is negative, not finite, or missing when the graph does not prove it.
-            GraphError: ``loss`` has no graph, every owned parameter or a parameter in ``into`` is frozen, or the
-                loss reaches nothing in ``into`` (checked in an accumulator's first windows).
+            GraphError: ``loss`` has no graph; every owned parameter is frozen, or one in ``into`` is; or the loss
+                reaches nothing in ``into`` (checked in an accumulator's first windows).
             UpdateError: the update is not open, or it is unclear whether this is another micro-batch or another
                 loss.
         """
@@ -213,7 +213,7 @@ class Update(CoupledWindow):
 
     @property
     def count(self) -> float:
-        """The items of the window so far, in its first loss; over all ranks once the block has ended.
+        """The number of items so far in the window's first loss; over all ranks once the block has ended.
 
         Synchronizes with the device if counts are on one.
         """

@@ -23,8 +23,8 @@ class Window(Sequence[T]):
     """The micro-batches between two steps: a sequence that is drawn from the loader lazily.
 
     The first micro-batch can be computed while the loader prepares the next. A window can be iterated over again,
-    except for micro-batches that ``update.micro_batches(window)`` has yielded: these are released, so that no
-    more inputs stay alive than in a plain loop. ``len()`` draws the whole window.
+    except for micro-batches that ``update.micro_batches(window)`` has yielded: these are released, so that inputs
+    do not stay alive longer than in a plain loop. ``len()`` draws the whole window.
     """
 
     def __init__(self, source: Iterator[T], size: int, first: T, expected: int) -> None:
@@ -84,7 +84,7 @@ class Window(Sequence[T]):
 
 
 class Windows(Iterable[Window[T]], Generic[T]):
-    """The windows of a loader, which can be iterated over repeatedly. Made by :func:`windows`."""
+    """Iterates over the windows of a loader, as often as the loader can. Made by :func:`windows`."""
 
     def __init__(self, loader: Iterable[T], size: int, progress: bool) -> None:
         self._loader = loader
@@ -180,7 +180,7 @@ class GivenMicroBatches:
         return [data for data, _ in self._pieces]
 
     def ran_out(self, index: int, error: BaseException) -> str:
-        """Halve the size that fits."""
+        """Halve the size of micro-batches; return what to log."""
         data, samples = self._pieces[index]
         if samples is None:
             try:
@@ -237,7 +237,7 @@ class PlannedMicroBatches:
         return _LazyData(self._split)
 
     def ran_out(self, index: int, error: BaseException) -> str:
-        """Let the plan split the rest into smaller micro-batches."""
+        """Let the plan split the rest into smaller micro-batches; return what to log."""
         samples = len(self._split[index].indices)
         _next_size(samples, error)
         self._split = self._plan.finer(self._split, index, keep=self._keep)

@@ -1,6 +1,7 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
 from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
+from gradgate.autograd_graph._codebooks import unpassed_codes
 from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
@@ -39,6 +40,7 @@ from gradgate.autograd_graph._targets import (
     after_reward,
     cancelled,
     compared_with_own_averages,
+    pulled_teacher,
     repeated_errors,
     row,
     sides_are_equal,
@@ -82,6 +84,7 @@ __all__ = [
     "normalized_twice",
     "not_log_probabilities",
     "only_input",
+    "pulled_teacher",
     "reduced_shape",
     "reduction_of",
     "repeated_errors",
@@ -93,6 +96,7 @@ __all__ = [
     "targets_of",
     "through",
     "trained_target",
+    "unpassed_codes",
     "walk",
     "without_smoothing",
 ]

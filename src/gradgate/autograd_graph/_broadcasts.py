@@ -24,7 +24,7 @@ Users = Mapping[Any, list[Any]]
 
 
 def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...]] | None:
-    """Return the last node of shape (N, N) before a mean or a sum, and that shape, if broadcasting made it."""
+    """If broadcasting at a node made an (N, N) matrix, return the node that reduces it, and the shape."""
     shape = node_shape(node, 0)
     if node.name() in ERRORS and len(shape) == 2:
         shape = reduced_shape(node)
@@ -32,7 +32,7 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...]] | None:
         return None
     sizes, sides = _given(node), inputs(node)
     if len(sides) == 2 and through(sides[0], RESHAPES) is through(sides[1], RESHAPES):
-        return None  # all pairs of one vector are meant
+        return None  # all pairs of one vector are intended
     if not sizes & {(shape[0], 1), shape[:1]} or sizes - {(shape[0], 1), shape[:1]}:
         return None
     above = _reduction(node, shape, users)
@@ -54,12 +54,12 @@ def _is_square(shape: tuple[int, ...]) -> bool:
 
 
 def _given(node: Any) -> set[tuple[int, ...]]:
-    """Return the shapes of a node's inputs that have a graph."""
+    """Return the shapes of those inputs of a node that have a graph."""
     return {node_shape(child, output) for child, output in node.next_functions if child is not None}
 
 
 def _reduction(node: Any, shape: tuple[int, ...], users: Users) -> Any:
-    """Return a node that reduces a value to a number, if only elementwise operations come before all such nodes."""
+    """Return a node that reduces a value to a number, or None if the value reaches another kind of operation."""
     ends: list[Any] = []
     todo = [node]
     for inner in todo:  # grows during the loop

@@ -18,7 +18,7 @@ _DEEPEST, _MOST = 64, 512  # limits: operations on one path, and in total
 
 FEATURES = "features"  # of the model: has the same size in every micro-batch, and holds no samples
 SAMPLES = "samples"  # may hold samples
-OUTPUT = "output"  # any dimension but the first of an opaque function's result
+OUTPUT = "output"  # any dimension of an opaque function's result, except the first
 REPEATED = "repeated"  # repeats the same values
 
 Shape = tuple[int, ...]

@@ -20,7 +20,7 @@ _MOST_VALUES = 1 << 22  # larger targets are not read
 
 
 def driven(graph: Graph) -> Iterator[Tensor]:
-    """Yield the trained tensors of last layers whose outputs a loss pushes in one direction, without any data.
+    """Yield the parameters of last layers whose outputs a loss pushes in one direction, whatever the data.
 
     Examples are ``-q(state, action).mean()``, and a cross entropy with one target for all samples. Where the output
     meets any other tensor without a graph, that tensor is data.

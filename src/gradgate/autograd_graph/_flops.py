@@ -53,14 +53,14 @@ def flops_of(node: Any) -> tuple[float, list[float]]:
 
 
 def _product(out: _Shape, left: _Shape | None, right: _Shape | None) -> float:
-    """Return the FLOPs of a product [..., M, K] x [..., K, N] or [M, K] x [K]. One input may be unknown."""
+    """Return the FLOPs of a product [..., M, K] x [..., K, N] or [M, K] x [K]. One shape may be unknown."""
     if left is not None:
         return 2.0 * math.prod(out) * left[-1]
     return 0.0 if right is None else 2.0 * math.prod(out) * right[max(len(right) - 2, 0)]
 
 
 def _convolution(node: Any, out: _Shape, given: _Shape | None, weight: _Shape | None) -> float:
-    """Return the FLOPs of a convolution. The shape of its input or its weight may be unknown: it is inferred."""
+    """Return the FLOPs of a convolution. The shape of its input or weight may be unknown, and is then inferred."""
     transposed = bool(getattr(node, "_saved_transposed", False))
     if weight is not None and not transposed:
         return 2.0 * math.prod(out) * math.prod(weight[1:])

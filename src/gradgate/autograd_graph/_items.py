@@ -5,9 +5,9 @@ apart. A graph doesn't show where the loss ends and the model begins, so these r
 
 - **The model begins at a layer**: a product with an ``nn.Parameter``, such as a linear layer, a convolution, an
   embedding, or a weight times the input. The input of the layer is not examined. A layer has equally many features
-  in every micro-batch, and these hold no samples. Of a convolution, only the first dimension holds samples.
-- **A torch loss takes the model's output**, which may come from a function that can't be inspected, compiled or
-  custom. A plain ``.mean()`` may not take such an output, because ``DataParallel`` gathers means that way.
+  in every micro-batch, and these hold no samples. In a convolution, only the first dimension holds samples.
+- **A torch loss takes the model's output**, which may come from a compiled or custom function that can't be
+  inspected. A plain ``.mean()`` may not take such an output, because ``DataParallel`` gathers means that way.
 - **Between the two** only the operations in the table below are allowed: elementwise operations, operations along
   dimensions that can't hold samples, and changes of shape. A tensor without a graph that is added or subtracted is
   a target, and a Python number is a constant. A product with a tensor without a graph is refused, because a mask
@@ -80,7 +80,7 @@ def check_items(node: Any) -> None:
 
 
 def _is_usual_classifier(node: Any) -> bool:
-    """Recognize cross entropy right after a linear layer, which saves a small model the cost of the walk."""
+    """Return whether a node is cross entropy right after a linear layer. This spares small models the walk."""
     below = node.next_functions[0][0]
     if node.name() != "NllLossBackward0" or below.name() != "LogSoftmaxBackward0" or below._saved_dim != 1:
         return False
@@ -154,7 +154,7 @@ def _product(first: int, left: str, right: str) -> Understand:
 
 
 def _distances(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
-    """Refuse distances between two sets of points."""
+    """Raise NotUnderstoodError, because distances between two sets of points may compare samples."""
     _refuse_pairs(node, node.next_functions[:2], shape)
     raise NotUnderstoodError(f"{node.name()} compares vectors that may be samples")
 

@@ -33,7 +33,7 @@ def not_log_probabilities(node: Any) -> Given | None:
     """Return what ``nll_loss``, ``ctc_loss`` or ``kl_div`` was given instead of log-probabilities.
 
     Only the output of softmax, of log_softmax over another dimension, and of a linear layer are recognized.
-    For ``kl_div``, whose node is ``target * log(target) - target * input``, only the first and the last are.
+    For ``kl_div``, whose node is ``target * log(target) - target * input``, only softmax and linear layers are.
     """
     name = node.name()
     if name == "SubBackward0":
@@ -82,7 +82,7 @@ def _given_to_divergence(node: Any) -> Given | None:
 
 
 def _maker(node: Any) -> tuple[Any, bool]:
-    """Return the node that made the values, and whether they are all of its values, in another shape at most."""
+    """Return the node that made a node's values, and whether those are all of its values, perhaps reshaped."""
     node, unsplit = through(node, _SAME_OR_PART), through(node, SAME_VALUES)
     whole = node is unsplit
     if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product
@@ -116,10 +116,10 @@ def _sums_to_one(values: Tensor, dim: int) -> bool:
 def normalized_twice(node: Any) -> Any:
     """Return the node of a softmax or sigmoid whose result a loss normalizes once more; otherwise None.
 
-    That is a ``log_softmax`` of a softmax over the same dimension, even inside ``cross_entropy`` and a categorical
-    distribution of ``logits=``, and ``binary_cross_entropy_with_logits`` of a sigmoid. A softmax that
-    weights constant distributions, such as one-hot labels, counts as well. A ``log_softmax`` of a ``log_softmax``
-    changes nothing, and a scaled softmax may be meant.
+    The loss is a ``log_softmax`` of a softmax over the same dimension, or ``binary_cross_entropy_with_logits`` of a
+    sigmoid. The ``log_softmax`` may be inside ``cross_entropy`` or a categorical distribution with ``logits=``. A
+    softmax that weights constant distributions, such as one-hot labels, counts as well. A ``log_softmax`` of a
+    ``log_softmax`` changes nothing, and a scaled softmax may be intended.
     """
     name = node.name()
     if name == "LogSoftmaxBackward0":
@@ -140,7 +140,7 @@ def normalized_twice(node: Any) -> Any:
 
 
 def _mixed(node: Any) -> Any:
-    """Return the softmax that weights constant distributions in a matrix product; other nodes as they are."""
+    """Return the softmax that weights constant distributions in a matrix product; return other nodes unchanged."""
     if (
         node is None
         or node.name() not in ("MmBackward0", "BmmBackward0")
@@ -154,6 +154,6 @@ def _mixed(node: Any) -> Any:
 
 
 def _dim(node: Any) -> int:
-    """Return a dimension, counted from the last one where the result's shape is known."""
+    """Return the dimension that a softmax normalizes, counted from the last one (-1)."""
     dim = signed(int(node._saved_dim))
     return dim - node._saved_result.dim() if dim >= 0 else dim

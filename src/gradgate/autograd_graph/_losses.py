@@ -66,7 +66,7 @@ class _Smoothed(NamedTuple):
     divisor: Tensor | None
 
     def total(self) -> int | Tensor | None:
-        """Return the common divisor of both parts. If they differ, return None, or nan on a device."""
+        """Return the common divisor of both parts. If their divisors differ, return None, or nan on a device."""
         total, target = _targets(self.loss), self.loss._saved_target
         if total is None or self.divisor is None or self.ignored.numel() != target.numel():
             return None
@@ -79,7 +79,7 @@ class _Smoothed(NamedTuple):
 
 
 def _smoothed(node: Any) -> _Smoothed | None:
-    """Recognize the graph that ``cross_entropy(..., label_smoothing=)`` makes, with ``reduction`` mean or sum."""
+    """Return the parts of ``cross_entropy(..., label_smoothing=)`` with a mean or sum; None for other nodes."""
     if node is None or node.name() != "AddBackward0":
         return None
     (first, _), (second, _) = node.next_functions

@@ -59,7 +59,7 @@ ELEMENT_LOSSES = named(
 LOSSES = CLASS_LOSSES | MARGIN_LOSSES | ELEMENT_LOSSES
 
 FACTORS = dict.fromkeys(named("Mm Bmm Mv"), 0) | dict.fromkeys(named("Addmm Baddbmm"), 1)
-"""Matrix products, with the position of the first of their two factors."""
+"""Matrix products, with the position of their first factor."""
 
 LAYERS = FACTORS | dict.fromkeys(named("Linear Convolution"), 0)
 """Operations that multiply an input by a weight, with the position of the input among the operands."""
@@ -74,18 +74,18 @@ def is_half(node: Any) -> bool:
 
 
 def inputs(node: Any) -> list[Any]:
-    """Return the nodes of a node's inputs that have a graph."""
+    """Return the nodes of those inputs of a node that have a graph."""
     return [child for child, _ in node.next_functions if child is not None]
 
 
 def only_input(node: Any) -> Any:
-    """Return the only input of a node that has a graph; None if none or several have one."""
+    """Return the only input that has a graph; None if no input or several have one."""
     found = inputs(node)
     return found[0] if len(found) == 1 else None
 
 
 def through(node: Any, names: Container[str]) -> Any:
-    """Return the first node, from a node down its only inputs, whose name is not among ``names``."""
+    """Return the first node with a name not in ``names``, going down from a node through its only inputs."""
     while node is not None and node.name() in names and (below := only_input(node)) is not None:
         node = below
     return node

@@ -177,8 +177,8 @@ def viewed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         del new[-1]
     beside = {*front[-1:], *back[-1:]}
     if SAMPLES not in beside and any(size == 1 and held != FEATURES for held, size in old):
-        # This may be a batch of one sample, and a larger batch would be merged with the dimension beside it. If
-        # that dimension holds samples, this one is a single token of each: x.view(-1, classes) merges both.
+        # Size 1 may be a batch of one sample, and a larger batch would be merged with the dimension beside it. If
+        # that dimension holds samples, size 1 is one token per sample: x.view(-1, classes) merges both.
         front, back = ([*near[:-1], SAMPLES] if near[-1:] == [FEATURES] else near for near in (front, back))
     middle = _any_of([held for held, _ in old])
     return known._replace(holds=(*front, *[middle] * len(new), *reversed(back)), shape=shape)
@@ -189,8 +189,8 @@ def squeezed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     gone = [dim for dim in dims_of(node, len(known.holds)) if known.shape[dim] == 1]
     if all(known.holds[dim] == FEATURES for dim in gone):
         return along(node, known, gone, shape)
-    # This may be a batch of one sample. A larger batch isn't squeezed, so later dimensions would have other
-    # numbers.
+    # This may be a batch of one sample. A larger batch isn't squeezed, so later dimensions would be numbered
+    # differently.
     return known._replace(holds=(_any_of([SAMPLES, *known.holds]),) * len(shape), shape=shape)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from gradgate.autograd_graph._broadcasts import node_shape
 from gradgate.autograd_graph._losses import inputs_of
 from gradgate.autograd_graph._nodes import (
+    CLASS_LOSSES,
     ERRORS,
     LEAF,
     PRODUCTS,
@@ -32,6 +33,7 @@ _COPIES = named("Clone Alias View ToCopy")
 _DIFFERENCES = ERRORS | {"SubBackward0"}
 _LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
+_SCALED = RESHAPES | PRODUCTS
 _LERP = named("Lerp", "01")
 _AFTER_DIFFERENCE = SAME_VALUES | named("Mean Sum Pow Abs LinalgVectorNorm", "01")
 _MOST_PATHS = 200
@@ -50,6 +52,34 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     if value is None or target is None or _origin(value) in Graph(target).following:
         return None
     return value, target, _origin(target).name() in _FILLED
+
+
+def pulled_teacher(node: Any, users: Mapping[Any, list[Any]]) -> bool:
+    """Return whether the target of ``kl_div`` at a node is the softmax of logits with a cross entropy of their own.
+
+    The input comes from other leaves, and no other divergence compares it the other way round.
+    """
+    target = inputs(node)[0]
+    softmax = through(target, RESHAPES)
+    products = [user for user in users.get(target, []) if user.name() == "MulBackward0"]
+    students = {
+        leaf
+        for each in products
+        for side in inputs(each)
+        if side is not target
+        for leaf in Graph(side).leaves
+    }
+    if softmax.name() != "SoftmaxBackward0" or not students or students & Graph(target).leaves.keys():
+        return False
+    if any(each.name() == node.name() and students & Graph(each).leaves.keys() for each in users):
+        return False
+    logits = through(softmax, _SCALED | {"SoftmaxBackward0"})
+    return any(
+        each.name() == "LogSoftmaxBackward0"
+        and through(each, _SCALED | {"LogSoftmaxBackward0"}) is logits
+        and any(user.name() in CLASS_LOSSES for user in above)
+        for each, above in users.items()
+    )
 
 
 def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], bool]:
@@ -89,7 +119,7 @@ def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], f
 
 
 def sums_with_constants(*roots: Any) -> Iterator[Any]:
-    """Yield the sums below the roots of which one side has no graph, if only linear operations come after them."""
+    """Yield sums with one side that has no graph, if only linear operations lie between them and the roots."""
     for node, following in walk(*roots, beyond=_LINEAR):
         if node.name() in SUMS and len(following) == 1:
             yield node
@@ -131,7 +161,7 @@ def _details(node: Any, names: str) -> str:
 
 
 def _origin(node: Any) -> Any:
-    """Return the node that made the values, before reshapes, sigmoid and clamping."""
+    """Return the node that made a node's values, ignoring reshapes, sigmoid and clamping."""
     return through(node, _MONOTONE)
 
 
@@ -199,7 +229,7 @@ def after_reward(target: Any) -> Any:
 
 
 def row(node: Any, names: frozenset[str]) -> Any:
-    """Return what :func:`through` returns, or the value that a row of a stack holds: ``values[t]``."""
+    """Return the first node below the operations ``names``. For a row of a stack, ``values[t]``, return the row."""
     while node is not None and node.name() in names and (below := only_input(node)) is not None:
         if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
             same = node._saved_dim == below._saved_dim

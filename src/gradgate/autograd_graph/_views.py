@@ -14,8 +14,8 @@ _TO_THE_LOSS = named("Mean Sum Neg Rsub Sqrt", "01") | named("Add Sub Mul Div", 
 def compared_views(*roots: Any) -> list[Any]:
     """Return the nodes at which a loss compares two views, if it does nothing else; otherwise [].
 
-    One side comes from an encoder, the other from the encoder and a predictor that runs after it, on another input.
-    If both sides have a gradient, a constant output minimizes such a loss.
+    One side is the encoder's output. The other is the output of the encoder and a predictor, for another input. If
+    both sides have a gradient, a constant output minimizes such a loss.
 
     Source: Chen and He, "Exploring Simple Siamese Representation Learning", 2021, section 4.1.
     """
@@ -44,7 +44,7 @@ def _is_distance(node: Any, sides: list[Any], squared: bool) -> bool:
 
 
 def _is_asymmetric(first: Any, second: Any) -> bool:
-    """Return whether two values share only leaves, and one comes from all leaves of the other and from more."""
+    """Return whether two values share only leaves, and one depends on all leaves of the other and on more."""
     mine, theirs = Graph(first), Graph(second)
     leaves, others = set(mine.leaves), set(theirs.leaves)
     return set(mine.nodes).isdisjoint(theirs.nodes) and (leaves < others or others < leaves)

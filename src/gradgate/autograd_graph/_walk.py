@@ -15,10 +15,10 @@ from gradgate.torch_compat import node_number
 def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:
     """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to.
 
-    With ``beyond``, the walk continues only beyond nodes with one of these names.
+    ``beyond`` holds the names of the only nodes that the walk continues past.
 
     With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
-    passes each gradient through unchanged. The walk follows an input of that node only if the roots use its output.
+    passes each gradient through unchanged. The walk follows only inputs of that node whose outputs the roots use.
     """
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)
@@ -65,7 +65,7 @@ class Graph:
         roots: a tensor or a node, or several of either.
 
     Attributes:
-        roots: the nodes among the roots, and those of the tensors.
+        roots: the given nodes, and the nodes of the given tensors.
         following: every node, with the nodes that it passes gradient to. Nodes near the roots come first.
         nodes: the nodes that operations made, which are all but those of the leaves.
         leaf_nodes: the nodes of the leaves, with the leaf that each one adds gradient to.

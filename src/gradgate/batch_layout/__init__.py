@@ -7,9 +7,9 @@ A batch is a pytree. Its parts are read and split as follows:
 - A list or tuple of numbers, strings or other objects has one entry per sample.
 - A list or tuple of tensors, lists or records is read as fields or as one entry per sample, whichever agrees with
   the rest of the batch. The batch itself is a record of fields, as a ``DataLoader`` yields it.
-- All samples share a number, a string, None or a 0-dimensional tensor.
+- A number, a string, None or a 0-dimensional tensor is shared by all samples.
 
-A part that fits neither reading, or both, raises an error that names the field.
+A part that can be read in no way, or in two ways, raises an error that names its field.
 """
 
 from gradgate.batch_layout._fields import (

@@ -22,7 +22,7 @@ FieldDim: TypeAlias = 'int | Literal["list"] | None'
 
 
 class NotGiven(enum.Enum):
-    """The type of an option that was not given, where None has a meaning."""
+    """The type of ``NOT_GIVEN``, the default of options for which None has a meaning of its own."""
 
     NOT_GIVEN = "nothing"
 
@@ -115,7 +115,7 @@ def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
         what = f"this is a {type(batch).__name__}"
     elif looks_like_window(batch):
         what = (
-            f"this {type(batch).__name__} of {len(batch)} looks like several: its entries have one structure"
+            f"this {type(batch).__name__} of {len(batch)} looks like several: its entries share a structure"
         )
     else:
         return

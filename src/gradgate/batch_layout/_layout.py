@@ -236,7 +236,7 @@ def _kind(item: Any) -> Any:
 
 
 def _disagreement(nodes: Sequence[_Node]) -> str:
-    """Name the field whose number of samples differs from that of most others."""
+    """Return a message that names a field whose number of samples differs from that of most other fields."""
     votes = Counter(size for node in nodes for size in node.possible_sizes())
     count = max(votes, key=lambda size: votes[size])
     odd = next(node for node in nodes if count not in node.possible_sizes())

@@ -21,7 +21,7 @@ class SmallBatch(NamedTuple):
 
 
 def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
-    """Average several batches: their squares, weighted by items, and their numbers of items.
+    """Return the average of several batches: of their squares, weighted by items, and of their numbers of items.
 
     The expected square is ``|G|^2 + tr(Sigma) / items``, as for a single batch.
     """
@@ -169,7 +169,7 @@ def refuse_sharded(parameters: Sequence[Tensor]) -> None:
 def add_window(
     noise_scale: NoiseScale, smalls: Sequence[SmallBatch], losses: int, square: float, count: float
 ) -> None:
-    """Add a window that was stepped to the averages.
+    """Add a window to the averages, after its step.
 
     Args:
         noise_scale: the averages.
@@ -222,7 +222,7 @@ def claim_noise_scale(noise_scale: Any, owner: object) -> None:
 
 
 def bind_noise_scale(noise_scale: NoiseScale, owner: object) -> None:
-    """Bind a noise scale to an accumulator's state, even if it is a copy of one that belongs to another."""
+    """Bind a noise scale to an accumulator's state, even if it is already bound to another."""
     noise_scale._owner = weakref.ref(owner)
 
 

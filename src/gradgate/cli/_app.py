@@ -162,7 +162,7 @@ def plan(
 ) -> None:
     """Run a script up to its first optimizer step. Estimate the memory of its batch, and how to split the batch.
 
-    Before that step, gradgate ends the script, which has read its data and written its files as usual.
+    Before that step, gradgate ends the script. Until then, the script reads its data and writes its files as usual.
 
     \b
     gradgate plan train.py                   plan for the free memory

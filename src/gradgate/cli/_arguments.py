@@ -48,7 +48,7 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
 
 
 def _script_at(args: list[str], flags: Collection[str]) -> int | None:
-    """Return the index of the script, or of a module's first argument; None if "--" comes first, or no script."""
+    """Return the index of the script or of a module's first argument; None if there is none or "--" is first."""
     at = 0
     while at < len(args):
         word = args[at]
@@ -65,7 +65,7 @@ def _script_at(args: list[str], flags: Collection[str]) -> int | None:
 
 
 def _reads_arguments(script: Path) -> bool:
-    """Return whether a script reads the command line, or a neighbouring file that it may import does."""
+    """Return whether a script, or a neighbouring file that it may import, reads the command line."""
     if not script.is_file() or script.suffix not in (".py", ".ipynb"):
         return True  # the script is a command such as torchrun, or a package
     files = [script, *sorted(script.parent.glob("*.py"))[:_MOST_FILES]]

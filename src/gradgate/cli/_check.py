@@ -114,7 +114,7 @@ def check_program(
 
 
 def _destination(form: str | None, output: Path | None, usual: str | None) -> tuple[str, Path | None]:
-    """Return the report's format and its file as an absolute path, or None for the terminal."""
+    """Return the report's format, and the absolute path of its file (None for the terminal)."""
     form = form or (output and form_of(output)) or usual
     if output is not None and form is None and not output.is_dir():
         checked_path(output, where=f"{_WHERE} --output")

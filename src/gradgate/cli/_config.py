@@ -20,7 +20,7 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-# The options: the test of a value, and what to write instead of a wrong one.
+# For each option: the test of its value, and what to write instead of a wrong value.
 _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "baseline": (
         lambda value: isinstance(value, str) and value != "",

@@ -75,7 +75,7 @@ def _is_clean(path: Path) -> bool:
 
 
 def _backup(file: Rewritten) -> Path:
-    """Copy the original file to an unused name in the same folder."""
+    """Copy the original file to an unused name in the same folder; return the copy's path."""
     names = (f"{file.path.name}.orig{number or ''}" for number in range(10_000))
     kept = next(path for name in names if not (path := file.path.with_name(name)).exists())
     kept.write_bytes(file.before.encode(file.encoding))

@@ -12,7 +12,7 @@ gradgate: the command needs {names}, which `pip install gradgate` alone does not
 
     pip install 'gradgate[cli]'
 
-In Python, `with gradgate.watch() as report:` works without it.
+In Python, `with gradgate.watch() as report:` works without this command.
 """
 
 

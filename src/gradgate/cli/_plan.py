@@ -127,7 +127,7 @@ class _Paused:
         return f"{_WHERE}: cannot tell how the loss is computed from a batch: {why}.\n{call}"
 
     def tell(self, how: How, code: int, _: list[Log]) -> int:
-        """Print the plan, or why there is none."""
+        """Print the plan, or why there is none. Return the exit code."""
         text, answered = self._answer or ("", 2)
         script = self._program.target
         if code and answered:

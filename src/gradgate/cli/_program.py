@@ -16,7 +16,7 @@ def program_of(module: str | None, arguments: list[str], *, where: str) -> Progr
     """Return the program that a command line names.
 
     Raises:
-        OptionError: the command line names no program, or a program that can't be run.
+        OptionError: the command line names no program, or one that can't be run.
     """
     if module:
         return Program(module, tuple(arguments), is_module=True)

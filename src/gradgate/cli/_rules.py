@@ -10,7 +10,7 @@ _WIDTH = 100
 
 
 def list_rules() -> int:
-    """Print the code, category, severity and summary of every rule."""
+    """Print the code, category, severity and summary of every rule. Return the exit code."""
     from rich.console import Console
     from rich.table import Table
 

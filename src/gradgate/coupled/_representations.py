@@ -26,7 +26,7 @@ class Encoded:
     data: Any
     tree: Any  # the pytree that ``encode`` returned, with each tensor reduced to zero rows
     leaves: list[Tensor]  # the tensors of that pytree, attached to their graph if it is kept
-    entries: list[Tensor]  # the same tensors, detached, as the loss sees them, which collect its gradient
+    entries: list[Tensor]  # the same tensors, detached; the loss uses these, and they collect its gradient
     random: list[Callable[[], object]]  # functions that restore the random generators as they were before
     kept_bytes: int | None  # the memory of the kept graph, if it is kept
 
@@ -42,8 +42,9 @@ class Encoder:
     micro-batches of the window keep their graphs. The others run again in the same order, so the state of modules
     evolves as before and needs no copy per micro-batch.
 
-    Without ``modules``, modules are recorded as they run; if ``sharded``, only their buffers are restored. Without
-    ``budget_bytes``, the last graph is kept. ``thorough`` also compares representations on devices.
+    Without ``modules``, the state of each module is recorded when it runs; if ``sharded``, only their buffers are
+    restored. Without ``budget_bytes``, the last graph is kept. ``thorough`` also compares representations on
+    devices.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Encoder:
         self._bytes_per_input: float | None = None
 
     def first(self, micro_batches: Sequence[Any], begin: Callable[[int], object]) -> list[Encoded]:
-        """Encode all micro-batches; ``begin`` is called with the number of each."""
+        """Encode and return all micro-batches; ``begin`` is called with the number of each."""
         parts: list[Encoded] = []
         sizes = [sum(tensor.nbytes for tensor in tensors_in(data)) or 1 for data in micro_batches]
         with self._recording():
@@ -101,7 +102,7 @@ class Encoder:
             part.drop_graph()
 
     def again(self, part: Encoded) -> list[Tensor]:
-        """Encode a micro-batch again, with its graph. Before the first, restore the state of modules."""
+        """Return a micro-batch's representations, encoded again with a graph. The first call restores modules."""
         if not self._after:
             self._after = [self._state_of(self._modules.values())]
             for state in reversed(self._before):
@@ -212,7 +213,7 @@ def _placeholder(leaf: Tensor) -> Tensor:
 
 
 def _check_leaf(leaf: Any) -> None:
-    """Raise ShapeError for what cannot be equal for all micro-batches, or holds tensors out of reach."""
+    """Raise ShapeError for a value that is not hashable, or that holds tensors in its attributes."""
     hidden = tensors_in(list(getattr(leaf, "__dict__", {}).values()))
     if not isinstance(leaf, Hashable) or next(hidden, None) is not None:
         raise ShapeError(

@@ -35,7 +35,7 @@ def two_passes(
     device: torch.device,
     begin: Callable[[int, bool], object],
 ) -> Generator[GradientPart, None, None]:
-    """Yield the parts of a coupled loss's gradient. The caller runs the backward pass of each before the next.
+    """Yield the parts of a coupled loss's gradient. The caller backpropagates each before it takes the next.
 
     The first part flows to the representations and to the parameters that the loss itself uses. Each further part
     flows through one micro-batch.
@@ -91,7 +91,7 @@ def _of_loss(
     coordinator: SingleProcess,
     device: torch.device,
 ) -> tuple[GradientPart, int]:
-    """Compute the loss over all ranks' representations; return its part, and the number of items."""
+    """Compute the loss over all ranks' representations; return its gradient part, and the number of items."""
     tree, rows, items, entries = _joined(parts, coordinator, device)
     coordinator.begin(last=True)  # modules that run in the loss have no later backward pass
     loss = loss_fn(tree)
@@ -135,7 +135,7 @@ def _joined(
         )
     if parts:
         entries = [entry for part in parts for entry in part.entries if entry.requires_grad]
-    else:  # the backward pass of the loss may be shared by all ranks, so it runs here too
+    else:  # the loss's backward pass may communicate with all ranks, so it runs on this rank too
         entries = [each.requires_grad_() for each in joined if each.is_floating_point() or each.is_complex()]
     values = iter(joined)
     return mapped_tensors(tree, lambda _: next(values)), rows, items, entries

@@ -16,7 +16,7 @@ class ModeSet(Event):
     parameters: Annotated[Ids, "the module's parameters"]
     depends: Annotated[bool, "the mode matters: the module contains dropout, batch norm or similar"]
     copied: Annotated[
-        bool, "the module is a copy, made in this mode; `site` is where its original's was set"
+        bool, "the module is a copy, made in this mode; `site` is where the original's mode was set"
     ] = False
 
 
@@ -45,7 +45,7 @@ class Cut(Event):
 
 @dataclass(frozen=True, slots=True)
 class Ran(Event):
-    """A module ran whose parameters have no gradient so far."""
+    """A module with parameters that have no gradient so far was run."""
 
     parameters: Annotated[Ids, "the module's own parameters"]
     recording: Annotated[bool, "autograd was recording"]
@@ -53,21 +53,21 @@ class Ran(Event):
 
 @dataclass(frozen=True, slots=True)
 class StatisticsMoved(Event):
-    """A batch norm's running statistics changed though its parameters are frozen, or in no loss so far."""
+    """A batch norm's running statistics changed, but its parameters are frozen or have been in no loss so far."""
 
     parameters: Annotated[Ids, "the batch norm's parameters"]
     drift: Annotated[
         tuple[float, float] | None,
-        "change since the first step: of the means, in standard deviations, and of the variances, relative",
+        "change since the first step: means, in standard deviations; variances, as a fraction",
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class NormsMoved(Event):
-    """A ``no_grad`` block ended, after trained batch norms ran in it in training mode."""
+    """A ``no_grad`` block that ran trained batch norms in training mode ended."""
 
     parameters: Annotated[Ids, "the batch norms' parameters"]
-    passes: Annotated[int, "forward passes: the most of any of these batch norms"]
+    passes: Annotated[int, "forward passes of the batch norm that ran most often"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,9 @@ class Backward(Event):
         False
     )
     synced: Annotated[bool | None, "DDP averaged the gradients over ranks; None: no DDP"] = None
-    around: Annotated[bool, "no forward pass of the DDP that holds these parameters came before it"] = False
+    around: Annotated[bool, "no forward pass of the DDP that holds these parameters preceded the call"] = (
+        False
+    )
     uses: Annotated[
         tuple[tuple[int, Site], ...],
         "(parameter, first use), ordered by last use; only for the first calls and for calls that bypass DDP",
@@ -64,10 +66,12 @@ class Backward(Event):
         frozenset()
     )
     driven: Annotated[
-        Ids, "parameters of last layers whose outputs the loss drives one way: it compares them with no data"
+        Ids, "parameters of last layers whose outputs the loss pushes in one direction, whatever the data"
     ] = frozenset()
     value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
-    managed: Annotated[bool, "by gradgate's own accumulator, which divides later; there are no terms"] = False
+    managed: Annotated[bool, "called by gradgate's accumulator, which divides later; there are no terms"] = (
+        False
+    )
     trainer: Annotated[str, "the library that accumulates: lightning, transformers, accelerate"] = ""
     flops: Annotated[
         float, "FLOPs of both passes through the graph, counted in the first calls at this line; else 0"
@@ -108,6 +112,7 @@ class Combined(Event):
             "trained target",
             "summand",
             "itself",
+            "own copy",
             "labels",
             "probabilities",
             "scores",
@@ -118,21 +123,29 @@ class Combined(Event):
             "normalized twice",
             "constant",
             "averaged weights",
+            "codes",
+            "pulled teacher",
             "padding",
             "added again",
             "float16",
         ],
-        "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
-        "the target of a divergence, or of an error, whose parameters get no other gradient; a summand that shares "
-        "no parameter with the others; a ratio of equal values, or the distance between them; the target of a "
-        "binary cross entropy, which shares parameters with its input; probabilities, scores, or log-probabilities "
-        "over another dimension, given to a loss that takes log-probabilities; a value that is added and "
-        "subtracted, whose two gradients cancel; the same, beside another value that has a gradient; two views "
-        "that the whole loss compares, with a gradient on both sides; probabilities given to a loss that takes "
-        "logits; a sum of which one side has no graph; averages of parameters with data, if the loss compares "
-        "their network with that of the parameters; targets at positions where the input is padding; "
-        "an error between two values that both have a gradient, which the loss adds again with another weight; "
-        "a layer that computes in float16",
+        "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
+        "that is trained; 'broadcast': (N, 1) with (N,); 'teacher', 'trained target': the target of a "
+        "divergence, or of an error, whose parameters get no other gradient; 'summand': one that shares no "
+        "parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
+        "'own copy': a clipped ratio of a value to a constant that equals it; "
+        "'labels': the target of a binary cross entropy, which shares parameters with its input; "
+        "'probabilities', 'scores', 'other axis': probabilities, scores, or log-probabilities over another "
+        "dimension, given to a loss that takes log-probabilities; 'cancelled': a value that is added and "
+        "subtracted, whose two gradients cancel; 'replaced': the same, beside another value that has a "
+        "gradient; 'views': two views that the whole loss compares, with a gradient on both sides; "
+        "'normalized twice': probabilities given to a loss that takes logits; 'constant': a sum with one "
+        "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
+        "their network with that of the parameters; 'codes': codes that pass no gradient on to their "
+        "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own; "
+        "'padding': targets at positions where the input is padding; 'added again': an error between two values "
+        "that both have a gradient, which the loss adds again with another weight; 'float16': a layer that "
+        "computes in float16",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
@@ -177,9 +190,7 @@ class Differentiated(Event):
     create: Annotated[bool, "called with create_graph"]
     reached: Annotated[Ids, "parameters that the graph leads to"]
     asked: Annotated[Ids, "parameters whose gradients were requested"]
-    behind: Annotated[Ids, "parameters from which values were computed whose gradients were requested"] = (
-        frozenset()
-    )
+    behind: Annotated[Ids, "parameters behind values whose gradients were requested"] = frozenset()
     nodes: Annotated[int, "nodes of the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the line's last call"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
@@ -220,9 +231,9 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
-    rounded: Annotated[
-        Ids, "16-bit parameters: most of their gradient so far is that of values that have never changed"
-    ] = frozenset()
+    rounded: Annotated[Ids, "16-bit parameters: rounding has swallowed most of their updates so far"] = (
+        frozenset()
+    )
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
     closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
     scaler: Annotated[int | None, "the gradient scaler that made the call"] = None
@@ -243,4 +254,4 @@ class Written(Event):
     factor: Annotated[float | None, "the number that multiplied it; None for any other write"] = None
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
-    pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None
+    pulled: Annotated[float | None, "the values moved this fraction of the way to a fixed point"] = None

@@ -41,9 +41,10 @@ class Parameter:
     looks: Annotated[int, "optimizer steps before which its gradient was examined"] = 0
     zeros: Annotated[int, "how many of those gradients were exactly zero"] = 0
     zeroed: Annotated[Site, "the operation that turned its gradient to zero"] = ()
+    zeroed_by: Annotated[str, "autograd's name of that operation: 'MulBackward0'; '' if unknown"] = ""
     still: Annotated[bool, "no examined step changed its values"] = False
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
-    ended: Annotated[float | None, "the same after its last step, or after the last one looked at"] = None
+    ended: Annotated[float | None, "the same sum after its last step, or after the last examined step"] = None
     dtype: Annotated[str, "'float32', 'bfloat16', ...; '' if unknown"] = ""
     misfrozen: Annotated[
         str,

@@ -60,8 +60,8 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
         name, first = leaking[0]
         raise FlowError(
             f"expect_flow: the loss reaches {len(leaking)} of {len(unwanted)} parameters that it should not, "
-            f"first {name}: {_path(graph, trace, first, name)}. Stop the gradient, gg.stop_gradient(...), or use "
-            "update.backward(loss), which fills only the parameters that the update owns."
+            f"first {name}: {_path(graph, trace, first, name)}. Stop the gradient with gg.stop_gradient(...), or "
+            "use update.backward(loss), which fills only the parameters that the update owns."
         )
     missing = [(name, parameter) for name, parameter in wanted if parameter not in graph]
     if missing:
@@ -91,7 +91,7 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
             raise OptionError(f"expect_flow: got a {kind}. Pass modules and parameters.")
         elif not part.is_leaf:
             raise OptionError(
-                "expect_flow: got a tensor that was computed. Pass the modules and parameters before it."
+                "expect_flow: got a computed tensor. Pass the modules and parameters that it depends on."
             )
         else:
             found.setdefault(part, f"a tensor of shape {list(part.shape)}")

@@ -1,4 +1,4 @@
-"""Reports which parameters a loss reaches, through how many paths, and where the gradient stops before others."""
+"""Reports which parameters a loss reaches, through how many paths, and where gradients to others stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freezes modules, and restores their previous state exactly when they are unfrozen."""
+"""Freezes modules. Unfreezing restores their exact previous state."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Frozen:
                 fine-tuning progresses.
 
         Raises:
-            OptionError: this handle holds neither a given module nor a part of it.
+            OptionError: this handle holds no part of a given module.
             UpdateError: an open update owns one of their parameters.
         """
         chosen = dict.fromkeys(part for module in modules for part in self._parts_of(module))

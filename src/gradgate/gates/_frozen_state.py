@@ -147,7 +147,7 @@ class FrozenModule:
                     parameter.requires_grad_(frozen.required)
 
     def __call__(self, mode: bool = True) -> nn.Module:
-        """Stay in evaluation mode; submodules that are not frozen switch."""
+        """Keep the module in evaluation mode; switch the mode of submodules that are not frozen."""
         if self._own_train is not None:
             self._own_train(mode)
         else:
@@ -161,7 +161,7 @@ class FrozenModule:
         return self._module
 
     def _unfrozen(self) -> AbstractContextManager[None]:
-        """Return a context in which the module has its original mode and ``train``, and none of these hooks."""
+        """Return a context with the module's original mode and ``train`` method, and without gradgate's hooks."""
         attributes = {name: value for name, value in vars(self._module).items() if name not in _REPLACED}
         if self._own_train is not None:
             attributes["train"] = self._own_train

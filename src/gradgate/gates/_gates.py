@@ -47,8 +47,8 @@ def scale_gradient(x: T, factor: Factor) -> T:
 
     Args:
         x: a tensor, or a pytree of tensors. Integer tensors, which carry no gradient, pass unchanged.
-        factor: a finite number; a tensor that broadcasts to ``x``; or a function that returns one of these, and is
-            called whenever the gate is applied. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
+        factor: a finite number; a tensor that broadcasts to ``x``; or a function that is called whenever the gate
+            is applied and returns one of these. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
 
     Returns:
         The same values, bit for bit. They share memory with ``x``: torch refuses to modify them in place.
@@ -161,7 +161,7 @@ def _scaled(x: T, factor: float | Tensor, what: str) -> T:
 
 
 def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], None], verb: str) -> T:
-    """Apply a gate to the tensors of a pytree that can carry a gradient."""
+    """Return a pytree with a gate on each tensor that can carry a gradient."""
 
     def gated(tensor: Tensor) -> Tensor:
         if not (tensor.is_floating_point() or tensor.is_complex()):
@@ -243,7 +243,7 @@ class _Clipped(_Gate):
 
 
 def _times(gradient: Tensor, factor: Tensor) -> Tensor:
-    """Multiply in the wider type of the two, so that a float16 factor does not vanish; keep the gradient's type."""
+    """Return the product in the gradient's dtype, computed in the wider one, so that no float16 factor vanishes."""
     if factor.is_complex() and not gradient.is_complex():
         factor = factor.real
     wide = torch.promote_types(gradient.dtype, factor.dtype)

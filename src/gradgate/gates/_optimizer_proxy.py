@@ -42,7 +42,7 @@ class Entries:
         return f"{len(self._index)} rows" if self._are_rows else f"{int(self._index.sum())} entries"
 
     def checksum(self) -> int:
-        """Return a number that differs for other entries."""
+        """Return a number that tells different choices of entries apart."""
         places = self._index if self._are_rows else self._index.flatten().nonzero()[:, 0]
         return zlib.crc32(str(places.tolist()).encode())
 
@@ -157,7 +157,7 @@ class _Proxy:
             _entries[parameter].put(parameter, value)
 
     def closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Wrap the user's closure: write the entries back before it runs, and take the new gradients after it."""
+        """Return a closure that writes the entries back, runs the user's closure, and takes the new gradients."""
 
         def called() -> Any:
             self.write_back()
@@ -181,7 +181,7 @@ class _Proxy:
 
 @uncompiled
 def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Register the hook that replaces the optimizer last, so that all other hooks see the optimizer itself."""
+    """Let the replacing hook run last, so that all other hooks see the optimizer itself."""
     del args, kwargs
     if not _restricted_in(optimizer):
         return
@@ -200,15 +200,15 @@ def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
         each for each in vars(optimizer).values() if isinstance(each, Optimizer) and each is not optimizer
     ]
     if inner and any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
-        return []  # the inner optimizers step all parameters, each rank's its own part
-    # A wrapper's inner optimizer steps these.
+        return []  # the inner optimizer of each rank updates its own part of all parameters
+    # Parameters that the inner optimizer of a wrapper updates.
     delegated = {id(each) for other in inner for group in other.param_groups for each in group["params"]}
     return [parameter for parameter in found if id(parameter) not in delegated]
 
 
 @uncompiled
 def _replace(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Replace the optimizer with a proxy. torch passes hooks all arguments, including ``self``."""
+    """Return the step's arguments, which include the optimizer as ``self``, with a proxy in its place."""
     parameters = _restricted_in(optimizer)
     if parameters:
         _check_lists(optimizer, parameters)

@@ -18,9 +18,10 @@ from gradgate.torch_compat import parameters_of
 
 
 class Holding:
-    """Lets optimizers refuse parameters that have replaced the chosen parameters of modules. A copy holds nothing.
+    """Makes an optimizer raise if it has a chosen parameter's replacement. A copied Holding checks nothing.
 
-    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` acts on the old ones only.
+    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` names the function still
+    acting on the old ones.
     """
 
     def __init__(self, modules: Iterable[nn.Module], call: str, chosen: Collection[Tensor]) -> None:
@@ -81,7 +82,7 @@ def parameters_now(module: nn.Module, name: str) -> list[Tensor]:
 
 
 def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
-    """Change every gradient that a parameter receives before it is accumulated.
+    """Change every gradient that a parameter receives, before it is accumulated. Return a handle.
 
     torch takes hooks only on tensors that require gradient. A frozen parameter gets the hook too, because it may be
     unfrozen later.

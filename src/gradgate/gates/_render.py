@@ -45,7 +45,7 @@ class _Module:
 
     @property
     def outcome(self) -> str:
-        """The number of paths to its parameters, or the stops of their gradient, as text."""
+        """How many paths lead to its parameters, or what stops their gradient, as text."""
         paths = [parameter.paths for parameter in self.parameters]
         stops = self.parameters[0].stops
         if not any(paths):
@@ -86,13 +86,13 @@ def _tree(parameters: Sequence[Reach]) -> _Module:
 
 
 def _rows(model: str, parameters: Sequence[Reach]) -> list[tuple[str, _Module]]:
-    """Return the rows of text and table: the tree of modules, each with its label."""
+    """Return the rows of the text and of the table: the modules of the tree, each with its label."""
     root = _tree(parameters)
     return [(model, root), *root.rows()]
 
 
 def to_text(model: str, parameters: Sequence[Reach]) -> str:
-    """Return the tree, as wide as a terminal at most."""
+    """Return the tree, at most as wide as a terminal."""
     rows = _rows(model, parameters)
     width = max(len(label) for label, _ in rows)
     lines = []

@@ -56,8 +56,8 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
     Args:
         modules: the modules, with all their submodules. A parameter that they share is scaled once; a second call
             multiplies the factors.
-        factor: a finite number; a tensor that broadcasts to every gradient; or a function that returns one of
-            these, and is called for each gradient.
+        factor: a finite number; a tensor that broadcasts to every gradient; or a function that is called for each
+            gradient and returns one of these.
 
     Returns:
         A handle: ``remove()`` stops the scaling. As a context manager, it stops at the end of the block, which must
@@ -84,7 +84,7 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
         )
     if any(is_dtensor(each) for module in modules for each in module.parameters()):
         raise OptionError(
-            "scaled: parameters are sharded, and fully_shard fills their gradients past all hooks. Give the "
+            "scaled: parameters are sharded, and fully_shard fills their gradients without calling hooks. Give the "
             "modules a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."
         )
     if not callable(factor):

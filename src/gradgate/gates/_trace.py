@@ -31,8 +31,8 @@ _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
 class FlowCut:
     """An operation whose input has a graph, but whose output has none.
 
-    The input was computed from ``sources``, parameters and cuts. ``behind`` are the parameters behind this
-    operation, including those behind earlier cuts.
+    The input was computed from ``sources``: parameters and earlier cuts. ``behind`` holds the parameters behind
+    this operation, including those behind earlier cuts.
     """
 
     def __init__(self, why: Why, op: str, sources: frozenset[Any]) -> None:
@@ -130,7 +130,7 @@ class Trace(TorchFunctionMode):
 
 
 def _forward_passes() -> dict[CodeType, str]:
-    """Map the forward code of each custom autograd function to the function's name."""
+    """Return the name of each custom autograd function, by the code of its forward pass."""
     names: dict[CodeType, str] = {}
     queue: list[Any] = torch.autograd.Function.__subclasses__()
     for kind in queue:  # grows during the loop

@@ -58,7 +58,7 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
     matrices (Muon, Adafactor) sees the rows as a matrix of their own.
 
     Args:
-        embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``, also
+        embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``,
             ``nn.Linear``), or such a parameter itself. Its optimizer may be created before or after this call.
         ids: the indices of the rows, each once. Shape ``[n]``.
 
@@ -110,7 +110,7 @@ def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
 
     Raises:
         ShapeError: the mask has another shape.
-        OptionError: the mask is not bool or nowhere True; entries of this parameter are chosen already.
+        OptionError: the mask is not bool, or is True nowhere; entries of this parameter are chosen already.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.ones(3))
@@ -175,7 +175,7 @@ def _checked_ids(ids: Tensor | Sequence[int], total: int) -> Tensor:
     outside = chosen[(chosen < 0) | (chosen >= total)]
     if outside.numel():
         raise OptionError(
-            f"train_rows: {_some(outside)} out of range: there are rows 0 to {total - 1}. For new tokens make the "
+            f"train_rows: {_some(outside)} out of range: there are rows 0 to {total - 1}. For new tokens, make the "
             "embedding larger first."
         )
     values, times = chosen.unique(return_counts=True)

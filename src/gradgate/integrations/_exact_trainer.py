@@ -90,7 +90,7 @@ class _ExactTraining(TrainerCallback):  # type: ignore[misc]  # from an optional
 
 
 def _exact_trainer(kind: type[Any]) -> type[Any]:
-    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights each loss, and divides gradients at the end of a window."""
 
     class ExactTrainer(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean
@@ -176,7 +176,7 @@ def _one_backward(trainer: Any) -> Iterator[None]:
 
 
 def _is_multiple(loss: Tensor, computed: Tensor) -> bool:
-    """Return whether a loss is computed from another one alone."""
+    """Return whether a loss is computed from ``computed`` alone."""
     node = loss.grad_fn
     while node is not None and node is not computed.grad_fn:
         node = only_input(node)
@@ -196,7 +196,7 @@ def _on_its_own(trainer: Any, batches: list[Any], *, counted: bool) -> Iterator[
 
     Yields:
         the number of items to pass to the loss, if ``counted``; and the counts of the losses that the label
-        smoother computes in the block, whose graphs do not show them.
+        smoother computes in the block. The graphs of these losses do not show their counts.
     """
     smoother, counts = trainer.label_smoother, []
     before = trainer.args.average_tokens_across_devices, trainer.model_accepts_loss_kwargs

@@ -13,8 +13,8 @@ from gradgate.torch_compat import tensor_version
 class HeldGradient:
     """The gradient of one parameter as a backward pass left it.
 
-    Clearing, clipping and other backward passes change all gradients, so one parameter is enough. It is the
-    smallest one, because masks of single rows, which do no harm, are used on large ones.
+    Clearing, clipping and other backward passes change all gradients, so one parameter is enough. The smallest
+    parameter is used, because harmless masks of single rows act on large parameters.
     """
 
     def __init__(self) -> None:
@@ -33,12 +33,13 @@ class HeldGradient:
         self._version = 0 if self._gradient is None else tensor_version.use(self._gradient)
 
     def check(self, library: str, *, within: bool) -> None:
-        """Raise GradientError if the gradient was changed within a window, or not cleared after the last one."""
+        """Raise GradientError if the gradient was changed within a window, or not cleared after the last window."""
         if self._parameter is None or self._gradient is None:
             return
         same = self._parameter.grad is self._gradient
         if self._complete:
-            # A clip may have changed it since. Reading it synchronizes, but zero_grad() removes it by default.
+            # A clip may have changed the gradient since. Reading it synchronizes, but zero_grad() usually removes
+            # it.
             if same and bool(self._gradient.norm()):
                 raise GradientError(
                     f"{library}: the gradients of the last window were not cleared, so the next window would be "

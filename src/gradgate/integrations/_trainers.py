@@ -7,7 +7,7 @@ from typing import Any
 
 
 def extend(instance: Any, subclass_of: Callable[[type[Any]], type[Any]]) -> Any:
-    """Change an object's class to a subclass of the same name. Does nothing to an extended object."""
+    """Change an object's class to a subclass of the same name, at most once. Return the object."""
     kind = type(instance)
     if not hasattr(kind, "gradgate_extends"):
         extended = subclass_of(kind)
@@ -24,7 +24,7 @@ def restore(instance: Any) -> None:
 
 
 def sharding_of(accelerator: Any) -> str:
-    """Return how an ``Accelerator`` divides a model or samples among processes; empty for one device and DDP."""
+    """Return how an ``Accelerator`` divides a model or samples among processes; empty for one device or DDP."""
     how: str = accelerator.distributed_type.name
     if how != "NO" and not how.startswith("MULTI_"):
         return how

@@ -54,7 +54,7 @@ class Watched:
         """Stop watching. The first rank writes and prints the report. Does nothing if no run is being watched.
 
         Raises:
-            FindingError: a finding has the severity ``raise_on``, and the run itself did not fail.
+            FindingError: a finding is at least as severe as ``raise_on``, and the run itself did not fail.
         """
         if self._watching is None:
             return

@@ -77,7 +77,7 @@ class WindowMean:
         self._divisors: set[float | None] = set()  # the divisors of means that were divided by hand
 
     def restart(self) -> None:
-        """Begin a window after gradients were cleared. It includes a micro-batch before its backward pass."""
+        """Begin a window after gradients were cleared. Keep a micro-batch whose backward pass is still to come."""
         unit, pending = self._running.unit, self._expected - len(self._arrived)
         self.start()
         self._running.unit, self._expected = unit, pending
@@ -117,7 +117,7 @@ class WindowMean:
         loss.register_hook(weighted)
 
     def check_gradients(self) -> None:
-        """Raise if gradients were changed within this window, or not cleared after the last one."""
+        """Raise if gradients were changed within this window, or not cleared after the last window."""
         self.held.check(self._library, within=bool(self._arrived))
 
     def finish(
@@ -192,7 +192,7 @@ class WindowMean:
         return whole
 
     def guard(self, optimizers: Iterable[Any]) -> None:
-        """Make these optimizers refuse to step before a window has been divided, until :meth:`release`."""
+        """Until :meth:`release`, make these optimizers refuse to step before a window has been divided."""
         for optimizer in optimizers:
             inner = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps optimizers
             if inner not in self._guards:

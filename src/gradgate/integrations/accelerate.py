@@ -67,7 +67,7 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
 
 
 def _exact_accelerator(kind: type[Any]) -> type[Any]:
-    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights each loss, and divides gradients at the end of a window."""
 
     class ExactAccelerator(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean
@@ -115,7 +115,7 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             parameters = [parameter for model in models for parameter in model.parameters()]
             if accelerator.sync_gradients:
                 mean.finish([*owned, *parameters], accelerator.scaler)
-            # Clearing the optimizers does not clear what else the models hold.
+            # `zero_grad` of the optimizers clears only `owned`, not the models' other parameters.
             mean.held.remember(owned or parameters, complete=accelerator.sync_gradients)
 
     return ExactAccelerator

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 from torch import Tensor
@@ -40,7 +41,7 @@ class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # from 
     Args:
         select: report only these rules: codes ("GG103"), prefixes of codes ("GG1") or categories.
         ignore: do not report these rules.
-        raise_on: raise at the end of the fit if there are findings of this severity or a worse one.
+        raise_on: raise at the end of the fit if there are findings of this severity or worse.
         output: a file to write the report to, in the format of its extension: .html, .json, .sarif or .txt.
         show: print the report when the fit ends.
 
@@ -143,7 +144,8 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Record the gradients, so that later changes are noticed."""
-        trainer.strategy.gradgate_mean.held.remember(owned_parameters(trainer.optimizers))
+        lists = (owned_parameters([optimizer]) for optimizer in trainer.optimizers)
+        trainer.strategy.gradgate_mean.held.remember(chain.from_iterable(lists))  # read only for a new window
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the strategy and the optimizer."""
@@ -160,7 +162,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
 
 def _exact_strategy(kind: type[Any]) -> type[Any]:
-    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights each loss, and divides gradients at the end of a window."""
 
     class ExactStrategy(kind):  # type: ignore[misc]
         gradgate_count: Callable[[Any], Any] | None

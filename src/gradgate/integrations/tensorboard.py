@@ -57,7 +57,7 @@ def log_to(
         every: write every update whose number is a multiple of this.
         depth: the number of components of a parameter's path that name its part: 1 for "encoder", 2 for
             "encoder.layers".
-        step: the number of the last update before this one, to continue an earlier run.
+        step: the number of the last update of an earlier run, to continue its numbering.
 
     Returns:
         a handle: ``remove()`` stops the logging. As a context manager, it stops at the end of the block. The

@@ -31,7 +31,7 @@ class WatchGradientsCallback(WatchingCallback, TrainerCallback):  # type: ignore
     Args:
         select: report only these rules: codes ("GG103"), prefixes of codes ("GG1") or categories.
         ignore: do not report these rules.
-        raise_on: raise at the end of the training if there are findings of this severity or a worse one.
+        raise_on: raise at the end of the training if there are findings of this severity or worse.
         output: a file to write the report to, in the format of its extension: .html, .json, .sarif or .txt.
         show: print the report when the training ends.
 

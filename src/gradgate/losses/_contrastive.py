@@ -43,8 +43,8 @@ def info_nce(
             ``[Q, P]``, padded with -1. The loss of a query is then the mean over its positives (``L_out`` of Khosla
             et al. 2020); a query without positives is left out. By default, key *i* is the positive of query *i*.
         negatives: further keys that belong to one query each (hard negatives). Shape ``[Q, N, d]``.
-        excluded: the index of one key per query to leave out of the query's sum, shape ``[Q]``: the query itself,
-            if queries and keys are the same rows (NT-Xent).
+        excluded: for each query, the index of a key to leave out of its sum, shape ``[Q]``: the query itself, if
+            queries and keys are the same rows (NT-Xent).
         weights: a weight for each query. Shape ``[Q]``. The mean is then the weighted mean.
         reduction: ``"mean"`` over queries, ``"sum"``, or ``"none"`` for one loss per query.
         group: a process group whose ranks hold the same rows, as in ``update.backward_coupled``. Each rank then
@@ -153,8 +153,8 @@ def siglip_loss(
 ) -> Tensor:
     """Return SigLIP's loss: a binary classification of every pair of rows, with no softmax over the batch.
 
-    The loss is the sum over all pairs of ``-log sigmoid(z * (left_i @ right_j / t + b))``, where z is 1 on the
-    diagonal and -1 elsewhere, divided by the number of rows. The matrix of logits is never stored.
+    The loss is ``-log sigmoid(z * (left_i @ right_j / t + b))``, summed over all pairs and divided by the number of
+    rows. Here z is 1 on the diagonal and -1 elsewhere. The matrix of logits is never stored.
 
     Args:
         left: one row per pair. Shape ``[B, d]``, floating; normalize it for cosine similarities.

@@ -58,7 +58,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def uncast(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function ignore autocast, and compute in the dtypes of its tensors.
+    """Return a function that ignores autocast, and computes in the dtypes of its tensors.
 
     Autocast would round the logits in the forward pass, but not when the backward pass recomputes them.
     """
@@ -180,7 +180,7 @@ def _gradients(
     bias: Tensor | None,
     weights: Callable[[Tensor, slice, slice], Tensor],
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of left, right, scale and bias; ``weights`` is the gradient at a tile's logits."""
+    """Return the gradients of left, right, scale and bias; ``weights`` returns the gradient of a tile's logits."""
     dtype, inputs = wide(left.dtype), (left, right, scale, bias)
     with torch.no_grad():
         found = [

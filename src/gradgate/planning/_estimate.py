@@ -30,7 +30,7 @@ class Estimate:
         grid: traced passes, with each number of samples at each of one to three lengths; the first has the most
             samples.
         probe: a pass with another number of samples, at any length. If the grid has only one number of samples,
-            the probe shows with which power of the samples each size grows.
+            the probe shows which power of that number each size follows.
 
     Attributes:
         start: the work of starting a micro-batch, in floating-point operations.
@@ -81,7 +81,7 @@ class Estimate:
         return torch.tensor(values, dtype=torch.float64)
 
     def _fit_with_probe(self, values: Tensor, probe: PassTrace) -> tuple[Tensor, bool]:
-        """Fit lengths to the grid, and the power of the samples of each size to the probe."""
+        """Return terms fitted to the grid for lengths and to the probe for samples, and whether they are exact."""
         by_length = torch.linalg.solve(self._powers(self.lengths), values)
         at_probe = self._powers([probe.length]) @ by_length
         found, exact = fit(

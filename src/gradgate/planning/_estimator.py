@@ -122,7 +122,7 @@ class Estimator:
     def _with_more(
         self, grid: list[PassTrace], probe: PassTrace | None, numbers: Sequence[int], *, fake: bool
     ) -> Estimate:
-        """Trace more numbers of samples, until the polynomials predict one that they were not fitted to."""
+        """Trace more numbers of samples until polynomials predict an unfitted pass. Return the last estimate."""
         found = None
         for samples in numbers:
             if samples in {trace.samples for trace in grid}:
@@ -139,7 +139,7 @@ class Estimator:
         return found
 
     def _refined(self, found: Estimate, probe: PassTrace) -> Estimate:
-        """Trace the largest micro-batch that fits, until this no longer changes its size."""
+        """Trace the largest micro-batch that fits, until its size stays the same. Return the last estimate."""
         for _ in range(_REFINEMENTS):
             resident = found.resident.with_optimizer(self._optimizer)
             available = self.budget(resident) - resident.total_bytes
@@ -151,7 +151,7 @@ class Estimator:
         return found
 
     def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
-        """Run a real pass of a few samples if it takes little time and memory. Otherwise note why not."""
+        """Return a real pass of a few samples if it takes little time and memory. Otherwise note why not."""
         share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters
@@ -165,7 +165,7 @@ class Estimator:
             self._remove_fakes()
             try:
                 return self._trace(_PROBE_SAMPLES, length, fake=False)
-            except Exception as error:  # noqa: BLE001 - the loss may need more samples; others will show in training
+            except Exception as error:  # noqa: BLE001 - the loss may need more samples; training shows others
                 self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples raised {in_one_line(error)}"
         return None
 
@@ -208,12 +208,12 @@ class Estimator:
 
 
 def _coprime(number: int) -> int:
-    """Return the largest number up to this one that 2, 3 and 5 do not divide, to reveal rounding to multiples."""
+    """Return the largest number up to this one without the factors 2, 3 and 5. It reveals rounding to multiples."""
     return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
 
 
 def _length_between(samples: Samples, lengths: Sequence[int]) -> int:
-    """Return a length between the two shortest, or the only one. If samples are collated, the length exists."""
+    """Return a length between the two shortest, or the only one; for collated samples, a length that exists."""
     between = sum(lengths[:2]) // len(lengths[:2])
     if samples.collates and samples.lengths is not None:
         return max(value for value in samples.lengths.values if value <= between)

@@ -51,12 +51,13 @@ def plan(
         lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the
             batch's key for either, or a function that returns either (with ``collate``: the length of a sample).
         collate: makes a batch from a list of raw samples.
-        batch_dim: the dimension of the samples, if it is not 0: a dimension, "list" for a list with one entry
-            per sample, None for data that all samples share; or a dict of these by field, such as ``{"table":
-            None}``.
+        batch_dim: where the samples are, if not along dimension 0: another dimension, "list" for a list with one
+            entry per sample, or None for data that all samples share. Or a dict of these by field, such as
+            ``{"table": None}``.
         trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
             with their dimensions; ``()`` for none. By default: ids, labels and masks that are visibly padded beyond
-            the lengths, and fields whose samples end at their lengths. Any other field of that width is an error.
+            the lengths, and other fields whose padding starts exactly at the lengths. Any other field of that width
+            is an error.
         pad: the value with which :meth:`Plan.pool` pads batches to one width, if their own padding does not
             show it: a number, or a dict of numbers by field.
         optimizer: the optimizer whose state is included, even before its first step. None: no state is included.
@@ -67,8 +68,8 @@ def plan(
     Raises:
         BudgetError: one sample does not fit, or the budget leaves nothing for a pass.
         OptionError: the budget, the batch or the lengths cannot be read; it is unclear which part of the batch
-            belongs to which sample, or is padding; the loss function returns no scalar; under ``fully_shard`` over
-            several ranks, fake tensors cannot run it.
+            belongs to which sample, or which part is padding; the loss function returns no scalar; under
+            ``fully_shard`` over several ranks, fake tensors cannot run it.
 
     Warns:
         EstimateWarning: the estimate is uncertain, so the plan leaves more than a twentieth of the memory unused;

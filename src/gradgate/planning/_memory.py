@@ -42,7 +42,7 @@ class ResidentMemory:
     """Memory that training takes with any split of a batch, in bytes of one kind of device.
 
     Attributes:
-        device: runs the passes. If it is an accelerator, memory of the CPU does not count.
+        device: the device that runs the passes. If it is an accelerator, memory of the CPU does not count.
         parameter_bytes: parameters and buffers that the loss function used.
         gradient_bytes: gradients; those of 16-bit parameters are accumulated in float32.
         state_bytes: the optimizer's state; None if unknown.

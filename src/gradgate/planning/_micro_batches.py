@@ -197,7 +197,7 @@ def even_split(count: int, most: int) -> list[int]:
 
 
 def deal(work: Sequence[float], ranks: int) -> list[list[int]]:
-    """Return each rank's samples, given the work of each. Their numbers differ by at most one.
+    """Return each rank's samples, given each sample's work. Two ranks' numbers of samples differ by at most one.
 
     Each round gives one sample to every rank, the most costly sample to the rank with the least work so far. The
     work of two ranks therefore differs by less than one sample. Each rank gets the same mixture of lengths, so its

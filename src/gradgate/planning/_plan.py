@@ -83,7 +83,7 @@ class Plan:
         Raises:
             BudgetError: one sample does not fit into the budget.
             OptionError: the batch is of another kind, or it is unclear which part of it belongs to which sample, or
-                is padding.
+                which part is padding.
 
         Example:
             >>> model = torch.nn.Linear(8, 1)
@@ -122,8 +122,8 @@ class Plan:
             One batch with all their samples in order, for :meth:`split` or ``Accumulator.step``.
 
         Raises:
-            OptionError: the window is empty; its batches are of different kinds, share different values, or do not
-                show their padding value.
+            OptionError: the window is empty; its batches are of different kinds, differ in a shared value, or do
+                not show their padding value.
 
         Example:
             >>> model = torch.nn.Linear(8, 1)

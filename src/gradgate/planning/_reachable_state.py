@@ -41,8 +41,8 @@ _MISSING = object()
 class ReachableState:
     """The objects that a loss function can reach, in their state when they were first recorded.
 
-    It follows closures, defaults, the global names that functions use, attributes, items of containers, and modules
-    with all their parts. It records the objects that names, attributes and items refer to, the storages and
+    The search follows closures, defaults, the global names that functions use, attributes, items of containers, and
+    modules with all their parts. It records the objects that names, attributes and items refer to, the storages and
     gradients of tensors, and the state of random generators. :class:`PassTracer` copies values before they are
     overwritten.
     """
@@ -67,9 +67,7 @@ class ReachableState:
     def restore(self, *, raised: bool = False) -> None:
         """Restore everything to its recorded state; ``raised`` if the pass did not reach its end."""
         with torch.no_grad():
-            if (
-                raised
-            ):  # `fully_shard` would take parameters that the pass gathered for those of the next pass
+            if raised:  # the next pass of `fully_shard` would reuse the parameters that this pass gathered
                 for module in self._sharded:
                     reset_pass(module)
                     module.reshard()

@@ -140,7 +140,7 @@ class _Field:
 
 
 def _width(fields: Mapping[Path, _Field], lengths: Lengths) -> int:
-    """Return the width of the fields that show these lengths; 0 where no field is as wide as the longest."""
+    """Return the width of the fields that show these lengths; 0 if no field is as wide as the longest sample."""
     longest = max(lengths.values, default=0)
     widths = {field.columns for field in fields.values() if field.columns >= longest}
     if longest in widths and min(lengths.values) == longest:
@@ -156,7 +156,7 @@ def _width(fields: Mapping[Path, _Field], lengths: Lengths) -> int:
     if len(shown or widths) > 1 or (widths and not shown):
         names = ", ".join(f"{field_name(path)} ({field.columns})" for path, field in fields.items())
         raise OptionError(
-            "plan: cannot tell from the padding to which of these fields lengths= refers: "
+            "plan: cannot tell from the padding which of these fields lengths= refers to: "
             f"{names}. Name the fields whose padding should be trimmed: trim=[...]; or trim=() to trim nothing."
         )
     return shown.pop() if shown else 0

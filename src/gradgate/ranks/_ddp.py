@@ -35,7 +35,7 @@ def release_wrapper(wrapper: DistributedDataParallel) -> None:
 
 
 def wrappers_in(modules: Sequence[nn.Module]) -> list[DistributedDataParallel]:
-    """Return each wrapper among some modules once."""
+    """Return the wrappers among the modules, each once."""
     kinds = {kind for kind in set(map(type, modules)) if issubclass(kind, DistributedDataParallel)}
     if not kinds:  # usual, and called for each window
         return []

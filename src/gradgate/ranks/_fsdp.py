@@ -25,9 +25,9 @@ class ShardedCoordinator(RankCoordinator):
     """The coordinator for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
 
     It makes ``fully_shard`` add gradients instead of averaging them, and chooses the micro-batches at which ranks
-    communicate: with ``every`` at each, otherwise at the last. Every forward and backward pass involves all ranks,
-    so all run equally many micro-batches: a rank with fewer repeats its last one, with count 0. ``modules`` are
-    those under ``fully_shard`` of this and other accumulators.
+    communicate: at each one with ``every``, otherwise only at the last. Every forward and backward pass involves
+    all ranks, so all run equally many micro-batches: a rank with fewer repeats its last one, with count 0.
+    ``modules`` are those under ``fully_shard`` of this and other accumulators.
     """
 
     sharded = True
@@ -108,7 +108,7 @@ class ShardedCoordinator(RankCoordinator):
         return super().combine(checked, combine)
 
     def _add_ranks(self, exchange: StatusExchange) -> None:
-        """Remove the zeros of parameters that no rank has reached, and add the ranks of unsharded parameters."""
+        """Remove the zeros of parameters that no rank has reached; all-reduce gradients of unsharded parameters."""
         filled = [status.filled for status in exchange.statuses]
         differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in exchange.statuses}) > 1
         if differ and not self.can_reduce_unused():
@@ -167,7 +167,7 @@ class ShardedCoordinator(RankCoordinator):
 
     @contextmanager
     def only_owned(self, leaves: Sequence[Tensor]) -> Iterator[None]:
-        """Preserve the gradients of parameters that the accumulator does not own, among the leaves of a graph.
+        """Preserve the gradients of those leaves of a graph that the accumulator does not own.
 
         A backward pass through ``fully_shard`` cannot be restricted by ``inputs=``: its hooks would not run.
         """
@@ -211,7 +211,7 @@ class ShardedCoordinator(RankCoordinator):
             )
 
     def even(self, window: Iterable[T]) -> Sequence[T]:
-        """Repeat the last micro-batch until this rank has as many as the rank with the most."""
+        """Return the window, with its last micro-batch repeated to the length of the longest window of any rank."""
         own = window if isinstance(window, Sequence) else list(window)
         self.own_micro_batches = len(own)
         received = self.ranks.exchange({"micro_batches": len(own)})
@@ -219,7 +219,7 @@ class ShardedCoordinator(RankCoordinator):
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
             raise RankError(
-                f"micro_batches: rank {empty[0]} has no micro-batch in this window, another rank has "
+                f"micro_batches: rank {empty[0]} has no micro-batch in this window, but another rank has "
                 f"{max(lengths)}. Under fully_shard every pass waits for all ranks. Give that rank a micro-batch "
                 "with count=0."
             )
@@ -234,7 +234,7 @@ class ShardedCoordinator(RankCoordinator):
 
 
 class _Repeated(Sequence[T]):
-    """A sequence whose last item repeats up to a length. Items are made when they are read."""
+    """A sequence, extended to a given length by repeating its last item. Items are made when they are read."""
 
     def __init__(self, items: Sequence[T], length: int) -> None:
         self._items, self._length = items, length

@@ -116,7 +116,7 @@ class RankGroup:
             self._run(partial(dist.broadcast, tensor, group=self._group, group_src=0))
 
     def start_all_reduce(self, tensor: Tensor) -> Any:
-        """Start an asynchronous all-reduce; :meth:`wait_for` ends it."""
+        """Start and return an asynchronous all-reduce; :meth:`wait_for` ends it."""
         return self._run(lambda: dist.all_reduce(tensor, group=self._group, async_op=True))
 
     def wait_for(self, work: Any) -> None:
@@ -177,7 +177,7 @@ def lost(ranks: RankGroup, error: BaseException) -> RankError:
 
 
 def bucketed(tensors: Sequence[Tensor], dtype_of: Callable[[Tensor], torch.dtype]) -> list[list[Tensor]]:
-    """Group tensors by dtype and device, in order, into buckets of limited size."""
+    """Return tensors in buckets of limited size, grouped by dtype and device, in order."""
     buckets: list[list[Tensor]] = []
     growing: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     sizes: dict[int, int] = {}

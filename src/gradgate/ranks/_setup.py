@@ -146,9 +146,9 @@ def _check_not_wrapped(others: Sequence[Tensor], modules: Sequence[nn.Module]) -
     wrapped = {id(parameter) for wrapper in wrappers_in(modules) for parameter in wrapper.parameters()}
     if not wrapped.isdisjoint(map(id, others)):
         raise RankError(
-            "update: some modules are under fully_shard and others under DistributedDataParallel, which would "
-            "average in each backward pass. Leave those others without a wrapper: the update adds their gradients "
-            "over ranks."
+            "update: some modules are under fully_shard and others under DistributedDataParallel, which "
+            "averages gradients in each backward pass. Remove DistributedDataParallel: the update adds these "
+            "gradients over ranks."
         )
 
 

@@ -19,7 +19,7 @@ Gathered: TypeAlias = "tuple[list[list[Tensor]], list[list[Tensor]], Any]"
 """Each tensor's rows on the ranks before this one, its rows on the ranks after it, and the tree of the tensors."""
 
 Combine: TypeAlias = "Callable[[dict[str, float] | None, dict[str, float] | None], float | None]"
-"""Combines a process's sums in ``.grad``, given each loss's count and unit over all ranks; returns the factor."""
+"""Combines one process's sums in ``.grad``, given counts and units over all ranks. Returns the factor to apply."""
 
 
 class SingleProcess:
@@ -28,7 +28,7 @@ class SingleProcess:
     rank: int = 0
     count: int = 1
     sharded: bool = (
-        False  # whether backward passes reduce-scatter gradients, so that all ranks run equally many
+        False  # whether backward passes reduce-scatter gradients, so that all ranks run equally many passes
     )
     overlaps: bool = False  # whether to all-reduce gradients during the last backward pass
     all_reduced: bool = False  # whether that pass has done so
@@ -56,7 +56,7 @@ class SingleProcess:
         """Add up the sums of all losses and ranks in ``.grad``; return the factor still to be applied.
 
         The factor is None if every count is zero on all ranks. ``status`` returns what this rank reports, and
-        ``combine`` combines its own sums. Raises RankError if another rank has stopped; then no rank steps.
+        ``combine`` combines this rank's sums. Raises RankError if another rank has stopped; then no rank steps.
         """
         return combine(None, None)
 

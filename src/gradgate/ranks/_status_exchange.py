@@ -40,7 +40,7 @@ class StatusExchange:
 
     @classmethod
     def run(cls, ranks: RankGroup, status: RankStatus) -> StatusExchange:
-        """Exchange statuses with all ranks.
+        """Return the statuses of all ranks, after exchanging them.
 
         Raises:
             RankError: a rank died, or did not join.
@@ -72,7 +72,7 @@ class StatusExchange:
 
     @property
     def differ_in_coupled(self) -> str | None:
-        """The error if only some ranks have reached a loss over the representations of all ranks; else None."""
+        """An error message if only some ranks have reached a loss over all ranks' representations; else None."""
         coupled = [rank for rank, status in enumerate(self.statuses) if status.phase == "coupled"]
         if len(coupled) in (0, len(self.statuses)):
             return None
@@ -84,7 +84,7 @@ class StatusExchange:
 
     @property
     def differ_in_trained(self) -> str | None:
-        """The error if ranks do not train the same parameters, rows and entries; else None."""
+        """An error message if ranks do not train the same parameters, rows and entries; else None."""
         found = [status.trained for status in self.statuses]
         other = next((rank for rank, trained in enumerate(found) if trained != found[0]), None)
         if other is None:
@@ -92,7 +92,7 @@ class StatusExchange:
         return (
             f"update: ranks 0 and {other} do not train the same entries: they froze different parameters, or chose "
             "different entries with train_rows or train_mask. Their parameters would diverge. No rank made a step. "
-            "Freeze and choose the same on every rank."
+            "Make the same calls on every rank."
         )
 
     @property

@@ -94,13 +94,13 @@ def assert_exact_update(
         batch: the input of ``loop`` and ``loss_fn``. A small batch is enough; unequal micro-batches and a
             short last one reveal most mistakes.
         optimizer: the optimizer that the loop steps.
-        loss_fn: the mean loss of the whole batch at once, a scalar, whose gradient the update should use. It may
-            return ``(loss, count)``, as for ``Accumulator.step``. If there is a difference, it is called again, to
-            find gradients that are only rounding error.
+        loss_fn: takes the whole batch and returns its mean loss, a scalar whose gradient the update should use. It
+            may return ``(loss, count)``, as for ``Accumulator.step``. If there is a difference, it is called again,
+            to find gradients that are only rounding error.
         model: the module, or several, that the loop trains: its buffers are restored, and messages name its parts.
         rtol: allowed ``max |difference| / max |gradient|`` of each parameter. By default the error that
-            rounding explains: 1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; the
-            widest of these for the dtypes of the parameters and of autocast.
+            rounding explains: 1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; with several
+            dtypes, among parameters or in autocast, the widest of these.
 
     Returns:
         The :class:`Verdict`, for printing.

@@ -62,7 +62,7 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
             note_step(stepped)
             return None
 
-        def noted_closure() -> Any:  # step(closure), as in Lightning, which runs the last backward inside
+        def noted_closure() -> Any:  # a step may run the last backward pass itself, as in Lightning
             loss = closure()
             note_step(stepped)
             return loss

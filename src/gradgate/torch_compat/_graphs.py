@@ -65,7 +65,7 @@ def _saved(node: Any, name: str) -> Any:
 
 
 def _is_never_unpacked(saved: Callable[[Any, str], Any]) -> bool:
-    """Return whether this reads a factor of a product, and nothing that hooks have packed."""
+    """Return whether ``saved`` reads a factor of a product, but not a factor that hooks have packed."""
     first, second = (torch().ones(2, requires_grad=True) for _ in range(2))
     with torch().enable_grad():
         plain = first * second
@@ -75,7 +75,7 @@ def _is_never_unpacked(saved: Callable[[Any, str], Any]) -> bool:
     return found.data_ptr() == second.data_ptr() and hidden is None
 
 
-# To read `_saved_other` itself would run the hooks: a checkpoint computes its whole part again.
+# Reading `_saved_other` itself would run the hooks: a checkpoint would run its whole forward pass again.
 saved_tensor: Private[[Any, str], Any] = Private(
     "torch._C._autograd.SavedTensor.data",
     "read what an operation multiplies by without unpacking it",
@@ -87,7 +87,7 @@ saved_tensor: Private[[Any, str], Any] = Private(
 
 
 def stored_stack(node: Any) -> Any:
-    """Return the stack that anomaly mode stored in a node when it was made, from :data:`stack_formatter`."""
+    """Return the stack that anomaly mode got from :data:`stack_formatter` and stored in the node."""
     return node.metadata.get("traceback_")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradgate.torch_compat._private import Private, torch
 
-# The dictionaries in which a module keeps what it holds itself.
+# The dictionaries in which a module keeps its own parameters, buffers and submodules.
 OWN_PARAMETERS, OWN_BUFFERS, OWN_MODULES = "_parameters", "_buffers", "_modules"
 
 parameters_of: Private[[Any], dict[str, Any]] = Private(
@@ -83,7 +83,7 @@ def _moves_hooks(move: Any) -> bool:
 # Moves a hook before or, with ``last``, behind the other hooks of its kind.
 move_hook: Private[..., None] = Private(
     "torch.utils.hooks.RemovableHandle.hooks_dict_ref",
-    "let an optimizer's other hooks see a parameter of which only some entries are trained",
+    "let an optimizer's other hooks see a parameter that trains only some of its entries",
     find=lambda: _move_hook,
     works=_moves_hooks,
 )

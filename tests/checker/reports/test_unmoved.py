@@ -121,7 +121,7 @@ def test_an_optimizer_that_gets_only_zero_gradients_is_reported_though_another_o
     [
         (
             "b.0 b.1 b.2 b.3",
-            ["optimizer steps b (4 tensors), and other code overwrites it after each step."],
+            ["optimizer updates b (4 tensors), and other code overwrites it after each step."],
         ),
         ("b.0 b.2", []),
         ("a.0 a.1 a.2 a.3 b.0 b.1 b.2 b.3", []),

@@ -197,7 +197,7 @@ def test_sums_divided_by_their_own_masks_count_the_same_whatever_they_hold() -> 
 def test_a_short_last_window_with_the_full_divisor() -> None:
     assert said(windows(4, 4, 2, 4, 4, 2).judged()) == [
         "train.py:3: GG103 error: The last window holds 2 micro-batches but is divided by 4: its gradient "
-        "is 0.5 of the correct gradient."
+        "is 0.5 times the correct gradient."
     ]
 
 

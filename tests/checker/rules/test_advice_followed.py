@@ -42,7 +42,7 @@ FOLLOWED = {
         ],
     ),
     "clip-misplaced/dqn_cliff": (
-        "Clip the parameters that the optimizer steps",
+        "Clip the parameters that the optimizer updates",
         [("clip_grad_norm_(target_net.parameters()", "clip_grad_norm_(policy_net.parameters()")],
     ),
     "ineffective-step/actor_twice": (
@@ -144,16 +144,24 @@ FOLLOWED = {
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
     ),
     "scheduler-cadence/exponential_unused": (
-        "Call scheduler.step() once an epoch, after the last optimizer.step()",
+        "Call lr_scheduler.step() once an epoch, after the last optimizer.step()",
         [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
     ),
+    "scheduler-cadence/decay_from_a_helper": (
+        "Call decay.step() once an epoch, after the last adam.step()",
+        [("        self.history.append", "        self.decay.step()\n        self.history.append")],
+    ),
     "scheduler-cadence/superconvergence": (
-        "or make the schedule 20 long",
+        "or make the schedule 20 calls long",
         [("epochs=epochs,\n        steps_per_epoch=len(train_set)", "total_steps=20")],
     ),
     "zero-gradient/relu_scores": (
         "remove the ReLU, or initialize its inputs above zero",
         [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
+    ),
+    "zero-gradient/closed_gate": (
+        "If it starts at 0 on purpose, let an optimizer train it",
+        [('self.register_buffer("gate", torch.zeros(()))', "self.gate = nn.Parameter(torch.zeros(()))")],
     ),
     "zero-gradient/rounded_rating": (
         "Remove the rounding before the loss",

@@ -18,7 +18,7 @@ def test_nothing_is_ever_cleared() -> None:
         story.backward(4, mean(8)).step(5)
     assert said(story.judged()) == [
         "train.py:5: GG201 error: 3 of 4 steps of optimizer use gradients of w and b that earlier steps "
-        "already used: one step uses up to 4 backward calls."
+        "already used: one step uses those of up to 4 backward calls."
     ]
 
 

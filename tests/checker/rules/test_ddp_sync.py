@@ -80,8 +80,8 @@ def test_a_loss_that_is_divided_by_the_ranks_and_averaged_over_them() -> None:
         return story
 
     assert said(judged(divided(3, synced=True), distributed=True)) == [
-        "train.py:3: GG106 error: The loss is divided by 2 ranks, and the gradients are averaged over the "
-        "ranks as well, in 3 steps."
+        "train.py:3: GG106 error: The loss is divided by 2, the number of ranks, and the gradients are averaged "
+        "over the ranks as well, in 3 steps."
     ]
     assert judged(divided(3, synced=False)) == []  # the sum over the ranks is divided once
     assert judged(divided(2, synced=True), distributed=True) == []  # divided by two of something else
@@ -184,8 +184,8 @@ def test_gradients_that_are_divided_by_the_ranks_and_averaged_by_ddp() -> None:
         return story
 
     assert said(judged(divided(2), distributed=True)) == [
-        "train.py:2: GG106 error: The gradient is divided by 2 ranks, and the gradients are averaged over "
-        "the ranks as well, in 3 steps."
+        "train.py:2: GG106 error: The gradient is divided by 2, the number of ranks, and the gradients are "
+        "averaged over the ranks as well, in 3 steps."
     ]
     assert judged(divided(1), distributed=True) == []  # by two of something else
 

@@ -106,7 +106,7 @@ def test_both_step_a_trunk_with_one_gradient() -> None:
     for _ in range(4):
         story.clear(1).backward(8, mean(8)).step(9, "pi_opt").step(10, "v_opt")
     assert said(story.judged()) == [
-        "train.py:4: GG503 error: pi_opt and v_opt both step trunk with the same gradient, 4 times."
+        "train.py:4: GG503 error: pi_opt and v_opt both update trunk with the same gradient, 4 times."
     ]
 
 

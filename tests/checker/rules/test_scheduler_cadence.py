@@ -81,7 +81,7 @@ def test_a_length_in_micro_batches_that_is_counted_in_windows_is_never_reached()
 
     assert said(windows(12).judged("GG301")) == [
         "train.py:1: GG301 warning: CosineAnnealingLR's length, 12, is the run's number of micro-batches, "
-        "but it is advanced once per 2 micro-batches: the run ends after 50% of the schedule."
+        "but the schedule is advanced once per 2 micro-batches: the run ends after 50% of the schedule."
     ]
     assert windows(12).judged("GG301", how="stopped") == []
     assert windows(16).judged("GG301") == []

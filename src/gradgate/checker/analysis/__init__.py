@@ -1,4 +1,4 @@
-"""Data that rules read about a run: gradient histories, windows and the user's source. Nothing imports torch."""
+"""Data that rules read about a run: gradient histories, windows and the user's source. None of it needs torch."""
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._loss_weights import Share, of_window

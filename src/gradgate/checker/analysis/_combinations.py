@@ -17,10 +17,10 @@ class Combination:
 
     Attributes:
         how: the kind, see :class:`Combined`.
-        numbers: numbers of the events.
+        numbers: the events' numbers in the run.
         first: the first of the events.
         ids: trained parameters behind the values.
-        times: number of backward calls of the losses.
+        times: how often the losses' lines call backward.
     """
 
     how: str
@@ -32,7 +32,7 @@ class Combination:
 
     @property
     def measured(self) -> dict[str, Any]:
-        """The arguments of a finding that depend on the values only."""
+        """The arguments of ``Rule.finding`` that follow from this combination."""
         return {"count": self.times, "evidence": {"parameters": len(self.ids)}, "about": self.ids}
 
 

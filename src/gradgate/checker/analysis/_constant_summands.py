@@ -1,7 +1,7 @@
 """Finds the constant summand of a loss, and the line that detached the summand.
 
 The graph shows that a line adds a constant. The source shows the line's summands and where their values come from.
-A summand is the constant if it contains a recorded cut, and no line that put a parameter into a graph.
+A summand is the constant if it contains a recorded cut but no line that put a parameter into a graph.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered,
 
 _COUNTS = ("one_hot", "bincount", "histc", "argsort")
 _JOINS = ("sum", "stack", "cat", "mean")
-CONSTANT = Frame("", 0, "")  # the end at an expression that had no graph before it was detached
-_TAKES_LOSS = ("backward", "manual_backward", "scale")  # a method of the loss, or the loss is an argument
+CONSTANT = Frame("", 0, "")  # ends a search at an expression that never had a graph
+_TAKES_LOSS = ("backward", "manual_backward", "scale")  # called on the loss, or with the loss as an argument
 
 
 def constant_summands(
@@ -95,7 +95,7 @@ def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterato
 
 
 def _elements(scope: Scope, node: ast.AST | None) -> Iterator[ast.expr]:
-    """Yield the expressions that were put into a list or dict."""
+    """Yield the expressions that were put into the list or dict of a node."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
         node = node.func.value
     if isinstance(node, (ast.List, ast.Tuple)):
@@ -200,7 +200,7 @@ class _TrainedLines:
         return last_name(node) in self._names or self._is_trained(file, node)
 
     def _is_number(self, file: str, node: ast.AST) -> bool:
-        """Return whether a name is only known as a function's argument, or an attribute only holds such a name."""
+        """Return whether a name is a function's argument, or an attribute is only set to names and constants."""
         scope = scope_at(Frame(file, getattr(node, "lineno", 0), ""))
         if isinstance(node, ast.Name):
             return scope is not None and is_function(scope.node) and node.id in parameters_of(scope.node)
@@ -210,7 +210,7 @@ class _TrainedLines:
 
     def _is_trained(self, file: str, node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and may_be_module(node, file, self._files):
-            own = functions(called(node), self._files)  # what it returns is followed
+            own = functions(called(node), self._files)  # the values that they return are followed
             return not own and any((file, line) in self._live for line in _lines(node))
         name = last_name(node)
         scope = scope_at(Frame(file, getattr(node, "lineno", 0), "")) if name in self._roots else None

@@ -26,7 +26,7 @@ def without_gradients(node: ast.AST) -> int | None:
 
 
 def requires_grad(node: ast.AST) -> ast.expr | None:
-    """Return the value that a call or an assignment gives ``requires_grad``."""
+    """Return the value to which a call or an assignment sets ``requires_grad``."""
     if isinstance(node, ast.Call) and called(node) == "requires_grad_":
         return argument(node, 0, "requires_grad") or ast.Constant(True)
     target = node.targets[0] if isinstance(node, ast.Assign) else None
@@ -35,7 +35,7 @@ def requires_grad(node: ast.AST) -> ast.expr | None:
 
 
 def no_grad_around(frame: Frame) -> Frame | None:
-    """Return the line that turns gradients off for a running line, inside the same function."""
+    """Return the line of the same function that turns gradients off for a running line."""
     for node in reversed(path_to(frame.file, frame.line)):
         line = without_gradients(node)
         if line is not None:

@@ -1,6 +1,6 @@
-"""Whether the user's code reads gradients as values between a backward call and the call that clears them.
+"""Decides whether the user's code reads gradients as values between a backward call and the call that clears them.
 
-Fisher information, gradient norms and weights of losses are computed from gradients that no step is to use.
+Fisher information, gradient norms and weights of losses are computed from gradients that no step uses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _Part = tuple[ast.AST, range]  # a function, and lines of it
 
 
 def reads_gradients(backward: Site, cleared: Site) -> bool:
-    """Return whether code that runs between a backward call and a clearing reads a ``.grad``.
+    """Return whether code that runs between a backward call and the call that clears reads a ``.grad``.
 
     Args:
         backward: the backward call.
-        cleared: the clearing; () if its line is unknown.
+        cleared: the call that clears; () if its line is unknown.
     """
     files = _with_imported({frame.file for frame in (*backward, *cleared)})
     parts, seen = list(_between(backward[::-1], cleared[::-1])), set[str]()
@@ -38,7 +38,7 @@ def reads_gradients(backward: Site, cleared: Site) -> bool:
 
 
 def _with_imported(files: set[str]) -> set[str]:
-    """Return files, and the modules beside them that they import: helpers that read gradients."""
+    """Return files and the modules next to them that they import, because these may read gradients."""
     imports = [(file, node.module or "") for file in files for node in inside(ast.ImportFrom, tree_of(file))]
     imports += [
         (file, each.name)
@@ -70,7 +70,7 @@ def _between(backward: Site, cleared: Site) -> Iterator[_Part]:
 
 
 def _rest(frame: Frame, *, after: bool) -> Iterator[_Part]:
-    """Yield the lines of a frame's function that run after its line, or before it."""
+    """Yield the lines of a frame's function that run after the frame's line, or before it."""
     function, loops = function_at(frame), loops_around(frame)
     if function is not None:
         again, whole = _lines(loops[-1]) if loops else range(frame.line, frame.line + 1), _lines(function)
@@ -84,7 +84,7 @@ def _lines(node: ast.AST) -> range:
 
 @functools.lru_cache(maxsize=256)
 def _reads(function: ast.AST) -> tuple[ast.Attribute, ...]:
-    """Return the places of a function that take a gradient's value: not a write, and not ``p.grad is None``."""
+    """Return where a function reads a gradient's value. Writes and ``p.grad is None`` don't count."""
     nodes = own_nodes(function)
     parents = {child: parent for parent in nodes for child in ast.iter_child_nodes(parent)}
     grads = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr.lstrip("_") == "grad"]

@@ -20,7 +20,7 @@ class Contribution:
 
     backward: int
     atom: Ids
-    touched: bool = False  # changed by hand, other than by a factor
+    touched: bool = False  # changed by hand in a way other than scaling
     factor: float = 1.0  # the product of all factors applied by hand
     clips: list[int] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)  # numbers of the steps that used it

@@ -27,8 +27,8 @@ from gradgate.events import (
     Written,
 )
 
-_STEPS = 3  # backward calls before parameters that losses reach only later count as unfrozen
-_RATIO = 4  # a part this many times larger than the trained part was left out on purpose
+_STEPS = 3  # parameters that losses reach only after this many backward calls count as unfrozen
+_RATIO = 4  # a part this many times larger than the trained part counts as left out on purpose
 _SMALL = 16  # a tensor with at most this many elements may be a parameter
 
 
@@ -81,7 +81,7 @@ def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:
-    """Return the lines whose losses steps used, and the parameters that each line reaches more than once."""
+    """Return the lines whose gradients a step used, and the parameters that each line reaches more than once."""
     found: dict[Site, Ids] = defaultdict(frozenset)
     often = Counter(number for event in run.of(Backward) for number in event.reached - run.owned)
     for number, several in run.by_backward.items():
@@ -182,21 +182,21 @@ def _is_twin(run: Run, several: list[Parameter]) -> bool:
             if not _part(each) or _part(each) in parts:
                 continue
             module = f"{root}.{_part(each)}"
-        # The whole module, and each optimizer's part: a layer may be replaced for the next optimizer.
+        # Compare with the whole module and with each optimizer's part: the next optimizer may get a new layer.
         for key in (module, *((module, optimizer) for optimizer in run.owners[each.id])):
             others[key].append(each.shape)
     return sorted(each.shape for each in several) in map(sorted, others.values())
 
 
 def _is_copied(run: Run, several: list[Parameter]) -> bool:
-    """Return whether parameters follow other parameters: a copy made them, or the program writes to them."""
+    """Return whether parameters are copied from others: a copy made them, or the program writes to them."""
     ids = {each.id for each in several}
     written = any(event.parameters & ids for event in run.of(Written) if event.target == "value")
     return written or any("copy" in text_of(frame) for each in several for frame in each.made)
 
 
 def _is_copied_target(run: Run, several: list[Parameter], beside: Ids) -> bool:
-    """Return whether parameters are copies of trained ones whose losses train others: a target network."""
+    """Return whether parameters are a target network's: deep copies, which no loss reaches without trained ones."""
     shapes = {run.parameters[number].shape for number in beside}
     ids = {each.id for each in several}
     return all(
@@ -210,7 +210,7 @@ def _part(parameter: Parameter) -> str:
 
 
 def optimizer_beside(run: Run, left: Left) -> int:
-    """Return the optimizer that steps the other parameters of the same losses."""
+    """Return the optimizer that holds the other parameters of the same losses."""
     reached = frozenset().union(*(event.reached for event in run.of(Backward) if event.site == left.backward))
     using: list[int] = [event.optimizer for event in run.of(Stepped) if event.used & reached]
     return max(set(using), key=using.count)

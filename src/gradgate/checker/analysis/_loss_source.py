@@ -25,7 +25,7 @@ class LossSource:
         statements: statements that compute the values in ``loss``.
         loss: the expression on which ``backward`` is called.
         forward_line: the first line that calls a module.
-        autocast: the autocast contexts around the forward pass and the loss that end before the step.
+        autocast: the autocast contexts that contain the forward pass and the loss and end before the step.
     """
 
     statements: tuple[ast.stmt, ...]
@@ -134,6 +134,6 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
-    """Yield the names that a node reads, or sets. ``total += loss`` reads and sets ``total``."""
+    """Yield the names that a node reads or sets, by ``context``. ``total += loss`` reads and sets ``total``."""
     read = [each.target for each in inside(ast.AugAssign, node)] if context is ast.Load else []
     yield from (each.id for each in inside(ast.Name, node) if isinstance(each.ctx, context) or each in read)

@@ -1,4 +1,4 @@
-"""The weight of a micro-batch in its window: of its whole loss, and of each item."""
+"""The weights of a micro-batch in its window: of its whole loss and of each item."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _times(share: Share, by_hand: float) -> Share:
 
 
 def columns_of(run: Run, window: StepWindow, micro: Sequence[int]) -> list[list[Share]]:
-    """Return the shares of each term, one for each backward call; [] if unknown or if the terms differ."""
+    """Return a list for each term, with its share in each backward call; [] if unknown or if the terms differ."""
     rows = of_window(run, window, micro) if micro else None
     if not rows or len({len(row) for row in rows}) != 1:
         return []

@@ -17,9 +17,9 @@ from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site
 def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[tuple[Frame, Ids]]:
     """Yield lines that turn gradients off, each with the parameters that it detaches from the loss.
 
-    The parameters' module runs only inside the block, or the block reads the module's output and the loss is
-    computed from the block's result. If the source can't be read, any module in the block that uses the parameters
-    counts.
+    A line counts if the parameters' module runs only inside the block, or if the block reads the module's output
+    and the loss is computed from the block's result. If the source can't be read, a line counts if a module uses
+    the parameters in its block.
     """
     recorded = frozenset().union(*(event.parameters for event in run.of(Ran) if event.recording))
     for number, event in run.numbered(Ran, Cut, NoGradEntered):
@@ -78,7 +78,7 @@ def readable(site: Site) -> bool:
 def _held_before(
     event: NoGradEntered, missing: Ids, slices: Collection[Slice]
 ) -> Iterator[tuple[Frame, Ids]]:
-    """Yield a block that computes part of the loss from a variable whose graph contains the missing parameters."""
+    """Yield blocks that compute a part of the loss from a variable whose graph contains missing parameters."""
     block = statement_at(event.site[0]) if event.site and event.held else None
     if not isinstance(block, ast.With) or without_gradients(block) is None:
         return

@@ -1,4 +1,4 @@
-"""Finds the line to change: it computes a learning rate or builds a list of parameters."""
+"""Finds the line to change, such as one that computes a learning rate or builds a list of parameters."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _in(scope: Scope, line: int) -> Frame:
 
 
 def comprehension_line(site: Site) -> Frame | None:
-    """Return the last list comprehension with a condition over parameters, in a function that builds groups."""
+    """Return the last list comprehension that filters parameters, in a function that builds groups."""
     for scope in (each for call in _calls_at(site) for each in functions(called(call), (site[0].file,))):
         lists = [node for node in own_nodes(scope.node) if isinstance(node, ast.ListComp)]
         chosen = [node for node in lists if any(part.ifs for part in node.generators)]
@@ -185,7 +185,7 @@ def _is_true(value: ast.expr) -> bool:
 
 
 def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr]:
-    """Return the values other than False that a statement, or a function that it calls, gives ``requires_grad``."""
+    """Return the values, except False, to which a statement or a function that it calls sets ``requires_grad``."""
     found: list[ast.expr] = []
     for node in ast.walk(statement):
         value = requires_grad(node)

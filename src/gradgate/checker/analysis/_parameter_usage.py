@@ -53,7 +53,7 @@ def _not_copied(run: Run, reached: Ids) -> Ids:
 
 @once
 def misdirected(run: Run, optimizer: int) -> Ids:
-    """Return the parameters that losses reach but nothing trains, if no step of an optimizer had a gradient.
+    """Return the parameters that losses reach but nothing trains, if no step of this optimizer had a gradient.
 
     This optimizer got the wrong parameters; another optimizer may have trained the right ones before. A loss that
     also reaches some optimizer's parameters does not count, because its other parameters may be fixed on purpose.
@@ -131,7 +131,7 @@ class Replaced:
     optimizer: int
     old: Ids
     new: Ids
-    steps: int  # steps of the optimizer since then
+    steps: int  # steps of the optimizer since they were replaced
 
 
 @once

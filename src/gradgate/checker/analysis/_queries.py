@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
 from gradgate.checker.analysis._slices import slice_at
+from gradgate.checker.analysis._source import FUNCTIONS, path_to, spans
 from gradgate.events import Backward, Differentiated, Frame, Ids, Site
 
 
@@ -20,15 +21,47 @@ def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, in
 
 
 def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
-    """Return the innermost line of a site that is in a function in which the other site has a line too, or None."""
+    """Return the innermost line of a site whose function also contains a line of the other site, or None."""
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
 
 
+def condition_around(site: Site, beside: Site) -> Frame | None:
+    """Return the ``if`` that decides whether ``site`` runs but not whether ``beside`` runs.
+
+    The search goes from the innermost frame of ``site`` outwards. The result is the first ``if`` that contains the
+    running line but not the line of ``beside`` in the same function.
+    """
+    for frame, other in with_line_of(site, beside):
+        for node in reversed(path_to(frame.file, frame.line)):
+            condition = isinstance(node, ast.If) and frame.line > node.lineno
+            if other is not None and spans(node, other):
+                if condition or isinstance(node, (*FUNCTIONS, ast.For, ast.While)):
+                    break
+            elif condition:
+                return frame._replace(line=getattr(node, "lineno", 0))
+        if other is not None:
+            return None
+    return None
+
+
 def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
-    """Return the outermost module around a parameter that holds none of the others: ["net", "features"], or []."""
+    """Return the outermost module that holds a parameter but none of the others: ["net", "features"], or [].
+
+    An object that is no module may hold the module: the path then begins with it, but is longer.
+    """
     parts = run.name(number).split(".")[:-1]
-    modules = (parts[:length] for length in range(1, len(parts) + 1))
+    paths = (parts[:length] for length in range(1, len(parts) + 1))
+    roots = _beginnings(run)
+    modules = (
+        path for path in paths if any(".".join(path[:length]) in roots for length in range(len(path) + 1))
+    )
     return next((each for each in modules if within(run, ".".join(each)).isdisjoint(others)), [])
+
+
+@once
+def _beginnings(run: Run) -> set[str]:
+    """Return the outermost modules, by the variables that hold them: "net", or "agent.net"."""
+    return {parameter.root for parameter in run.parameters.values()} - {""}
 
 
 @once
@@ -57,7 +90,7 @@ def repeats(run: Run, window: StepWindow) -> Ids:
 
 
 def attacked_loss(run: Run, window: StepWindow, micro: list[int]) -> int | None:
-    """Return the call that trains after calls that search for an input, as an adversarial attack does, or None.
+    """Return the call that trains, if calls before it search for an input (an adversarial attack); otherwise None.
 
     The calls of the search follow one another, and each also reaches a tensor that is no parameter. The call that
     trains reaches only parameters.
@@ -76,7 +109,7 @@ def _searches(run: Run) -> set[Site]:
 
 
 class Loss(NamedTuple):
-    """A loss: the line that back-propagates it, and where its first term is computed. A loop's line has several."""
+    """A loss: the line that back-propagates it, and where its first term is computed. One line may have several."""
 
     site: Site
     computed: Site

@@ -13,7 +13,7 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside
 from gradgate.events import Backward, Frame, Ids, Parameter
 
-_LEAST = 3  # backward calls that reach only the new tensor
+_LEAST = 3  # minimum number of backward calls that reach only the new tensor
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Rebound:
     new: Ids  # the new tensors, as far as they are known
     line: Frame
     target: str  # "self.weights"
-    calls: int  # backward calls since then
+    calls: int  # backward calls since the line ran
     constant: bool  # the new tensor gets no gradient
 
 

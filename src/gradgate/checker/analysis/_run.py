@@ -35,7 +35,7 @@ _Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 
 
 def once(function: Callable[Concatenate[Run, P], T]) -> Callable[Concatenate[Run, P], T]:
-    """Compute a function of a run, and of hashable arguments, only once per run."""
+    """Compute a function of a run only once per run and arguments, which must be hashable."""
 
     @functools.wraps(function)
     def known(run: Run, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -92,8 +92,8 @@ class Run:
     def terms(self, number: int, ids: Ids = frozenset()) -> list[Term]:
         """Return the terms of a backward call's loss; with ``ids``, only the terms that reach these parameters.
 
-        A line's first calls show which parameters each term reaches. Later calls with the same terms reach the
-        same.
+        A line's first calls show which parameters each term reaches. Later calls with the same terms reach the same
+        parameters.
         """
         event = self.backward(number)
         terms: Sequence[Term] = event.terms
@@ -278,7 +278,7 @@ class Run:
 
 
 def _joined(lines: Iterable[_Windows]) -> _Windows:
-    """Put the backward calls of several lines that belong to one window together, in the order of the windows."""
+    """Merge the windows of several lines: for each window, the backward calls of all lines, in order."""
     found: dict[int, tuple[StepWindow, list[int]]] = {}
     for window, micro in chain(*lines):
         known = found.get(window.step, (window, []))[1]

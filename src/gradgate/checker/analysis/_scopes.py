@@ -1,6 +1,6 @@
 """Names in the user's source: functions, the definitions of names, and calls.
 
-Names are resolved within one function, functions by name within the files of the run. Nothing is executed.
+Variables are resolved within one function, and functions by name within the files of the run. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _BUILTIN = frozenset(dir(builtins))
 
 
 class Scope(NamedTuple):
-    """A function or a module's own statements, with the file."""
+    """A function or a module's own statements, and the file that contains them."""
 
     file: str
     node: ast.AST
 
 
 class Definition(NamedTuple):
-    """A statement that assigns a value to a name, and the value. ``place`` is its index in an unpacked tuple."""
+    """A statement that assigns a value to a name, and the value. ``place``: the index in an unpacked tuple."""
 
     statement: ast.AST
     value: ast.expr
@@ -67,7 +67,7 @@ def functions_of(file: str) -> dict[str, tuple[Function, ...]]:
 
 
 def called_by(file: str, *nodes: ast.AST | None) -> list[Function]:
-    """Return the functions of a file whose names the nodes call."""
+    """Return the functions of a file that these nodes call by name."""
     names = {called(call) for call in inside(ast.Call, *nodes)}
     return [each for name in names for each in functions_of(file).get(name, ())]
 
@@ -135,7 +135,7 @@ def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
 
 
 def reaching(scope: Scope, name: str, line: int) -> tuple[Definition, ...]:
-    """Return the definitions of a name, without those that are overwritten on every way to a line.
+    """Return the definitions of a name, without those that are overwritten on every path to a line.
 
     The last assignment in a block around the line overwrites the ones before: ``x = x.detach()``.
     """

@@ -1,6 +1,6 @@
 """Finds the expressions from which a value is computed, by reading the source backwards. Nothing is executed.
 
-Names are resolved within one function, functions by name within the files of the run. If a name has several
+Variables are resolved within one function, and functions by name within the files of the run. If a name has several
 possible definitions, all of them count, so a rule must confirm with an event that a result is real.
 """
 
@@ -40,7 +40,7 @@ _MOST = 4000  # maximum number of expressions to visit
 
 
 class Slice:
-    """The expressions from which the root expressions may be computed, with their files, in ``nodes``.
+    """The expressions from which the roots may be computed. ``nodes`` lists them with their files.
 
     Args:
         roots: expressions to start from.
@@ -66,7 +66,7 @@ class Slice:
             self._visit(*self._todo.pop())
 
     def holds(self, frame: Frame, name: str = "") -> bool:
-        """Return whether a line is in the slice. If the line reads ``.name``, the attribute must also be in it."""
+        """Return whether the slice holds a line, and also the attribute if the line reads ``.name``."""
         inside = [node for file, node in self.nodes if file == frame.file and spans(node, frame.line)]
         if name and f".{name}" in text_of(frame):
             return any(isinstance(node, ast.Attribute) and node.attr == name for node in inside)
@@ -100,7 +100,7 @@ class Slice:
             ]
 
     def _children(self, file: str, node: ast.AST) -> list[ast.AST]:
-        """Return the parts of an expression. Leave out generators whose variables are only read beyond an end."""
+        """Return the parts of an expression. Leave out generators whose variables only unfollowed parts read."""
         children = list(ast.iter_child_nodes(node))
         generators: list[ast.comprehension] = getattr(node, "generators", [])
         if self._ends is None or not generators:

@@ -144,7 +144,7 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     """Return the line that should use a layer that is never read, and whether this is certain.
 
     If a sibling is used twice (``norm1`` in place of ``norm2``), the line is the second use. If a condition only
-    tests whether the layer exists, it is the line that then runs. Otherwise it is the layer's definition. The line
+    tests whether the layer exists, the line is the one that then runs. Otherwise it is the layer's definition. It
     is not certain in a model that loads pretrained weights, because this training may not need all of its layers.
     """
     attribute, sure = key.lstrip("."), not loads_weights(files)
@@ -182,8 +182,8 @@ def line_of_loss(run: Run, ids: Ids, site: Site, files: tuple[str, ...]) -> Fram
     """Return the line that leaves a module's result out of the loss, or None if it is not found.
 
     The line is one where nothing reads the result, or where another value overwrites the result first. If a
-    function computes only a number for display from the result, it is the last line in this function that computes
-    the loss.
+    function computes only a number for display from the result, the line is the last one in this function that
+    computes the loss.
     """
     slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
     for frame in site:

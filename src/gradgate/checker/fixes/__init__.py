@@ -77,5 +77,5 @@ def edits_for(finding: _Finding) -> tuple[Edit, ...]:
 
 @functools.cache
 def can_edit() -> bool:
-    """Return whether LibCST is installed, which edits need. To install: ``pip install 'gradgate[cli]'``."""
+    """Return whether LibCST, which edits need, is installed. To install it: ``pip install 'gradgate[cli]'``."""
     return importlib.util.find_spec("libcst") is not None

@@ -31,7 +31,7 @@ from gradgate.torch_compat import node_number, reads_losses
 
 # Backward calls per line that get a probe, which follows the gradients through the graph.
 _PROBED = 6
-_STILL_PROBED = 24  # while some parameter's gradient has always been zero
+_STILL_PROBED = 24  # while any parameter's gradient has always been zero
 _MOST_PROBED = 60  # in small graphs, where a probe is cheap
 _FEW_NODES = 400
 _MOST_NODES = 20_000  # larger graphs get no probe
@@ -246,9 +246,9 @@ class Backwards:
 
     def _after(self, probe: Probe) -> None:
         parameters = self._recorder.parameters
-        for number, site in probe.zeroed():
+        for number, site, name in probe.zeroed():
             if not parameters.records[number].zeroed:
-                parameters.records[number].zeroed = site
+                parameters.records[number].zeroed, parameters.records[number].zeroed_by = site, name
         if probe.broken is not None and not self._nan_parameters:
             site, node, numbers = probe.broken
             self._recorder.add(NonfiniteMade(site, node, parameters.same(numbers)))
@@ -268,7 +268,7 @@ class Backwards:
         *_: Any,
         **__: Any,
     ) -> Around:
-        """Record a call of ``torch.autograd.grad``, which has the same parameters."""
+        """Record a call of ``torch.autograd.grad``. The arguments are those of torch's function."""
         recorder = self._recorder
         recorder.derivatives += 1
         if recorder.looking:

@@ -34,7 +34,7 @@ class Creation:
         if is_a(data, Tensor) and data.grad_fn is not None and recorder.looking:
             self._cuts.record(data, "Parameter")
         site = recorder.site()
-        # A forward pass may make a parameter each time. Such a line must not use up all close looks.
+        # A line of the forward pass may make a parameter each time. It must not use up all close looks.
         if recorder.backwards and self._looks[site] < _LOOKS_PER_LINE:
             self._looks[site] += recorder.look_again()
         recorder.parameters.created(parameter, site, recorder.events.count)

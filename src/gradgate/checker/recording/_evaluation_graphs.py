@@ -80,7 +80,7 @@ class EvaluationGraphs:
         return stack
 
     def _own_stack(self, stack: Stack) -> Stack:
-        """Return a stack of its own for a new node, if the phase's first line created the node."""
+        """Return a separate stack for a new node if the phase's first line created the node."""
         self._nodes += 1
         self._first = self._first or stack.site
         if self._nodes <= _MOST_NODES and stack.site != self._first:

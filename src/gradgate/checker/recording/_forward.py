@@ -190,7 +190,7 @@ class Modes:
         self._mode_matters: dict[type, bool] = {}
         self._evaluated: dict[
             type, Site
-        ] = {}  # class -> where a module of it was put into evaluation mode last
+        ] = {}  # class -> where one of its modules was last put into evaluation mode
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
         """Return whether this is the user's call of ``train``, not a recursive call for a child."""

@@ -36,7 +36,7 @@ class Gradients:
         self.addresses: dict[int, int] = {}
 
     def number_of(self, gradient: Tensor) -> int | None:
-        """Return the parameter whose gradient this tensor was at the last note, or None."""
+        """Return the parameter whose gradient this tensor was when gradients were last noted, or None."""
         try:
             return self.addresses.get(gradient.data_ptr())
         except RuntimeError:
@@ -125,7 +125,7 @@ class Gradients:
             del self.addresses[address]
 
     def compare(self) -> None:
-        """Record gradients that changed since the last note although no watched call changed them."""
+        """Record gradients that changed since they were last noted although no watched call changed them."""
         changes = self.note()
         if not changes:
             return
@@ -137,7 +137,7 @@ class Gradients:
                 self._recorder.wrote("gradient", number, site=(), op="assigned")
 
     def held(self, ids: Ids) -> Ids:
-        """Return the parameters among ``ids`` that had a gradient at the last note."""
+        """Return the parameters among ``ids`` that had a gradient when gradients were last noted."""
         return self._recorder.parameters.same(ids.intersection(self._known))
 
 
@@ -149,7 +149,7 @@ class GradientCopies:
         self._copies: list[tuple[int, Tensor]] = []
 
     def copy(self, leaves: Iterable[Tensor]) -> None:
-        """Copy a few gradients, if there are several optimizers, whose losses may oppose each other."""
+        """Copy a few gradients if there are several optimizers, because their losses may oppose each other."""
         if len(self._recorder.optimizers) < 2:
             return
         known = self._recorder.parameters.numbers.known

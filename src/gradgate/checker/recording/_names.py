@@ -29,7 +29,7 @@ from gradgate.checker.recording._user_objects import (
     tensors_in,
 )
 
-_SCANS = 8  # searches of the modules for the parameters that they hold
+_SCANS = 8  # number of searches for the parameters that modules hold
 _SCANNED = (4, 16, 48)  # steps that are always followed by a search
 _MOST_ITEMS = 1000  # longer lists and dicts are not searched
 # A function that uses one of these names may hold the dict of its locals, and our reading would change the dict.
@@ -67,7 +67,7 @@ class Names:
         frames = user_frames()
         self._look_in(frames)
         if self._unnamed():
-            frames += library_frames()  # the model may be held by a trainer only
+            frames += library_frames()  # possibly only a trainer holds the model
             self._look_in(frames)
         for frame in frames if self._unnamed() else ():
             value = dict(_locals_of(frame)).get(_FIRST)
@@ -144,8 +144,8 @@ class Names:
                 continue
             if id(tensor) in held:
                 parameters.held.add(number)
-            # If parameter and module are older than the watcher, and no variable leads to the module, the module
-            # is unknown.
+            # If a parameter and its module are older than the watcher, and no variable leads to the module, the
+            # module is unknown.
             unknown = record.made_at < 0 and number not in parameters.held and is_a(tensor, nn.Parameter)
             record.registered = id(tensor) in held or unknown
             record.trainable = tensor.requires_grad

@@ -24,7 +24,7 @@ class Stack(list[str]):
 
     site: Site = ()
     used: bool | None = (
-        None  # of a stack that only one node holds: whether a backward pass went through the node
+        None  # whether a backward pass went through the node, if only one node holds the stack
     )
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -45,7 +45,8 @@ def _stack_of(site: Site) -> Stack:
 class Lines:
     """Turns anomaly mode on and off, unnoticed by the user.
 
-    torch has only one switch for anomaly mode. During a watched run, the user's calls set and read a separate one.
+    torch has only one switch for anomaly mode. During a watched run, the user's calls set and read a separate
+    switch.
     """
 
     def __init__(self) -> None:

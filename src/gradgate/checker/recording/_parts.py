@@ -195,7 +195,7 @@ def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> 
 
 
 def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments twice, for the watcher to read and for torch: an iterator can be read only once."""
+    """Return the arguments twice, once for the watcher and once for torch: an iterator can be read only once."""
     given = (*args, *kwargs.values())
     ours = [list(each) if _is_iterable(each) else each for each in given]
     # clip_grad_norm_ warns about an empty generator, but not about an empty list.

@@ -86,7 +86,7 @@ class Patches:
             self._functions[id(original)] = original, wrapper
 
     def reach_imported(self) -> None:
-        """Replace the functions also in modules that have imported them by name."""
+        """Also replace the functions in modules that imported them by name."""
         wanted = self._functions.keys()
         for name, module in list(sys.modules.items()):
             if not is_a(module, types.ModuleType) or name.partition(".")[0] in ("torch", "gradgate"):

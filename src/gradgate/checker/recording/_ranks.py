@@ -32,7 +32,7 @@ _SHARDED = ("DTensor", "FlatParameter")  # parameters of FSDP and of tensor para
 
 @dataclass
 class _Wrapper:
-    """A DistributedDataParallel."""
+    """What is known about a DistributedDataParallel."""
 
     ref: weakref.ref[Any]
     parameters: Ids  # the parameters whose gradients it averages
@@ -56,8 +56,8 @@ class RankRecorder:
         """Return whether the next backward pass averages these gradients over ranks, and whether it bypasses DDP.
 
         Without DDP, the first value is None. DDP averages only in the first complete backward pass that follows a
-        call of its ``forward``. A DDP that was freed counts only if it was never called: its module is trained
-        without it.
+        call of its ``forward``. A DDP that was freed counts only if it was never called, because its module is then
+        trained without it.
         """
         parameters = self._recorder.parameters
         if reached is not self._seen:

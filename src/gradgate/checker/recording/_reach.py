@@ -57,7 +57,7 @@ class Reached:
         return {id(leaf): users[node] for node, leaf in self.graph.leaf_nodes.items() if node in users}
 
     def stale(self, step_keys: Mapping[int, tuple[int, int]]) -> tuple[Ids, Site]:
-        """Return the parameters whose values were read before their optimizers' last two steps, and the line."""
+        """Return the parameters whose values were read before their optimizers' last two steps, and a line."""
         found: dict[int, Site] = {}
         for node in self.graph.nodes:
             number = node_number.use(node)
@@ -77,8 +77,8 @@ class Reached:
     def after_others(self) -> Ids:
         """Return the parameters that were combined with values computed from another optimizer's parameters.
 
-        If no optimizer holds a parameter, every optimizer counts as another one. A plain tensor may be data. It
-        counts only if an optimizer's parameters are also used between the tensor and the loss.
+        If no optimizer holds a parameter, every optimizer counts as another optimizer. A plain tensor may be data.
+        It counts only if an optimizer's parameters are also used between the tensor and the loss.
         """
         graph, owners = self.graph, self._owners
         kinds = {kind: 1 << place for place, kind in enumerate(set(owners.values()))}
@@ -107,7 +107,7 @@ class Reached:
         return self._same(found)
 
     def flops(self, counted: set[int]) -> tuple[float, tuple[tuple[Ids, float], ...]]:
-        """Return the FLOPs of forward and backward pass, and the backward FLOPs by the optimizers that need them.
+        """Return the FLOPs of forward and backward pass, and the backward FLOPs that each set of optimizers needs.
 
         Args:
             counted: numbers of the nodes whose forward FLOPs are already counted. This call adds its own nodes.
@@ -131,7 +131,7 @@ class Reached:
         return total, tuple(serving.items())
 
     def first_uses(self) -> Uses:
-        """Return the parameters and the lines of their first uses, ordered by the last use in the forward pass."""
+        """Return parameters, ordered by their last uses in the forward pass, with the lines of their first uses."""
         first = []
         for leaf, number in self.numbers.items():
             users = sorted(self._users.get(leaf, ()), key=node_number.use)

@@ -1,4 +1,7 @@
-"""The shared state of the watcher's parts: events, numbers of objects, and when to look closely."""
+"""The shared state of the watcher's parts: events, numbers of objects, and when to look closely.
+
+A *close look* also records data that takes time, such as samples of values and the line of each graph node.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _SLOW_SECONDS = 2.0  # the longest close look
 _LEAST_BUSY = 0.25  # assumed minimum of CPU time / wall time
 # In a short run, the close look may take this many seconds, plus this share of the run so far.
 _PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3
-_BLOCK = 8  # later, the watcher looks closely at blocks of this many steps, at growing distances
+_BLOCK = 8  # later, the watcher looks closely at blocks of this many steps, at growing intervals
 _MOST_FAILURES = 4  # tracebacks of the watcher's own errors that are kept
 _MOST_PARAMETERS = 50_000  # a run that keeps creating models is watched only up to here
 _MOST_SPANS = 6_000
@@ -37,7 +40,7 @@ class StopRun(SystemExit):
 
 
 class StopTask(StopRun, Exception):  # noqa: N818
-    """Raised in place of StopRun in a pool's task: the worker catches Exception, but SystemExit would end it."""
+    """Raised in place of StopRun in a pool's task. The worker survives an Exception, but not a SystemExit."""
 
 
 class _Thread(threading.local):
@@ -93,7 +96,7 @@ class Recorder:
         self._busy = 0.0  # the same in CPU time, so that a busy machine doesn't shorten the close look
         # At the last measurement: wall time, seconds spent watching, CPU time.
         self._measured = time.perf_counter(), 0.0, time.process_time()
-        # A context for the watcher's own work: one thread at a time, unwatched, timed separately. Errors in it
+        # A context for the watcher's own work: one thread at a time, unwatched, timed separately. Its errors
         # don't reach the script.
         self.working: Callable[[], Work] = functools.partial(Work, self)
         self.thread = _Thread()

@@ -18,7 +18,7 @@ from gradgate.torch_compat import is_dtensor
 T = TypeVar("T")
 V = TypeVar("V")
 
-_HEAD, _TAIL = 20_000, 10_000  # of a longer run, this many first and last events are kept
+_HEAD, _TAIL = 20_000, 10_000  # in a longer run, only this many first and last events are kept
 _RECENT = 256  # only events this recent can be replaced
 
 
@@ -59,7 +59,7 @@ class EventBuffer:
 
 
 class ByIdentity(Generic[T, V]):
-    """Values of objects that are compared by identity and not kept alive.
+    """Maps objects, compared by identity and not kept alive, to values.
 
     A user's ``__eq__`` and ``__hash__`` may read attributes that the constructor has not set yet.
     """
@@ -171,7 +171,7 @@ class Parameters:
         record.dtype = str(tensor.dtype).removeprefix("torch.")
         record.registered = isinstance(
             tensor, nn.Parameter
-        )  # until the end of the run, if the tensor lives as long
+        )  # Names.finish replaces this if the tensor lives until the end of the run
         record.made, record.made_at = self._origins.known(tensor) or ((), -1)
         self.records[number] = record
         return number

@@ -71,7 +71,7 @@ class RetainedGraphs:
         """After a step, count the live graphs. If their number grows, search for the variable that holds them."""
         counts = Counter(self._marks.values())
         for site in {*counts, *self._alive}:
-            # Two optimizers may step in turn, of which one keeps no graph. So equal counts are allowed.
+            # Two optimizers may step in turn, and one of them may keep no graph. So equal counts are allowed.
             alive = self._alive.setdefault(site, deque([0], maxlen=2 * SUSPICIOUS))
             alive.append(counts[site])
             growing = sorted(alive) == list(alive)

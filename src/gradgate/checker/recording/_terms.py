@@ -52,8 +52,8 @@ class Terms:
     """Reads the terms of one loss.
 
     Args:
-        scaled: by node number, the number of the gradient scaler that made the node, or ``~number`` if the scaler
-            is disabled.
+        scaled: node number -> number of the gradient scaler that made the node, or ``~number`` if the scaler is
+            disabled.
         parameters: all known parameters.
 
     Attributes:
@@ -246,7 +246,7 @@ def _kept(reduction: Any) -> float | None:
 def _padding_mask(mean: Any) -> float | None:
     """Return the fraction of ones in a padding mask, if ``mean`` averages a product with such a mask.
 
-    Each row of a padding mask holds ones followed by zeros, or all rows hold zeros followed by ones.
+    In a padding mask, all rows hold ones followed by zeros, or all hold zeros followed by ones.
     """
     ones = _ones(mean)
     if ones is None or bool(ones.all()):

@@ -34,7 +34,7 @@ _NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch no
 
 
 class UnreachedParameters:
-    """Watches modules whose parameters get no gradient in the first steps: do the modules run, and with a graph?
+    """Watches modules whose parameters get no gradient at first (suspects): do they run, and with a graph?
 
     Also records tensors with a graph that are passed to a module under ``no_grad``, which cuts the graph.
 
@@ -51,8 +51,8 @@ class UnreachedParameters:
         self._classes: set[type[nn.Module]] = set()
         self._looked_at = -1
         self._norms: Numbers[nn.Module] = Numbers()
-        self._versions: dict[int, int] | None = None  # norm -> version of its statistics
-        # norm -> running mean and variance when the watcher found the norm
+        self._versions: dict[int, int] | None = None  # batch norm -> version of its statistics
+        # batch norm -> running mean and variance when the watcher found it
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
         # no_grad context -> the line that entered it, and each norm's version at that time

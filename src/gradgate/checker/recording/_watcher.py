@@ -63,7 +63,7 @@ class Watcher:
         return self._recorder.raised > 0
 
     def stop_with(self, kind: type[StopRun], on_stop: Callable[[int], None]) -> None:
-        """Set the exception that stops the script. ``on_stop`` is called before each raise with a running count."""
+        """Set the exception that stops the script. ``on_stop(n)`` is called before the n-th raise."""
         self._recorder.stop_by, self._recorder.on_stop = kind, on_stop
 
     def start(self) -> None:

@@ -10,7 +10,7 @@ from gradgate.events import Log, OptimizerMade
 
 
 def distinct_names(log: Log) -> dict[int, str]:
-    """Return the name of each optimizer. If several lines construct one of this name, add the line."""
+    """Return the name of each optimizer. If several lines construct an optimizer of this name, add the line."""
     names = optimizer_names(log)
     places: dict[int, str] = {}
     for event in log.events:

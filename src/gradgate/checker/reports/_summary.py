@@ -26,7 +26,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Summary:
-    """How much of a run was watched. If there are several processes, the counts are of the longest one."""
+    """How much of a run was watched. Counts are those of the process with the most steps."""
 
     steps: int
     backwards: int

@@ -91,7 +91,7 @@ def _still(
 def _overwritten(
     log: Log, name: str, parts: Sequence[tuple[Ids, str]], late: Sequence[Stepped]
 ) -> Iterator[str]:
-    """Yield a sentence for a network that an optimizer steps although it is an average of another network."""
+    """Yield a sentence for a network that an optimizer updates although it is an average of another network."""
     if len(late) < _LEAST:
         return
     written = frozenset.intersection(*(event.changed & event.moved for event in late))
@@ -103,8 +103,8 @@ def _overwritten(
         if source is not None and len(ids) >= _NETWORK and ids <= written and not ids & reported:
             reported |= ids
             yield (
-                f"{name} steps {shown or _names(log, ids)}, and other code overwrites it after each step. If it is "
-                f"an average of {source}, remove it from {name} and run it under no_grad."
+                f"{name} updates {shown or _names(log, ids)}, and other code overwrites it after each step. If it "
+                f"is an average of {source}, remove it from {name} and run it under no_grad."
             )
 
 

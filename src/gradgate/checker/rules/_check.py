@@ -88,7 +88,7 @@ def fold(findings: Iterable[Finding]) -> list[Finding]:
 
 def _explains(cause: Finding, symptom: Finding) -> bool:
     if cause.severity == "info" != symptom.severity:
-        return False  # a note may be intended, so it explains no mistake
+        return False  # what a note reports may be intended, so it explains no mistake
     return symptom.category in _EXPLAINS.get(cause.category, ()) and bool(cause.about & symptom.about)
 
 

@@ -55,7 +55,7 @@ def _forked() -> None:
 def _hook_into_children() -> None:
     from multiprocessing import util
 
-    util.register_after_fork(_began, _began)  # the first is a key, held weakly, and passed to the second
+    util.register_after_fork(_began, _began)  # the first argument, a weakly held key, is passed to the second
 
 
 def _began(_: Any = None) -> None:

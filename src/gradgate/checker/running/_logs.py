@@ -20,7 +20,7 @@ _INJECTED = str(Path(__file__).parent / "inject")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The run's folder for logs, and its limit of steps. An environment variable passes both to every child."""
+    """The run's log folder and its maximum number of steps. An environment variable passes both to every child."""
 
     folder: str
     max_steps: int | None = None

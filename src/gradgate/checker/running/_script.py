@@ -55,7 +55,7 @@ def run(program: Program, notes: list[str]) -> tuple[How, int]:
 def _ended_by(error: BaseException) -> tuple[How, int]:
     watcher = sys.modules.get("gradgate.checker.recording")
     if watcher is not None and any(isinstance(each, watcher.StopRun) for each in led_to(error)):
-        return "stopped", 0  # also if the script or a trainer raised another error while handling StopRun
+        return "stopped", 0  # even if the script or a trainer raised another error while handling StopRun
     if isinstance(error, SystemExit):
         if error.code is None:
             return "finished", 0

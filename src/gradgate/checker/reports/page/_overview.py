@@ -1,4 +1,4 @@
-"""The figure of loss, learning rate and gradient norm over the steps, with a pin at the start of each finding."""
+"""The figure of loss, learning rate and gradient norm over the steps. A pin marks when a finding appears."""
 
 from __future__ import annotations
 

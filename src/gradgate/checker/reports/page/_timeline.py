@@ -50,7 +50,7 @@ class TimedWindow:
 
 
 def typical(view: RunView) -> TimedWindow | None:
-    """Return the window of median duration, without the first two, in which the watcher does most of its work."""
+    """Return the window of median duration. The first two don't count: there the watcher does most of its work."""
     timed = _timed(view)
     timed = timed[2:] if len(timed) > 4 else timed
     # The weights of micro-batches are known only if the watcher read their graphs.
@@ -79,7 +79,7 @@ def _timed(view: RunView) -> list[TimedWindow]:
 
 
 def phases(view: RunView, timed: TimedWindow) -> list[Phase]:
-    """Return the phases of a window. Time before a backward call that belongs to no span counts as forward."""
+    """Return the phases of a window. Unrecorded time before a backward call counts as forward."""
     rows = of_window(view.run, timed.window, list(timed.window.micro)) or []
     weights = [", ".join(map(_weight, row)) for row in rows]
     count = len(timed.window.micro)

@@ -2,10 +2,10 @@
 
 ## What it does
 Reads from each loss's graph the factor by which a mean is multiplied before ``backward()``, and adds up these
-factors over the micro-batches of a window. The gradient equals that of the whole batch if the factors add up to
-1. Also reports means that are divided by the number of micro-batches although ``gradgate.Accumulator``, Lightning's
-or transformers' ``Trainer``, or ``Accelerator.backward()`` already divides. Under Accelerate's ``accumulate()``,
-reports calls of ``loss.backward()``, which doesn't divide.
+factors over the micro-batches of a window. The gradient equals that of the whole batch only if the factors add up
+to 1, so other sums are reported. Also reports means that are divided by the number of micro-batches although
+``gradgate.Accumulator``, Lightning's or transformers' ``Trainer``, or ``Accelerator.backward()`` already divides.
+Under Accelerate's ``accumulate()``, reports calls of ``loss.backward()``, which doesn't divide.
 
 ## Why is this bad?
 Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long.
@@ -24,10 +24,10 @@ or call ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, whi
 items in the window.
 
 ## Known limits
-A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended. So are means
-that are added without a division in a loop over a literal tuple, list or dict, such as a list of tasks, or with
-``retain_graph=True``, which several losses of one forward pass need. A term is not reported as undivided if its
-weight is computed by a division, which may be the missing one.
+A factor that is not a simple fraction is assumed to be a loss weight. Losses that are sums over items are assumed
+to be intended. So are undivided means in two cases: in a loop over a literal tuple, list or dict (such as a list of
+tasks), and with ``retain_graph=True``, which several losses of one forward pass need. A term is not reported as
+undivided if its weight is computed by a division, because that division may be the missing one.
 
 ## Sources
 docs/exactness.md
@@ -43,9 +43,9 @@ from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
-from gradgate.checker.analysis._queries import attacked_loss
+from gradgate.checker.analysis._queries import attacked_loss, condition_around
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import condition_around, text_of
+from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -97,7 +97,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if meta or not full or any(len({run.backward(n).reached for n in micro}) > 1 for _, micro in full):
-            continue  # several losses; from one window to the next, layers may be unfrozen
+            continue  # several losses (between windows, layers may be unfrozen)
         if any(attacked_loss(run, window, micro) is not None for window, micro in full):
             continue  # cross-loss-leak reports an attack's gradients
         if any(all(run.backward(number).retain for number in micro[:-1]) for _, micro in full):
@@ -123,7 +123,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _at_each_of(calls: list[int], found: Finding) -> Finding:
-    """Name the lines of all backward calls instead of editing one of them."""
+    """Return the finding with advice that names all backward lines, instead of an edit of one of them."""
     lines = f"{', '.join(map(str, calls[:-1]))} and {calls[-1]}"
     return replace(found, fix=(), advice=f"{found.advice.rstrip('.')}, for each of the lines {lines}.")
 
@@ -150,7 +150,7 @@ def _divided_by_hand(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             site,
             f"The loss is divided by {number}, the number of micro-batches, and the update divides again by "
-            f"all counts: the gradient is {number} times too small.",
+            f"the total count: the gradient is {number} times too small.",
             why="An accumulator adds sums and counts, and divides once. Pass it each mean without a division.",
             advice="Pass the loss without the division.",
             fix=undivided_argument,
@@ -163,16 +163,16 @@ def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
     """Return whether a term's means don't add up to 1, and no loss weight explains the difference."""
     if abs(_total(column) - 1) < 1e-3:
         return False
-    # If only one divisor is the window's size, the other factors are loss weights. If two are, they aren't.
+    # If one divisor is the window's size, the other factors are loss weights. With two, something is divided twice.
     times = sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors)
-    # One of two averages terms or is a loss weight: `0.5 * squares / 2`.
+    # Except if one of the two averages terms or is a loss weight: `0.5 * squares / 2`.
     weights = [number for op, number, _ in column[0].numbers if op != "div"]
     explained = terms == size or sum(abs(abs(number) - 1 / size) < 1e-6 for number in weights) == 1
     return times != 1 and not (times == 2 and explained)
 
 
 def _without_weights(columns: list[list[Share]]) -> list[list[Share]]:
-    """Leave out the fractions that weight single terms, as in ``alpha * a + (1 - alpha) * b``."""
+    """Return the shares without terms' own weights, like those in ``alpha * a + (1 - alpha) * b``."""
     if len(columns) < 2:
         return columns
     shared = set(columns[0][0].numbers).intersection(*(column[0].numbers for column in columns))
@@ -209,7 +209,7 @@ def _finding(
         twice = len(whole) == 2 and len(own) == 1 and bool(trainer)
         number, where = own[0] if twice else whole[0]
         if abs(number - size) == 1 and len(whole) == 1:
-            return  # the window's size is wrong by 1, not the divisor
+            return  # the divisor is right: the window's size is off by 1
         by = " and by ".join(f"{value:g}" for value, _ in whole)
         yield say(
             where or _written_at(run, number) or site,
@@ -258,7 +258,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
 
 
 def _divided_again(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
-    """Report a gradient sum that is divided at every micro-batch, so that earlier ones are divided again."""
+    """Report a gradient sum that is divided at each micro-batch, so earlier micro-batches are divided again."""
     uneven = 0
     for window, micro in windows:
         factors = {part.factor for part in window.fresh if part.backward in micro and not part.touched}

@@ -7,13 +7,13 @@ Follows which backward calls each optimizer step uses. Reports:
 - a step after the first micro-batch (``i % N == 0`` with ``i`` from 0);
 - a step after every micro-batch except each N-th (``if i % N:`` without ``== 0``), if the losses are divided by N;
 - a step after each micro-batch once the first window is full, because nothing resets a counter;
-- windows that have one micro-batch more or fewer than the number by which their losses are divided;
-- micro-batches at the end of an epoch that are cleared before a step, never used, or added to the next epoch's
-  first window.
+- windows with one micro-batch more or fewer than the divisor of their losses;
+- micro-batches at the end of an epoch whose gradients are cleared before a step, never used, or added to the next
+  epoch's first window.
 
 ## Why is this bad?
-Leftover gradients are lost, or are added to a window whose divisor doesn't count them. The first update of an epoch
-uses a single micro-batch, which is still divided by N. No error is raised.
+Leftover gradients are lost, or are added to a window whose divisor doesn't count them. With ``i % N == 0``, the
+first update of an epoch uses a single micro-batch, which is still divided by N. No error is raised.
 
 ## Example
     for i, (x, y) in enumerate(loader):
@@ -29,8 +29,8 @@ uses a single micro-batch, which is still divided by N. No error is raised.
             optimizer.step()
             optimizer.zero_grad()
 
-or let ``gradgate.windows(loader, size=4)`` split the epoch and ``Accumulator.update()`` divide each window by
-the number of items in the window.
+or let ``gradgate.windows(loader, size=4)`` split the epoch, and let ``Accumulator.update()`` divide each window by
+its number of items.
 
 ## Known limits
 Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are
@@ -50,8 +50,8 @@ from itertools import combinations, groupby, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of
+from gradgate.checker.analysis._queries import condition_around
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
@@ -95,7 +95,7 @@ def _of_line(
     left = _left_over(run, optimizer, site)
     complete = sum(len(window.micro) == divisor for window, _ in windows) * 2 > len(
         windows
-    )  # with other lines
+    )  # counting the calls of all lines
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     carried = sum(n > size for n in sizes)
     fix: FixAt = _count_from_one
@@ -186,7 +186,7 @@ def _remainder(at: Statement | None) -> ast.BinOp | None:
 
 
 def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
-    """Return whether window sizes vary on purpose: some term is divided by a number that depends on its window."""
+    """Return whether window sizes vary on purpose: a term is divided by a number that depends on its window."""
     columns: dict[int, list[list[Share]]] = defaultdict(list)
     for window, micro in windows:
         for place, column in enumerate(columns_of(run, window, micro)):
@@ -209,7 +209,7 @@ def _follows_its_windows(columns: list[list[Share]]) -> bool:
 
 
 def _left_over(run: Run, optimizer: int, site: Site) -> list[int]:
-    """Return the length of each row of consecutive backward calls at this line that no step used."""
+    """Return the length of each sequence of consecutive backward calls at this line that no step used."""
     held = run.held(optimizer)
 
     def is_unused(number: int) -> bool:
@@ -225,7 +225,7 @@ def _left_over(run: Run, optimizer: int, site: Site) -> list[int]:
 
 
 def _cleared_by(run: Run, site: Site) -> str:
-    """Return as text where gradients of this backward line are cleared unused; "" if nowhere or unknown."""
+    """Return ": line 9 clears them" if a single line clears this line's gradients unused, and "" otherwise."""
     lost = [
         part.cleared
         for number, parts in run.by_backward.items()
@@ -248,7 +248,7 @@ def _never_reset(sizes: list[int], condition: Frame, at: Statement | None) -> Fi
         f"A window holds {max(sizes)} micro-batches and {sizes.count(1)} windows hold 1, but each loss is weighted "
         f"as one of {max(sizes)}: {test} stays true after the first window.",
         why=_WHY,
-        advice=f"Reset what {test} counts after each step.",
+        advice=f"After each step, reset the counter in {test}.",
         count=sizes.count(1),
         evidence={"windows": sizes[:32]},
     )

@@ -27,9 +27,9 @@ def is_once_per_batch(run: Run, site: Site) -> bool:
 
 
 def is_of_several_networks(run: Run, micro: Sequence[int]) -> bool:
-    """Return whether gradients of one of a few backward calls are cleared before the next, and nothing steps.
+    """Return whether a loop trains several networks: between these calls, gradients are cleared but nothing steps.
 
-    Networks that are trained in one loop, each by its own loss, clear in it what the others' losses left.
+    Each network's loss also fills gradients of the other networks. The loop clears these before the next loss.
     """
     stepped = any(isinstance(event, Stepped) for event in run.events[micro[0] : micro[-1]])
     lost = (part.cleared for number in micro for part in run.by_backward[number] if part.is_lost)

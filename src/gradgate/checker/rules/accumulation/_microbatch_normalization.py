@@ -5,8 +5,8 @@ Compares the weight of one item (a sample, or a token that isn't padding) across
 weight is the weight of the loss divided by the number of items in its mean. Reports windows whose item weights
 differ, and shorter windows at the end of an epoch that are divided by the size of a full window. If gradients are
 averaged or added over several ranks, the rule compares the items of all ranks in the same step. Also reports a
-``count=`` passed to ``gradgate.Accumulator`` that isn't proportional to the number of items in the losses' graphs,
-such as ``attention_mask.sum()`` for shifted labels.
+``count=`` passed to ``gradgate.Accumulator`` that isn't proportional to the number of items in the losses, such as
+``attention_mask.sum()`` for shifted labels.
 
 ## Why is this bad?
 The mean of means isn't the mean over all items: an item in a small micro-batch counts more than an item in a large
@@ -29,7 +29,8 @@ over the window.
 The number of items is known for torch's own losses, for ``.mean()``, and for sums that are divided by hand.
 Differences below 5% are not reported. Differences in fewer than a quarter of the windows are a note, and so are
 differences due to class weights. Ranks that exchange their gradients in one flat buffer, or in hooks of their own,
-are not compared. Counts passed to the accumulator are compared in its first backward calls, and only on the CPU.
+are not compared. Counts passed to the accumulator are compared only in its first backward calls and only on the
+CPU.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
@@ -155,7 +156,7 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
     yield RULE.finding(
         short[0][0].divided_by(size) or site,
         f"The last window holds {held} micro-batch{'' if held == 1 else 'es'} but is divided by {size}: its "
-        f"gradient is {held / size:.3g} of the correct gradient.",
+        f"gradient is {held / size:.3g} times the correct gradient.",
         why="Items in the shorter window count less than all other items, and the update is too small.",
         advice=trainer
         or f"Divide by the number of micro-batches in the window, which is {held} for the last window.",

@@ -15,7 +15,7 @@ _LEAST = 2  # number of divisors that count several windows
 
 
 class _Part(NamedTuple):
-    """A micro-batch whose loss is a sum over known items, and is divided by a number."""
+    """A micro-batch whose loss is a sum over a known number of items, divided by a number."""
 
     window: int
     divisor: float
@@ -39,7 +39,7 @@ def spanning_divisors(run: Run, rule: Rule) -> Iterator[Finding]:
     windows, part = found[0]
     yield rule.finding(
         part.site,
-        f"Each of {len(found)} sums is divided by the {part.divisor:g} items of {windows} windows together.",
+        f"Each of {len(found)} sums is divided by {part.divisor:g}, the number of items in {windows} windows.",
         why=f"Each step uses only one of these windows, so its gradient is about {windows} times too small.",
         advice="Divide by the items of the micro-batches that one step uses.",
         count=len(found),

@@ -1,4 +1,4 @@
-"""Finds a step after each micro-batch beside the step that ends a window."""
+"""Finds a step after each micro-batch, in addition to the step that ends a window."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gradgate.checker.analysis._queries import condition_around
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import condition_around, loops_around, spans
+from gradgate.checker.analysis._source import loops_around, spans
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Move
 from gradgate.checker.rules._finding import Finding
@@ -24,7 +25,7 @@ class SurplusStep(NamedTuple):
     site: Site
     conditional: Site
     times: int
-    every: int  # steps here for each conditional step
+    every: int  # number of these steps for each conditional step
 
 
 def surplus_steps(run: Run) -> Iterator[SurplusStep]:
@@ -47,7 +48,7 @@ def surplus_steps(run: Run) -> Iterator[SurplusStep]:
 
 
 def _ends_a_window(first: Site, second: Site) -> bool:
-    """Return whether a condition with a remainder, in the loop of the second step, decides on the first."""
+    """Return whether the first step depends on an ``if`` with a remainder, ``%``, in the second step's loop."""
     condition = condition_around(first, second)
     at = Statement.at(condition) if condition is not None else None
     tests = ast.walk(at.node.test) if at is not None and isinstance(at.node, ast.If) else ()
@@ -64,7 +65,7 @@ def surplus(run: Run, rule: Rule) -> Iterator[Finding]:
             f"{name} steps here after each micro-batch, {each.times} times, and in line {line} after every "
             f"{each.every} micro-batches: each window holds 1 micro-batch instead of {each.every}.",
             why="No step uses the gradient of a whole window. If losses are divided by the window's size, steps "
-            "are too short.",
+            "are too small.",
             advice=f"Remove this step, and clear only after the step of line {line}.",
             fix=functools.partial(_without, line=line),
             count=each.times,

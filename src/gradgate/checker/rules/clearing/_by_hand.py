@@ -19,7 +19,7 @@ _LEAST = 3  # backward calls that add to the same gradient
 
 
 class UpdateByHand(NamedTuple):
-    """A line that updates tensors by hand: their names there, their numbers, and the most calls that reach one."""
+    """A line that updates tensors by hand: their names, numbers, and the most calls that reach one of them."""
 
     line: Frame
     names: list[str]
@@ -30,7 +30,7 @@ class UpdateByHand(NamedTuple):
 def never_cleared(run: Run) -> Iterator[UpdateByHand]:
     """Yield the lines that update tensors by hand in a loop, from gradients that nothing clears.
 
-    Beside an optimizer, only tensors that no module owns are considered.
+    If the script has an optimizer, only tensors that no module owns are considered.
     """
     changed = chain(run.of(Cleared), (event for event in run.of(Written) if event.target == "gradient"))
     ignored = run.owned.union(*(event.parameters for event in changed))

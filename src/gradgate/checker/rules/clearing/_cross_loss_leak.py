@@ -1,9 +1,9 @@
 """A step uses the gradient of a loss that belongs to another optimizer.
 
 ## What it does
-Looks for steps that use the gradients of two losses, one of which is a leftover. A gradient is a leftover if
-another optimizer's step used it before the second loss was back-propagated, or if the two gradients point in
-opposite directions. Also reports:
+Looks for steps that use the gradients of two losses, if one of these gradients is a leftover. A gradient is a
+leftover if another optimizer's step used it before the second loss was back-propagated, or if the two gradients
+point in opposite directions. Also reports:
 
 - a discriminator or critic that steps only after another network's loss was back-propagated through it;
 - a probe whose loss trains the representation that the probe reads;
@@ -30,13 +30,13 @@ or use two ``gradgate.Accumulator`` objects: ``update.backward(loss)`` of each f
 parameters.
 
 ## Known limits
-A module is a probe if its name says so. An attack with a single backward call is not reported, because its loss
-may be a part of the training loss. Two losses that are both back-propagated before either optimizer steps are
-reported only if their gradients point in opposite directions, or if the other loss is not compared with data:
+A module is a probe if its name says so. An attack with a single backward call is not reported, because its loss may
+be a part of the training loss. If both losses are back-propagated before either optimizer's step, they are reported
+only if their gradients point in opposite directions, or if the other optimizer's loss compares nothing with data:
 ``-q(state, policy(state)).mean()``. If the directions agree and the other loss comes first in the loop, the
 leftover may be intended (BicycleGAN's latent loss). The finding is then a note, unless the step's own loss uses a
 value detached from the other loss's network. A leftover of a later loss is not found if it is small compared with
-the step's own gradient, like that of a discriminator's loss in a variational autoencoder.
+the step's own gradient. An example is a discriminator's loss in a variational autoencoder.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -129,7 +129,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _measured(run: Run) -> Iterator[Finding]:
-    """Report a test loss that is back-propagated after the step: only the first step doesn't use it."""
+    """Report a test loss that is back-propagated after the step, so that every step but the first uses it."""
     for optimizer in run.stepping:
         windows = windows_of(run, optimizer)
         first, *later = [{loss_of(run, number) for number in each.micro} for each in windows] or [set()]
@@ -216,7 +216,7 @@ def _step_first(at: Statement, *, own: Frame, other: Frame) -> Fix:
 
 
 def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
-    """Clear right before the step's own backward call, below the ``other``, or detach the other loss's input."""
+    """Clear right before the step's own backward call, after the ``other``, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
         low, high = sorted((own, at.line))
         lines = {node.lineno for node in at.beside("backward")}

@@ -16,7 +16,7 @@ _FAR_APART = -0.6  # a mean cosine below which two losses oppose each other
 class Leak(NamedTuple):
     """A contribution of another optimizer's loss to a step.
 
-    ``late``: it was back-propagated after the last of the step's own losses, so the step could come first.
+    ``late``: the other loss was back-propagated after all of the step's own losses, so the step could come first.
     """
 
     window: StepWindow
@@ -28,8 +28,9 @@ class Leak(NamedTuple):
 def leaks(run: Run) -> Iterator[Leak]:
     """Yield the leaks into each step.
 
-    A late loss is a leak only if its gradient opposes that of the step's own loss, or if it compares with no data.
-    An encoder's loss through a decoder, and the decoder's own loss, both say what to decode, so they may be added.
+    A late loss is a leak only if its gradient opposes that of the step's own loss, or if it compares nothing with
+    data. An encoder's loss through a decoder, and the decoder's own loss, both say what to decode, so they may be
+    added.
     """
     own = {optimizer: own_losses(run, optimizer) for optimizer in run.stepping}
     for window in run.windows:
@@ -38,7 +39,7 @@ def leaks(run: Run) -> Iterator[Leak]:
         for part in window.fresh if last else ():
             if part.backward > last and not part.touched and _is_passed_on(run, window, part):
                 yield Leak(window, part, loss_of(run, last), late=True)
-        # A window that repeats used gradients lacks a clearing, which also clears the leftovers.
+        # A window that repeats used gradients lacks a clearing, which would also clear the leftovers.
         if window.micro and not run.repeats_closure(window) and not repeats(run, window):
             loss = loss_of(run, window.micro[-1])
             yield from (Leak(window, part, loss, late=False) for part in _leftovers(run, window, own))
@@ -60,7 +61,7 @@ def _leftovers(run: Run, window: StepWindow, own: dict[int, set[Loss]]) -> Itera
 
 
 def opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
-    """Return the mean cosine between a contribution and the other gradients of its window, where some oppose."""
+    """Return the mean recorded cosine between a contribution and other gradients of its window; 0 if unknown."""
     cosines = [
         cosine
         for event in run.events[contribution.backward : window.step]

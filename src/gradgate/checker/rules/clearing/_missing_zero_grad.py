@@ -5,7 +5,7 @@ Follows each gradient contribution, parameter by parameter. Reports steps whose 
 gradients that the same optimizer has already used. The script cleared no gradients, or only those of some
 parameters, or those of the wrong parameters. Also reports:
 
-- a model that provides the gradients for another model's parameters and is never cleared;
+- a model whose gradients are assigned to another model's parameters and never cleared;
 - tensors that a loop updates by hand from gradients that nothing clears: parameters without an optimizer
   (``p -= lr * p.grad``), or the input of an adversarial attack (``delta.data += lr * delta.grad.sign()``).
 
@@ -83,8 +83,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.steps_of(optimizer)} use gradients of "
-            f"{run.names(repeated)} that earlier steps already used: one step uses up to {most} backward calls"
-            f"{cleared}.",
+            f"{run.names(repeated)} that earlier steps already used: one step uses those of up to {most} backward "
+            f"calls{cleared}.",
             why=_WHY if all(repeats(run, window) for window in watched) else _NOW_AND_THEN,
             advice=f"Call {name}.zero_grad() before "
             + ("its own backward()." if another else "each window's first backward()."),
@@ -220,7 +220,7 @@ def _left_by_another(run: Run, window: StepWindow) -> bool:
     return len(mine) > 1 or bool(steps and run.events[max(steps)].site != run.events[window.step].site)
 
 
-# The fix: clear, through the name that the optimizer has there
+# The fix: clear, using the optimizer's name at that line
 
 
 def _named(step: ast.stmt, name: str) -> str:
@@ -243,7 +243,7 @@ def _cleared_before(at: Statement, *, name: str) -> Fix:
 
 
 def _cleared(at: Statement, *, name: str) -> Fix:
-    """Clear after the step, or after an ``if`` that skips it for gradients that aren't finite or are too large."""
+    """Clear after the step, or after an ``if`` that skips the step if gradients aren't finite or are too large."""
     steps = [(step, _named(step, name)) for step in at.beside("step") if _named(step, name)]
     if not steps:
         return ()

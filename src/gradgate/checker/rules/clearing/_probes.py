@@ -78,7 +78,7 @@ def of_one_name(at: Statement) -> list[ast.Call]:
 
 
 def detached(at: Statement, given: list[ast.expr]) -> Fix:
-    """Detach an argument, if exactly one call of a statement takes one of these."""
+    """Detach an argument, if exactly one call of a statement takes one of the ``given`` arguments."""
     calls = [call for call in of_one_name(at) if call.args[0] in given]
     if len(calls) != 1:
         return ()

@@ -67,7 +67,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     lost = {number: owned for number in numbers if (owned := _lost(run, number))}
     count, watched, all_calls = len(lost), [n for n in numbers if run.backward(n).seen], len(numbers)
     gone = {n for n in numbers if run.by_backward[n] and all(part.is_lost for part in run.by_backward[n])}
-    if lost.keys() == gone & {*watched}:  # then the calls that were not watched are like these
+    if lost.keys() == gone & {*watched}:  # the unwatched calls are then assumed to be like these
         count = len(gone)
     else:
         all_calls = len(watched)
@@ -141,12 +141,12 @@ def _lost(run: Run, number: int) -> list[Contribution]:
             return []  # used by hand, or skipped because a gradient wasn't finite
     steps = (step for step in run.events[number:] if isinstance(step, Stepped) and step.closure)
     if event.closure and (step := next(steps, None)) is not None and step.used & ids:
-        return []  # a closure's last gradients are used
+        return []  # the gradients of a closure's last call are used
     return [] if _combined_by_hand(run, number) else owned
 
 
 def _combined_by_hand(run: Run, number: int) -> bool:
-    """Return whether the next step of an owner used gradients that were set or replaced by hand."""
+    """Return whether the next step of an owning optimizer used gradients that were set or replaced by hand."""
     replaced = False
     for later, event in enumerate(run.events[number + 1 :], start=number + 1):
         if isinstance(event, Backward):

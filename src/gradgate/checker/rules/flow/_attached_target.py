@@ -1,15 +1,16 @@
 """A target or a weight in the loss has a gradient although the loss should treat it as a constant.
 
 ## What it does
-Reports eight kinds of values if gradient flows into them:
+Reports these values if gradient flows into them:
 
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
 - an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
-- the target of ``kl_div``, if no other loss trains the target's network (a teacher), or if one line back-propagates
-  the losses of two networks that are each other's teacher;
-- the target of an error such as ``mse_loss``, if its network is in evaluation mode, is trained by no other loss,
-  and is in the optimizer of the network that is compared with it;
+- the target of ``kl_div``, if no other loss trains the target's network (a teacher), if the network has an
+  optimizer and a cross entropy of its own in the same loss, or if one line back-propagates the losses of two
+  networks that are each other's teacher;
+- the target of an error such as ``mse_loss``, if the target's network is in evaluation mode, is trained by no other
+  loss, and shares its optimizer with the network that the target trains;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
   predicted boxes as the target of their objectness;
 - either side of a loss that only compares two views, one of them after a predictor (SimSiam, BYOL);
@@ -33,14 +34,16 @@ Training gets slower or diverges, and no error is raised.
     policy_loss = -(log_prob * (returns - value).detach()).mean()
 
 ## Known limits
-A target is recognized if it is the sum of data and a product, with one number for each sample. An advantage is
-recognized if the same backward call trains its value by a squared or Huber error. The target of a binary cross
-entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
-views are each compared with the other, or all parameters that it depends on also affect the input. The last case is
-still reported if the target was written into a tensor of data. An error is not judged if the script writes out its
-difference. A loss is not judged if its gradients are differentiated again. If a network is compared with itself on
-other data (a consistency model's own output) and has no predictor or another term in the loss, both sides may have
-a gradient on purpose. So may the residual that an auxiliary decoder approximates.
+A bootstrapped target is recognized if it is the sum of data and a product and has one number for each sample. An
+advantage is recognized if the same backward call trains its value by a squared or Huber error. The target of a
+binary cross entropy is not reported in three cases: it is computed from the values that it is compared with (an
+entropy), two views are each compared with the other, or all parameters that it depends on also affect the input.
+The last case is still reported if the target was written into a tensor of data. A value whose gradients no step
+uses is not reported: GG405 reports the gradients if they cost much or are never cleared. An error is not judged if
+the script writes out the difference instead of calling a loss function. A loss is not judged if its gradients are
+differentiated again. A network that is compared with itself on other data (a consistency model's own output) is not
+reported if there is no predictor or if the loss has another term, because both sides may have a gradient on
+purpose. So may the residual that an auxiliary decoder approximates.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995; Chen
@@ -68,9 +71,13 @@ def _judge(run: Run) -> Iterator[Finding]:
     if any(event.create for event in run.of(Differentiated)):
         return
     for each in combinations(run, _TEXTS):
+        if not _is_trained(run, each):
+            continue  # wasted-gradient reports gradients that no step uses
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
         if each.how == "views" and not _is_trained_together(run, each):
+            continue
+        if each.how == "pulled teacher" and not _has_its_own_optimizer(run, each):
             continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
@@ -110,6 +117,19 @@ def _dropped(run: Run) -> Iterator[Finding]:
         )
 
 
+def _is_trained(run: Run, target: Combination) -> bool:
+    """Return whether a step that used a gradient of this loss changed one of the target's parameters."""
+    steps = {
+        (step, part.atom & target.ids)
+        for number, several in run.by_backward.items()
+        if number >= 0 and run.events[number].site == target.first.backward
+        for part in several
+        if part.atom & target.ids
+        for step in part.consumed
+    }
+    return any(run.stepped(step).moved & ids or not run.stepped(step).seen for step, ids in steps)
+
+
 def _is_trained_together(run: Run, views: Combination) -> bool:
     """Return whether the same optimizers hold all parameters behind two views: no loss network is among them."""
     first, *others = (run.owners.get(number) for number in views.first.parameters)
@@ -134,6 +154,13 @@ def _are_peers(run: Run, target: Combination) -> bool:
     return bool(trained & target.ids)
 
 
+def _has_its_own_optimizer(run: Run, target: Combination) -> bool:
+    """Return whether no optimizer steps both a target's parameters and others that the same losses reach."""
+    calls = [event for event in run.of(Backward) if event.site == target.first.backward]
+    others = frozenset[int]().union(*(event.reached for event in calls)) - target.ids
+    return run.optimizers_of(target.ids).isdisjoint(run.optimizers_of(others))
+
+
 def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     """Return whether a network in evaluation mode shares its optimizer with the network it is compared with."""
     ids, loss = target.ids, target.first.backward
@@ -152,25 +179,31 @@ _AGREE = (
 )
 _TEXTS = {
     "own target": (
-        "The target has a gradient from {}, and the loss compares the target with the same network: the loss also "
-        "trains the target.",
+        "Gradient flows through the target to {}, and the loss compares the target with the same network: the loss "
+        "also trains the target.",
         "The network can lower the loss by changing its targets instead of its predictions.",
         "Compute the target under torch.no_grad(), or detach the network's value in it.",
     ),
     "teacher": (
-        "The target of the divergence trains {}, which get no other gradient: the teacher is trained to match "
-        "the student.",
+        "The divergence also trains {} through its target. They get no other gradient: the teacher is trained to "
+        "match the student.",
         *_AGREE,
     ),
     "peers": (
-        "The target of the divergence trains {}: each loss also trains the other network, which has a loss of its "
-        "own.",
+        "The divergence trains {} through its target: each loss also trains the other network, which has a loss "
+        "of its own.",
         "The networks can lower the loss by agreeing on arbitrary outputs.",
         "Compute the target under torch.no_grad(), or detach it: target.detach().",
     ),
+    "pulled teacher": (
+        "The target of the divergence trains {}, which have an optimizer and a cross entropy of their own: the "
+        "divergence also pulls the teacher towards the student.",
+        "The networks can lower the loss by agreeing on wrong outputs.",
+        "Compute the target under torch.no_grad(), or detach it: target.detach().",
+    ),
     "trained target": (
-        "The loss's target trains {}, which get no other gradient and are in evaluation mode: the teacher is "
-        "trained to match the student.",
+        "The loss also trains {} through its target. They get no other gradient and are in evaluation mode: the "
+        "teacher is trained to match the student.",
         *_AGREE,
     ),
     "averaged weights": (
@@ -180,7 +213,7 @@ _TEXTS = {
         "Compute the average under torch.no_grad(), or from parameter.detach().",
     ),
     "labels": (
-        "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",
+        "Gradient flows through the target of the binary cross entropy to {}: the loss also trains the target.",
         "The network can lower the loss by changing its targets instead of its predictions.",
         "Detach the network's values before computing the target from them.",
     ),

@@ -10,7 +10,9 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 - parameters that are used only in an inner gradient, which is computed without a graph (a learned loss);
 - losses that reach only parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
-- samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
+- samples drawn by ``sample()`` although ``rsample()`` would keep the graph;
+- codes of a codebook that a decoder uses without a straight-through estimator, although the distance to the codes
+  trains the encoder (a VQ-VAE).
 
 ## Why is this bad?
 The loss includes the term, but the gradient doesn't. The term becomes smaller only by chance.
@@ -26,17 +28,17 @@ The loss includes the term, but the gradient doesn't. The term becomes smaller o
 
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found in two cases: it makes a whole summand of
-the loss constant, or the summand then only reaches parameters that no step uses. For example, a ``sample()`` whose
-``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers, also if the critics
-are frozen. It is not found if one optimizer steps both, because the loss may be a score-function estimator. Any
-other constant summand inside a mean is not found.
+the loss constant, or the summand then reaches only parameters whose gradients no step uses. For example, a
+``sample()`` whose ``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers,
+even if the critics are frozen. It is not found if one optimizer holds both, because the loss may be a
+score-function estimator. Any other constant summand inside a mean is not found.
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
-graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, which
-may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through copy. If the
-source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets,
-baselines and loss weights may be detached.
+graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, because
+that layer may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through
+copy. If the source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked:
+targets, baselines and loss weights may be detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -48,6 +50,7 @@ import ast
 from collections.abc import Collection, Iterator
 from itertools import islice
 
+from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant_checkpoint
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
@@ -88,7 +91,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         if how == LEAF:
             losses = [slice_at(site, run.files) for site in _losses(run, ids)]
             for off, _ in islice(no_grad_cuts(run, ids, losses), 1):
-                advice, fix = f"{advice} Line {off.line} also runs without gradients: remove this, too.", ()
+                advice, fix = f"{advice} Line {off.line} also turns gradients off: remove this, too.", ()
         steps = run.stepping[optimizer]
         # An option may choose a line under a condition, but not if the loss is computed under this condition, too.
         option = in_condition(frame, [each for event in _before_steps_of(run, ids) for each in event.site])
@@ -109,12 +112,26 @@ def _judge(run: Run) -> Iterator[Finding]:
         if (each.file, each.line) not in lines:
             yield each
     yield from idle_terms(run, RULE)
+    chosen = [event.parameters for event in run.of(Cut) if event.op in ("argmin", "argmax")]
+    for codes in combinations(run, ["codes"]):
+        if not any(codes.ids <= ids for ids in chosen):
+            continue  # labels may choose the codes
+        yield RULE.finding(
+            codes.site,
+            f"The rest of the loss uses these codes, but only their distance trains {run.names(codes.ids)}: other "
+            "gradients don't pass the choice of a code.",
+            why="The encoder is only pulled towards the codes. Nothing tells it what the decoder needs.",
+            advice="Give the decoder z + (codes - z).detach(), where z is the encoder's output: it has the codes' "
+            "values, and passes the gradient straight through to z.",
+            severity="warning",
+            **codes.measured,
+        )
     losses = [slice_at(site, run.files) for site in _losses(run, missing)]
     yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
 
 
 def _behind(run: Run, lines: Collection[tuple[str, int]]) -> Ids:
-    """Return the parameters from which the values were computed that are cut at these lines."""
+    """Return the parameters from which the values cut at these lines were computed."""
     cuts = [event for event in run.of(Cut) if event.site and event.site[0][:2] in lines]
     return frozenset[int]().union(*(event.parameters for event in cuts))
 
@@ -196,7 +213,7 @@ def _losses(run: Run, missing: Ids) -> set[Site]:
 
 
 def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
-    """Return the backward calls whose next steps are of optimizers that hold these parameters."""
+    """Return the backward calls that are followed by a step of an optimizer that holds these parameters."""
     wanted = run.optimizers_of(missing)
     found: list[Backward] = []
     waiting: list[Backward] = []
@@ -214,7 +231,7 @@ def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
 
 
 def _goes_on(run: Run, cut: Cut) -> bool:
-    """Return whether the program computes with a value that was cut, if the source can't tell.
+    """Return whether the program seems to compute with a cut value although the source can't be read.
 
     A value that is only displayed is converted to a number, not to a tensor.
     """

@@ -72,7 +72,7 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
             return _IN_THE_GRAPH.format(network or "the original"), ()
         return _OF_A_COPY.format(network or "the original", name), ()
     if how == CHECKPOINT:
-        return "None of its inputs requires a gradient. Pass use_reentrant=False.", not_reentrant
+        return "None of the checkpoint's inputs requires a gradient. Pass use_reentrant=False.", not_reentrant
     if how in (".argmax()", ".argmin()"):
         return _INDEX, ()
     cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))

@@ -171,7 +171,7 @@ def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[t
 def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Frame]:
     """Leave out cuts of parameters that the loss doesn't train, and cuts outside of the loop around the sum.
 
-    A cut that comes after the sum, or in another loop, is that of a stored value, such as a target. If all cuts are
+    A cut that comes after the sum, or in another loop, detaches a stored value, such as a target. If all cuts are
     of this kind, all are returned.
     """
     steps = run.optimizers_of(reached)
@@ -197,7 +197,7 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
 
 
 def _is_untrained(run: Run, cut: Frame, reached: Ids) -> bool:
-    """Return whether a ``no_grad`` block calls only modules of which the loss's optimizers hold no parameter.
+    """Return whether a ``no_grad`` block calls only modules that have no parameter in the loss's optimizers.
 
     Such a module still passes gradients on if its input is the output of a trained module.
     """

@@ -40,8 +40,8 @@ def derivatives_without_graph(run: Run, rule: Rule) -> Iterator[Finding]:
             yield rule.finding(
                 site[0],
                 f"Line {total.lineno} combines this derivative with {'derivatives' if kept else 'values'} that "
-                "have a graph, but autograd.grad is called without create_graph=True here: the derivative counts "
-                "as a constant.",
+                "have a graph, but this call of autograd.grad lacks create_graph=True: the derivative counts as a "
+                "constant.",
                 why="The loss includes the derivative, but training does not minimize it.",
                 advice=WITH_GRAPH,
                 fix=with_graph,
@@ -53,7 +53,7 @@ def derivatives_without_graph(run: Run, rule: Rule) -> Iterator[Finding]:
 def _sums(frame: Frame, kept: set[Frame]) -> Iterator[ast.expr]:
     """Yield the sums and loss calls that combine the derivative of a line with values that have a graph.
 
-    These are derivatives with a graph, from the lines ``kept``, or else the values of the derivative's function.
+    These values are derivatives with a graph, from the lines ``kept``, or else values of the derivative's function.
     """
     scope = scope_at(frame)
     calls = [call for call in inside(ast.Call, statement_at(frame)) if call.args + call.keywords]

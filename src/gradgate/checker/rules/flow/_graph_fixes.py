@@ -55,9 +55,10 @@ def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = Non
 
 
 def new_tensor(at: Statement, ops: tuple[str, ...]) -> ast.Call | None:
-    """Return the call that makes a tensor without a graph of the cut values: ``torch.tensor([x.item()])``.
+    """Return the call that makes a tensor without a graph from the cut values: ``torch.tensor([x.item()])``.
 
-    It is in this statement, or later in the function if the statement stores the values: ``v.append(x.item())``.
+    The call is in this statement, or later in the function if the statement stores the values:
+    ``v.append(x.item())``.
     """
     cuts = [
         node for node in at.expressions() if isinstance(node, ast.expr) and _cut_value(node, ops) is not None

@@ -128,7 +128,7 @@ def whole_module(run: Run, ids: Ids) -> str:
 
 
 def networks(run: Run, ids: Ids, besides: Ids, site: Site) -> list[str]:
-    """Return the outermost modules around these parameters that hold none of ``besides``, as a line names them."""
+    """Return the outermost modules that hold these parameters and none of ``besides``, by their names at a line."""
     found: dict[str, None] = {}
     for number in sorted(ids):
         top = module_without(run, number, besides)

@@ -3,9 +3,9 @@
 ## What it does
 Reads the input of a loss from the first graphs of each backward call.
 
-- ``nll_loss``, ``ctc_loss`` and ``kl_div`` expect log-probabilities. Reports the output of a softmax, the output of
-  a linear or convolutional layer, and a ``log_softmax`` over a dimension other than the classes, if the
-  exponentials of the input don't add up to 1 over the classes.
+- ``nll_loss``, ``ctc_loss`` and ``kl_div`` expect log-probabilities, whose exponentials add up to 1 over the
+  classes. Reports other inputs that are the output of a softmax, of a linear or convolutional layer, or of a
+  ``log_softmax`` over another dimension.
 - ``cross_entropy``, ``log_softmax``, ``Categorical(logits=...)`` and ``binary_cross_entropy_with_logits`` expect
   logits. Reports the output of a softmax or sigmoid, which is then applied twice.
 

@@ -20,9 +20,10 @@ The parameter keeps its random initial value, and the model lacks a part of its 
 or remove the layer from the model. To train a head, add its loss to the loss that is back-propagated.
 
 ## Known limits
-The finding is only a note if a layer may be unused on purpose: a layer of a library's own model that is in no
-loss (a pooler), a layer that is never called in a model that loads pretrained weights, or experts and heads of a
-list that did not run. If a constant replaces a layer's output, the finding is at the layer that is used before it.
+The finding is only a note if a layer may be unused on purpose: a layer of a library's own model that is in no loss
+(a pooler), a layer that is never called in a model that loads pretrained weights, or experts and heads of a list
+that did not run. If a constant replaces a layer's output, the finding is at the layer that is used before that
+layer.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.
@@ -131,7 +132,7 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids) -> Finding | None:
 def _in_inner_steps(run: Run, ids: Ids) -> Frame | None:
     """Return the line of inner steps (MAML) whose graph includes parameters that no loss reaches.
 
-    A single derivative doesn't count: a constant of an energy has no part in the forces, and is right to get none.
+    A single derivative doesn't count: an energy's constant doesn't affect the forces, so it needs no gradient.
     """
     events: list[Differentiated] = [
         event

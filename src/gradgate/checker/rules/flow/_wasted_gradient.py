@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for parameters that losses reach but no optimizer updates: a teacher, a target network, a feature extractor
-that was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates the memory of
-their gradients and their share of each step.
+that was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates how much memory the
+gradients take, and what share of each step's computation.
 
 ## Why is this bad?
 The gradients cost time in each backward pass, and the activations for them cost memory. Gradients that are never
@@ -19,15 +19,15 @@ cleared keep growing.
 or ``network.requires_grad_(False)`` if gradients must pass through it to other parameters.
 
 ## Known limits
-The memory estimate covers only the gradients, not the activations that the graph keeps for them. The finding is
-a note, or a warning if the gradients are never cleared. The rule can't always tell whether a network was
-forgotten or is fixed on purpose. If the network isn't a copy, isn't written to and isn't in evaluation mode, the
-finding is at the optimizer, and the advice first offers to add the network.
+The memory estimate covers only the gradients, not the activations that the graph keeps for them. The finding is a
+note, or a warning if the gradients are never cleared. The rule can't always tell whether a network was forgotten or
+is fixed on purpose. If the network isn't a copy, isn't written to and isn't in evaluation mode, the finding is at
+the optimizer, and the advice first offers to add the network to it.
 
 For another optimizer's network, such as the other network of a GAN, the note gives the share of a step's
-floating-point operations (FLOPs) that these gradients take. If the share is below 5%, there is no note. It counts
-forward and backward passes, from the shapes in the graphs of the first steps. It leaves out forward passes without
-a graph and the optimizer's own arithmetic, and time is not exactly proportional to FLOPs.
+floating-point operations (FLOPs) that these gradients take. If the share is below 5%, there is no note. The share
+counts forward and backward passes, from the shapes in the graphs of the first steps. It leaves out forward passes
+without a graph and the optimizer's own arithmetic, and time is not exactly proportional to FLOPs.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -74,7 +74,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _of_others(run: Run) -> Iterator[Finding]:
-    """Yield gradients that a loss adds to another optimizer's parameters and that are cleared before its step."""
+    """Yield gradients that a loss adds to another optimizer's parameters and that no step uses."""
     wasted: dict[tuple[Site, frozenset[int]], set[int]] = defaultdict(set)
     used: dict[Site, set[int]] = defaultdict(set)
     for number, several in run.by_backward.items():
@@ -206,7 +206,7 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
 
 
 def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
-    """Return the line of a dict that holds a learning rate of 0, as "lr" or a part of the parameters' names."""
+    """Return the line of a dict that maps "lr", or a part of the parameters' names, to a learning rate of 0."""
     for file in {frame.file for frame in site}:
         for node in nodes_of([file]):
             for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
@@ -217,7 +217,7 @@ def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
 
 
 def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
-    """Detach an assigned value in the call of a trained network, if only one call before the backward uses it."""
+    """Detach an assigned value where a trained network gets it, if only one call before the backward uses it."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Name) or until.file != at.file:
         return ()

@@ -1,4 +1,4 @@
-"""Finds graphs that grow with each backward call before one step."""
+"""Finds graphs that grow with each backward call before the same step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FEW_CALLS = 2  # two losses before a step may share a part that was computed on
 
 
 def growing_before_a_step(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report lines whose calls before one step each pass through the graphs of all earlier calls again."""
+    """Report lines that call backward several times before a step, each time through all earlier graphs again."""
     windows: dict[Site, list[list[Backward]]] = defaultdict(list)
     waiting: dict[Site, list[Backward]] = defaultdict(list)
     for event in run.of(Backward, Cleared, Clipped, Stepped):

@@ -15,7 +15,7 @@ from gradgate.events import Backward, Differentiated, Site, Stepped
 
 
 def needless_retains(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Note lines that retain each graph although a step follows at once and no later graph includes it."""
+    """Note lines that retain each graph although a step follows at once and no later graph includes that graph."""
     needless: dict[Site, int] = defaultdict(int)
     needed: set[Site] = set()
     open_site: Site | None = None

@@ -2,15 +2,16 @@
 
 ## What it does
 Follows ``train()`` and ``eval()`` on modules that contain dropout or batch norm. Reports an ``eval()`` for an
-evaluation if, without a ``train()`` in between, later steps train the same parameters or a ``copy.deepcopy`` that
-was made in evaluation mode. Reports an evaluation (a ``no_grad`` block that computes a loss or metric over several
+evaluation if later steps train the same parameters, or a ``copy.deepcopy`` made in evaluation mode, without a
+``train()`` in between. Reports an evaluation (a ``no_grad`` block that computes a loss or metric over several
 batches) if it runs trained batch norms in training mode and training continues. Also reports ``F.dropout`` in a
 module's method without ``training=self.training``, if the program calls ``eval()``.
 
 ## Why is this bad?
 After the first validation, dropout is off, and batch norm uses its running statistics instead of updating them.
 Training then continues with a different model. Without ``eval()``, the running statistics follow the evaluation's
-data, and each result depends on the other samples of its batch. ``F.dropout`` also drops units in evaluations.
+data, and each result depends on the other samples of its batch. Without ``training=``, ``F.dropout`` also drops
+units in evaluations.
 
 ## Example
     model.train()
@@ -122,14 +123,14 @@ def _model_at(line: Frame) -> str:
 
 
 def _original(run: Run, copied: int) -> int:
-    """Return the ``eval()`` of the original of a copy that was made in evaluation mode."""
+    """Return the ``eval()`` call that put the original of a copied module in evaluation mode."""
     site = run.events[copied].site
     earlier = [(number, event) for number, event in run.numbered(ModeSet) if number < copied]
     return max((n for n, event in earlier if event.site == site and not event.copied), default=copied)
 
 
 def _modes(run: Run) -> dict[int, dict[Ids, int]]:
-    """Return for each backward call the parameter sets in evaluation mode, with the event of their ``eval()``."""
+    """Return, for each backward call, the parameter sets in evaluation mode, with the event of their ``eval()``."""
     since: dict[Ids, int] = {}
     modes: dict[int, dict[Ids, int]] = {}
     for number, event in enumerate(run.events):

@@ -31,14 +31,14 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     for number, event in run.numbered(StatisticsMoved):
         moved[event.parameters].append((number, event))
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
-    # Lines that also put other modules, or these before they were frozen, into training mode
+    # Lines that also put other modules into training mode, or these modules before they were frozen
     shared: set[Frame] = set()
     for ids, events in moved.items():
         since, holder = _frozen_since(run, ids), _untrained_module(run, ids)
         if since is not None:
             frozen = freezing_line(run, ids)
             for number, event in events:
-                # The step after which the change was recorded, if the source of its cause can't be read
+                # The step after which the change was recorded, if the line that caused it can't be read
                 unread = next((frame for frame in event.site[:1] if tree_of(frame.file) is None), None)
                 line = _training_line(run, ids, number, frozen or unread)
                 if line is not None and number >= since:
@@ -109,9 +109,9 @@ def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
 def _frozen_since(run: Run, ids: Ids) -> int | None:
     """Return the number of the last event that trained a batch norm before it was frozen; -1 if none did.
 
-    Return None if it is not frozen, if it may be trained again, or if the loop writes it repeatedly, as an average.
-    It counts as frozen for good once its statistics have moved more than twice as often as in any earlier pause of
-    its training.
+    Return None if it is not frozen, if it may be trained again, or if the loop overwrites its parameters
+    repeatedly, as for an average. It counts as frozen for good once its statistics have moved more than twice as
+    often as in any earlier pause of its training.
     """
     pauses, last = [0], -1
     for number, event in run.numbered(Backward, Stepped, StatisticsMoved):
@@ -136,7 +136,7 @@ def _untrained_module(run: Run, ids: Ids) -> str:
 
 
 def _running_line(run: Run, ids: Ids) -> Frame | None:
-    """Return the line that turns gradients off in most steps, or the network's constructor if there are several."""
+    """Return the line that turns gradients off in most steps; if there are several, the network's constructor."""
     steps = [number for number, _ in run.numbered(Stepped)]
     inside = Counter(event.site for number, event in run.numbered(NoGradEntered) if number < steps[-1])
     often = [site[0] for site, times in inside.items() if site and times * 2 >= len(steps)]

@@ -9,7 +9,7 @@ under ``no_grad``. The finding says how far the statistics moved.
 
 ## Why is this bad?
 The frozen part changes a little in each step. In evaluation, a batch norm uses its running statistics. If they have
-drifted, the frozen network computes other features than those that it learned.
+drifted, the frozen network no longer computes the features that it learned.
 
 ## Example
     model.backbone.requires_grad_(False)
@@ -25,8 +25,9 @@ drifted, the frozen network computes other features than those that it learned.
 or create the optimizer with the trained parameters only.
 
 ## Known limits
-Rows of a parameter, whose gradient a hook sets to zero, are not checked: momentum and weight decay still move them.
-Batch norms of a network that this run trained earlier are checked only if they are frozen.
+Single rows of a parameter that are frozen by a hook (it sets their gradient to zero) are not checked, although
+momentum and weight decay still move them. Batch norms of a network that this run trained earlier are checked only
+if they are frozen.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".

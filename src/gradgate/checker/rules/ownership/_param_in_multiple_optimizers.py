@@ -1,8 +1,8 @@
 """Two optimizers step the same parameter with the same gradient.
 
 ## What it does
-Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists
-twice, perhaps by mistake for another network that is in no optimizer.
+Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists twice,
+perhaps in place of another network that is in no optimizer.
 
 ## Why is this bad?
 The parameter is updated twice with one gradient, at two learning rates. The running averages of each optimizer miss
@@ -94,7 +94,7 @@ def _left_out_for(run: Run, event: OptimizerMade) -> Ids:
 
 
 def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
-    """Return, for each pair of optimizers, parameters that both updated with one gradient, and the later steps."""
+    """Return, by pair of optimizers, the parameters that both updated with one gradient, and the second's steps."""
     found: dict[tuple[int, int], tuple[Ids, set[int]]] = defaultdict(lambda: (frozenset(), set()))
     for window in run.windows:
         for contribution in window.fresh if not run.repeats_closure(window) else ():
@@ -129,7 +129,7 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
     them = "it" if len(ids) == 1 else "them"
     return RULE.finding(
         list_line(site) or site,
-        f"{names[first]} and {names[second]} both step {run.names(ids)} with the same gradient, "
+        f"{names[first]} and {names[second]} both update {run.names(ids)} with the same gradient, "
         f"{len(steps)} times.",
         why="One gradient updates the parameters twice, and each optimizer's running averages miss the other's "
         "steps.",

@@ -71,7 +71,7 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
         None,
     ),
     "computed": (
-        "only the result of an operation on it is stored, a plain tensor",
+        "only a plain tensor that was computed from it is stored",
         "Make the operation's result the parameter: nn.Parameter(torch.randn(3) * 0.02).",
         computed_first,
     ),

@@ -3,8 +3,8 @@
 ## What it does
 Looks for an optimizer whose parameters no longer get a gradient, while newer parameters outside the optimizer do.
 Examples are a replaced head, a model that was built or copied again, and a parameter that was wrapped again. Also
-looks for tensors that a loop makes anew (latent codes of a batch), while the optimizer holds the first one, and for
-lines that bind the name of an optimizer's tensor to a new tensor (``self.w = self.w.detach().clamp(0)``).
+looks for tensors that a loop makes anew (latent codes of a batch) while the optimizer holds only the first of them,
+and for lines that bind the name of an optimizer's tensor to a new tensor (``self.w = self.w.detach().clamp(0)``).
 
 ## Why is this bad?
 The new parameters are never updated. No error is raised, and the loss may even fall because other layers still
@@ -22,7 +22,7 @@ or change the values in place: ``model.load_state_dict(best)``, ``with torch.no_
 
 ## Known limits
 New parameters that are updated by hand are assumed to be intended. A tensor that a loop makes anew is found only if
-the function that constructs the optimizer makes it, under the same name.
+the function that constructs the optimizer also made the first one, under the same name.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Constructing it": move a model to its device before constructing the
@@ -114,7 +114,7 @@ def _remade(run: Run) -> Iterator[Finding]:
                 yield RULE.finding(
                     Frame(at.file, lines[-1], ""),
                     f"`{name}` is made again here, but {run.optimizer(optimizer)} holds the first `{name}`, which "
-                    f"no loss uses. {steps} steps changed none of the later `{name}`.",
+                    f"no loss uses. {steps} steps left every later `{name}` unchanged.",
                     why="The optimizer does not update the tensor that gets gradients.",
                     advice=f"Write into the tensor that the optimizer holds: {name}.copy_(...) under "
                     "torch.no_grad().",

@@ -32,11 +32,11 @@ If windows have several micro-batches, put the forward and backward pass of each
 
 ## Known limits
 FSDP, pipeline parallelism, tensor parallelism and compiled modules are not judged. Ranks that communicate large
-tensors in another way (parameters, flat buffers) are judged only if they do so between all steps and their values
-never become equal again. To compare values, the rule takes the sum or norm of some parameters in the first 60
-steps. A sum that is never divided is reported for SGD only, and a learning rate divided by the number of ranks is
-not reported. A loss that is divided by the items of all ranks and then averaged by DDP is found only for losses of
-class indices whose number of targets changes between steps.
+tensors in another way (parameters, flat buffers) are judged only if they do so between all steps and the ranks'
+values never become equal again. To compare values, the rule takes the sum or norm of some parameters in the first
+60 steps. A sum that is never divided is reported for SGD only, and only if the learning rate is not divided by the
+number of ranks. A loss that is divided by the items of all ranks and then averaged by DDP is found only if its
+targets are class indices and the number of targets changes between steps.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.

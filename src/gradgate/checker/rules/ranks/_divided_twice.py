@@ -26,8 +26,8 @@ def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
             continue
         yield rule.finding(
             site,
-            f"The {what} is divided by {run.log.world} ranks, and the gradients are averaged over the ranks as "
-            f"well, in {len(windows)} steps.",
+            f"The {what} is divided by {run.log.world}, the number of ranks, and the gradients are averaged over "
+            f"the ranks as well, in {len(windows)} steps.",
             why=f"The gradient is {run.log.world} times too small.",
             advice=f"Don't divide the {what}: the gradients are already averaged over the ranks"
             + (" when backward() returns." if what == "gradient" else "."),

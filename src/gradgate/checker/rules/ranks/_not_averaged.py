@@ -115,7 +115,7 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
     windows = (window for window in run.windows if window.micro and not run.repeats_closure(window))
     ends = [run.backward(window.micro[-1]) for window in windows]
     alone = [last for last in ends if last.synced is False and not last.managed]
-    # Only calls that were watched closely show the line; others of the same backward line share it.
+    # Only calls that were watched closely show the line. Other calls of the same backward line share it.
     past = {last.site: _past_wrapper(last) for last in alone if last.around and last.uses}
     for last in alone:
         if not last.around:
@@ -173,7 +173,7 @@ def left_out(run: Run, rule: Rule) -> Iterator[Finding]:
             f"The gradients of {run.names(ids)} are not averaged over the ranks in {count} steps, although other "
             "parameters' gradients are.",
             why="Each rank trains these parameters on its own part of the data, and they drift apart.",
-            advice=advice or "Average the gradients of all parameters that the optimizer steps.",
+            advice=advice or "Average the gradients of all parameters that the optimizer updates.",
             count=count,
             evidence={"parameters": len(ids), "steps": count},
             about=ids,

@@ -25,7 +25,7 @@ from gradgate.events import (
     Written,
 )
 
-_WHY = "The ranks train different models from there on, and the mean gradient is right for none of them."
+_WHY = "The ranks train different models from then on, and the mean gradient is right for none of them."
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ Follows which gradients are multiplied by a ``GradScaler``'s scale, and when the
 - a step that bypasses the scaler;
 - a loss, or a summand of a loss, that isn't scaled although its gradient is unscaled;
 - a scaled loss after ``unscale_``;
-- a scaler that is updated between a backward and its step;
+- a scaler that is updated between a backward pass and its step;
 - a scaler that is constructed again for each step;
 - a scaler that is constructed and never used, if layers compute in float16.
 
 ## Why is this bad?
-The scale is initially 65536. If scaled gradients are clipped, almost nothing is left after they are unscaled. A
-loss that isn't scaled is still divided by the scale. A step that bypasses the scaler is 65536 times too long.
+The scale is initially 65536. If scaled gradients are clipped, almost nothing is left after they are unscaled. The
+gradient of a loss that isn't scaled is still divided by the scale. A step that bypasses the scaler is 65536 times
+too long.
 
 ## Example
     scaler.scale(loss).backward()
@@ -150,7 +151,7 @@ _LATE = _Mistake(
     "Call scaler.unscale_ after the last backward() of the window.",
 )
 _UPDATED = _Mistake(
-    "The gradient scaler is updated between a backward and the step that uses it, before {steps} steps.",
+    "The gradient scaler is updated between a backward pass and the step that uses it, before {steps} steps.",
     "If the scale changes here, the gradients are multiplied by one scale and divided by another.",
     "Call scaler.update() once, after the last scaler.step() of an iteration.",
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from gradgate.checker.analysis._optimizer_names import scheduler_name
 from gradgate.checker.analysis._origins import counts_as_a_loop_does
 from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run
@@ -20,7 +21,7 @@ from gradgate.events import (
     Stepped,
 )
 
-_GONE = 1e-3  # fraction of the highest learning rate
+_GONE = 1e-3  # a learning rate below this fraction of the highest is near zero
 _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
 
 
@@ -36,8 +37,20 @@ class Cadence:
     steps: list[int]  # including steps that a gradient scaler skipped
 
     @property
+    def call(self) -> str:
+        """The call that advances the scheduler, with the script's name: "sched.step()"."""
+        last = self.run.events[self.calls[-1]].site if self.calls else ()
+        by_a_trainer = bool(self.steps) and last[:1] == self.run.events[self.steps[-1]].site[:1]
+        return f"{scheduler_name(self.made, () if by_a_trainer else last)}.step()"
+
+    @property
+    def step(self) -> str:
+        """The optimizer's step, with the script's name."""
+        return f"{self.run.optimizer(self.made.optimizer)}.step()"
+
+    @property
     def counts(self) -> str:
-        """Both numbers as text."""
+        """The numbers of calls and steps as text."""
         return f"{len(self.calls)} times for {len(self.steps)} steps"
 
     @cached_property
@@ -84,7 +97,7 @@ class Cadence:
 
     @property
     def low(self) -> float:
-        """The fraction of the steps that come after the highest learning rate and have almost none."""
+        """The fraction of the steps that come after the highest learning rate, at a rate near zero."""
         peak = self.rates.index(max(self.rates))
         return sum(rate < _GONE * self.rates[peak] for rate in self.rates[peak:]) / len(self.rates)
 
@@ -122,10 +135,10 @@ class Cadence:
         """When to advance a schedule that was never advanced. The schedule's length shows the unit."""
         kind, length = self.made.kind, self.made.horizon
         if kind == "OneCycleLR" or (length and near(length, len(self.steps))):
-            return "after each optimizer.step()"
+            return f"after each {self.step}"
         if kind == "ExponentialLR" or (length and length <= self.epochs):
-            return "once an epoch, after the last optimizer.step()"
-        return "after optimizer.step(): once a step, or once an epoch if its length counts epochs"
+            return f"once an epoch, after the last {self.step}"
+        return f"after {self.step}: once a step, or once an epoch if its length counts epochs"
 
 
 def cadences(run: Run) -> dict[int, list[Cadence]]:

@@ -27,9 +27,9 @@ def cleared_parts(run: Run, rule: Rule) -> Iterator[Finding]:
         other = run.optimizer(steps.most_common(1)[0][0])
         yield rule.finding(
             run.made[optimizer][0].site,
-            f"None of {run.stepping[optimizer]} steps of {name} moved {names}: its losses don't reach "
-            f"{'them' if len(ids) > 1 else 'it'}, and it clears the gradients that {len(calls)} backward calls in "
-            f"line {where.line} compute.",
+            f"None of {run.stepping[optimizer]} steps of {name} moved {names}: {name}'s losses "
+            f"don't reach {'them' if len(ids) > 1 else 'it'}, and {name} clears the gradients that {len(calls)} "
+            f"backward calls in line {where.line} compute.",
             why="The network keeps its initial values, although a loss computes gradients for it.",
             advice=(
                 f"Pass these parameters to {other}, which steps after that loss. If {name} should train them, its "

@@ -3,8 +3,8 @@
 ## What it does
 Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` clips, and whether a step uses
 them afterwards. Reports calls that have no effect while steps use unclipped gradients: calls after the step, before
-the backward, on another network's parameters, or on an exhausted iterator. Also reports a call at each micro-batch,
-between backward calls that add to the same gradient.
+``backward()``, on another network's parameters, or on an exhausted iterator. Also reports a call at each
+micro-batch, between backward calls that add to the same gradient.
 
 ## Why is this bad?
 The step uses gradients of any size, and the limit has no effect. Clipping a running sum at each micro-batch shrinks
@@ -98,7 +98,7 @@ def _useless(
         what = "Gradients are clipped after the step that used them"
     elif not any(last.parameters & run.stepped(step).used for step in unclipped):
         what = f"The gradients of {run.names(last.parameters)} are clipped, but no step uses them"
-        advice = "Clip the parameters that the optimizer steps."
+        advice = "Clip the parameters that the optimizer updates."
     else:
         what = "Gradients are clipped before backward() computes them"
     yield RULE.finding(
@@ -126,7 +126,7 @@ def _measures(calls: dict[int, Clipped]) -> bool:
 def _of_another(
     run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
 ) -> Iterator[Finding]:
-    """Report calls that clip a part of the next step's gradients, and gradients of an earlier step."""
+    """Report calls that clip a part of the next step's gradients, and gradients that an earlier step used."""
     dead: Ids = frozenset()
     missed: dict[int, Ids] = {}
     for number in calls:
@@ -147,7 +147,7 @@ def _of_another(
         f"Gradients of {run.names(dead)} are clipped after the step that used them; {len(missed)} steps of "
         f"{run.optimizer(run.stepped(step).optimizer)} use unclipped gradients of {run.names(ids)}.",
         why=_WHY,
-        advice="Clip the parameters that the optimizer steps.",
+        advice="Clip the parameters that the optimizer updates.",
         count=len(missed),
         evidence={"calls": len(calls), "steps": len(missed)},
         about=ids,
@@ -222,7 +222,7 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
 
 
 def _within(run: Run, window: StepWindow) -> set[int]:
-    """Return the calls between two backward calls of one line that add to the same gradient of this window."""
+    """Return the clipping calls between two backward calls of one line that add to the same gradient."""
     groups: dict[tuple[Ids, Frame], list[Contribution]] = defaultdict(list)
     for part in window.fresh:
         if part.backward >= 0:
@@ -249,7 +249,7 @@ def _before_the_step(at: Statement) -> Fix:
 
 
 def _into_the_branch(at: Statement) -> Fix:
-    """Move the call before the step that is made once a window."""
+    """Move the call before the step that runs once per window."""
     branches = [node for node in at.block if node.lineno > at.line and isinstance(node, ast.If)]
     steps = [step for branch in branches for step in at.steps(within=branch)]
     clips = method(at.node).startswith("clip_grad")

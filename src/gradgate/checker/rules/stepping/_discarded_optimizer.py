@@ -32,7 +32,7 @@ def of_discarded_optimizers(
             name, rate = run.optimizer(other), max(next(iter(rates)), default=0.0)
             yield rule.finding(
                 made.site,
-                f"{made.kind} changes an optimizer that never steps. {name} steps the same parameters, but its "
+                f"{made.kind} changes an optimizer that never steps. {name} updates the same parameters, but its "
                 f"learning rate is {rate:g} in all {len(steps)} steps, although {made.kind} is advanced "
                 f"{len(calls)} times.",
                 why="The learning rate never follows the schedule.",

@@ -29,7 +29,7 @@ def would_be_advanced(run: Run, made: SchedulerMade) -> bool:
 
 
 def _waits_for_a_step(file: str, line: int, ran: Container[tuple[str, int]]) -> bool:
-    """Return whether a line waits for a flag that is set only beside optimizer steps that didn't run."""
+    """Return whether a line waits for a flag that is set only next to optimizer steps that didn't run."""
     around = [node for node in path_to(file, line) if isinstance(node, ast.If)]
     tests = [node.test for node in around if any(spans(inner, line) for inner in node.body)]
     both = [test.values for test in tests if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)]

@@ -1,4 +1,4 @@
-"""Finds loops over parameters that compute new tensors, such as an average's, but change no parameter."""
+"""Finds loops over parameters that compute new tensors, such as averages, but change no parameter."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _lost(node: ast.stmt, loop: ast.For) -> ast.expr | None:
 
 
 def _meant(run: Run, loop: ast.For, target: ast.expr) -> Ids | None:
-    """Return the parameters of an expression, as far as they are known. None: the script also writes to them."""
+    """Return the parameters of an expression, as far as they are known; None if the script also writes to them."""
     source = target
     if isinstance(target, ast.Name):
         parts = loop.target.elts if isinstance(loop.target, ast.Tuple) else []

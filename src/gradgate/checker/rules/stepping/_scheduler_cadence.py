@@ -1,14 +1,15 @@
 """A learning-rate scheduler is advanced too often, too rarely, too early, or never.
 
 ## What it does
-Counts how often a scheduler is advanced. Compares this number with its optimizer's steps, the passes over the data,
-and its length (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function). Reports a
-scheduler that is never advanced, changes an optimizer that was replaced, or is advanced before the first step or
-from two lines. Also reports a scheduler that runs several times too fast (its length counts epochs, but it is
-advanced at each batch) or too slowly (its length counts steps, but it is advanced once an epoch).
+Counts how often a scheduler is advanced. Compares this number with the optimizer's steps, the passes over the data,
+and the schedule's length (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function).
+Reports a scheduler that is never advanced, belongs to an optimizer that was replaced, or is advanced before the
+first step or from two lines. Also reports a scheduler that runs several times too fast (its length counts epochs,
+but it is advanced at each batch) or too slowly (its length counts steps, but it is advanced once an epoch).
 
 ## Why is this bad?
-The rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more slowly.
+The learning rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more
+slowly.
 
 ## Example
     scheduler = CosineAnnealingLR(optimizer, T_max=epochs)
@@ -27,11 +28,11 @@ The rate stays at its warm-up value, or decays to zero in a fraction of the run.
 
 ## Known limits
 A schedule that is too slow is found only if the run ends by itself and has as many steps or micro-batches as the
-schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length is taken
-for a number of epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``.
+schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length counts as
+a number of epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``.
 Otherwise only a rate near zero for a large part of the run is reported. The rule doesn't follow schedules written
 by hand, schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length. If the line that
-advances a scheduler didn't run, the scheduler is reported only if this line waits for a flag that is set beside
+advances a scheduler didn't run, the scheduler is reported only if this line waits for a flag that is set next to
 optimizer steps that didn't run either.
 
 ## Sources
@@ -95,7 +96,7 @@ def _never(cadence: Cadence) -> Iterator[Finding]:
             f"{made.kind} is never advanced: {run.optimizer(made.optimizer)} makes all {len(cadence.steps)} steps "
             f"at the first learning rate, {max(made.lr, default=0.0):g}.",
             why=_WHY,
-            advice=f"Call scheduler.step() {cadence.unit}.",
+            advice=f"Call {cadence.call} {cadence.unit}.",
             evidence={"steps": len(cadence.steps), "advanced": 0},
         )
 
@@ -130,7 +131,7 @@ def _early(cadence: Cadence) -> Finding | None:
         first.site,
         f"The schedule is advanced before the first step: {effect}.",
         why="Each step uses the learning rate meant for the next step.",
-        advice="Call scheduler.step() after optimizer.step(), or at the end of the epoch.",
+        advice=f"Call {cadence.call} after {cadence.step}, or at the end of the epoch.",
         fix=_after_later_steps,
         count=len(cadence.calls),
         evidence={"first": before, "used": after},
@@ -161,10 +162,12 @@ def _fast(cadence: Cadence) -> Finding | None:
             # Milestones that the steps pass in the first fifth of the run also count epochs.
             if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
                 return _finding(cadence, message, "once an epoch", _after_epoch)
-            return _finding(cadence, message, "only where optimizer.step() is", _after_step)
+            return _finding(cadence, message, f"only where {cadence.step} is called", _after_step)
     elif over and cadence.is_in_epochs(length or 0):
         message = f"{kind} is {length:g} epochs long but is advanced at each batch, {cadence.counts}."
-        return _finding(cadence, message, f"once an epoch, or make the schedule {calls} long", _after_epoch)
+        return _finding(
+            cadence, message, f"once an epoch, or make the schedule {calls} calls long", _after_epoch
+        )
     return _soon_over(cadence) if calls >= 0.9 * steps and steps >= 8 else None
 
 
@@ -188,7 +191,7 @@ def _soon_over(cadence: Cadence) -> Finding | None:
 
 
 def _slow(cadence: Cadence) -> Finding | None:
-    """Report a schedule that is as long as a finished run or is a single cycle, but is hardly advanced."""
+    """Report a schedule for a whole finished run, or of a single cycle, that is hardly advanced."""
     made, calls, steps, micro = cadence.made, len(cadence.calls), len(cadence.steps), cadence.micro_batches
     length = made.horizon
     if made.kind not in _ONE_COURSE or not length or cadence.run.ended != "finished":
@@ -199,8 +202,8 @@ def _slow(cadence: Cadence) -> Finding | None:
             each = round(micro / steps)
             return RULE.finding(
                 line or made.site,
-                f"{made.kind}'s length, {length:g}, is the run's number of micro-batches, but it is advanced once "
-                f"per {each} micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
+                f"{made.kind}'s length, {length:g}, is the run's number of micro-batches, but the schedule is "
+                f"advanced once per {each} micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
                 why=_WHY,
                 advice=f"Divide the length by the {each} micro-batches of a window, which gives about {calls}.",
                 count=calls,
@@ -209,12 +212,12 @@ def _slow(cadence: Cadence) -> Finding | None:
     if made.kind == "OneCycleLR" and 4 * calls <= length and not near(length, steps):
         message = f"{made.kind} is {length:g} steps long, but the run ends after {calls / length:.0%} of it."
         return _finding(
-            cadence, message, f"{length:g} times, or make the schedule {calls} long", at=made.site
+            cadence, message, f"{length:g} times, or make the schedule {calls} calls long", at=made.site
         )
     if 2 * calls > min(length, steps) or not near(length, steps):
         return None
     message = f"{made.kind} is {length:g} steps long, like the run, but is advanced only {calls} times."
-    return _finding(cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
+    return _finding(cadence, message, f"after each {cadence.step}, in the inner loop", _after_step)
 
 
 def _finding(cadence: Cadence, message: str, where: str, fix: FixAt | None = None, at: Site = ()) -> Finding:
@@ -226,7 +229,7 @@ def _finding(cadence: Cadence, message: str, where: str, fix: FixAt | None = Non
         site,
         message,
         why=_WHY,
-        advice=f"Call scheduler.step() {where}.",
+        advice=f"Call {cadence.call} {where}.",
         fix=fix or (),
         count=len(cadence.calls),
         evidence={

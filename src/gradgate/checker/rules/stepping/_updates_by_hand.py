@@ -18,7 +18,7 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Site, Written
 
 _LEAST = 3  # backward calls
-_FEW = 8  # backward calls of a line before a failure: the second iteration's, or those of its micro-batches
+_FEW = 8  # most backward calls of a line before a failure: one or more in each of two iterations
 _LEAVES = ("requires_grad", "requires_grad_", "retain_grad")
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
