@@ -86,11 +86,12 @@ ADVICE_ONLY = {
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
     "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
-    "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
+    "amp-scaler-misuse": "digits_mlp forgotten_scaler scaler_in_step vae_mixed",
     "attached-target": (
-        "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic distiller feature_teacher "
-        "iou_as_label mean_teacher_stepped momentum_encoder peers q_learning quality_head rollout_of_values "
-        "td_error teacher_in_the_optimizer two_crops two_students value_computed_again"
+        "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
+        "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder peers q_learning "
+        "quality_head rollout_of_values td_error teacher_in_the_optimizer two_crops two_students "
+        "value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "
@@ -123,15 +124,15 @@ ADVICE_ONLY = {
     ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
-        "bfloat16_finetune bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
-        "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
+        "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
+        "rebound_data_sub rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
         "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
         "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
         "softmax_over_words votes_of_examples wine_layer"
     ),
-    "loss-reduction": "chunked_vocabulary pose_multitask shards",
+    "loss-reduction": "chunked_vocabulary masked_words padded_translation pose_multitask shards",
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
@@ -178,7 +179,7 @@ ADVICE_ONLY = {
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
         "clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
-        "rounded_rating softmax_one time_stamps"
+        "rounded_rating small_in_float16 softmax_one time_stamps"
     ),
 }
 NEVER_AN_EDIT = {

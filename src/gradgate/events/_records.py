@@ -79,7 +79,10 @@ class Term:
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
     weighted: Annotated[bool, "`items` adds up class weights"] = False
-    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before a mean"] = None
+    masked: Annotated[
+        float | None,
+        "fraction of the items that a 0/1 mask just before the reduction, or ignored targets, keep",
+    ] = None
     classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
     equal: Annotated[bool, "the term is a distance between two values that were equal everywhere"] = False
     paths: Annotated[int, "number of paths from the root to it"] = 1

@@ -64,7 +64,9 @@ from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, Schedul
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
-_LEAST_ROUNDED = 10  # steps under a close look, at the highest learning rate or after it
+_LEAST_ROUNDED = (
+    8  # steps under a close look, at the highest rate or after it; a second optimizer may get no more
+)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
