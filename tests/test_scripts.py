@@ -164,7 +164,9 @@ ADVICE_ONLY = {
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
         "trainer_copy unit_rows"
     ),
-    "train-eval-mode": "baseline_first checked_before clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
+    "train-eval-mode": (
+        "baseline_first checked_before clients_copied_in_eval eval_stays mode_helpers teacher_dropout"
+    ),
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "

@@ -6,6 +6,8 @@ gradients that the same optimizer has already used. The script cleared no gradie
 parameters, or those of the wrong parameters. Also reports:
 
 - a model that provides the gradients for another model's parameters and is never cleared;
+- gradients of another model that are added by hand (``shared.grad += worker.grad``) and never cleared;
+- steps that use exactly the gradients of the step before, although other backward calls came in between;
 - tensors that a loop updates by hand from gradients that nothing clears: parameters without an optimizer
   (``p -= lr * p.grad``), or the input of an adversarial attack (``delta.data += lr * delta.grad.sign()``).
 
@@ -55,6 +57,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
 from gradgate.checker.rules.clearing._by_hand import cleared_after, never_cleared
+from gradgate.checker.rules.clearing._used_again import used_again
 from gradgate.events import Backward, Cleared, Frame, Ids, Site, Stepped, Written
 
 _LEAST = 3  # steps whose gradients were assigned from another model
@@ -66,6 +69,7 @@ _NOW_AND_THEN = (
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
+    yield from used_again(run, RULE, why=_WHY)
     yield from _stepped_by_hand(run)
     yield from _closures(run)
     others = {window.optimizer for window in run.windows if run.repeats_closure(window)}
