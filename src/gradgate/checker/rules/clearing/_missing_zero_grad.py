@@ -30,7 +30,8 @@ the loss may fall for a while.
 These gradients are assumed to be intended: gradients that are scaled or written by hand between two steps (decay,
 momentum by hand), gradients that are copied loss by loss and combined by hand (PCGrad), and gradients at perturbed
 weights that are added to the gradients before the perturbation (sharpness-aware minimization). A closure that
-calls backward in a loop is reported from its optimizer's third step on.
+calls backward in a loop is reported from its optimizer's third step on. Gradients of another model that a new
+assignment adds (``p.grad = p.grad + g``) are not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.

@@ -39,7 +39,12 @@ def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
         calls = sum(again[0][0].step < number < again[-1][0].step for number, _ in run.numbered(Backward))
         times = f"{len(again)} of {run.steps_of(optimizer)} use"
         facts = {"count": len(again), "evidence": {"steps": len(again), "backwards": calls}, "about": used}
-        if adding and given:
+        files = files_of([step, *(event.site for event in run.of(Backward))])
+        if (
+            adding
+            and given
+            and not any(isinstance(node.value, ast.Constant) for _, node in _assignments(files))
+        ):
             (first, *_) = sorted(adding)
             yield rule.finding(
                 step,
@@ -50,19 +55,18 @@ def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
                 fix=partial(_cleared, adding=first),
                 **facts,  # type: ignore[arg-type]
             )
-        elif not adding:
-            at = _assigned(files_of([step, *(event.site for event in run.of(Backward))])) if given else None
+        elif not adding and (given or _trained_by_others(run, again[0][0].step, again[-1][0].step)):
+            at = _assigned(files) if given else None
             yield rule.finding(
                 at or step,
                 f"{times} exactly the gradients of {run.names(used)} that the step before used, although {calls} "
-                "backward calls have computed others in between.",
+                "backward calls came in between.",
                 why="A gradient belongs to the weights and the batch that it was computed from: these steps follow "
                 "old ones.",
                 advice="Assign the new gradients before each step, even if the old ones are still there."
                 if at
-                else f"Call {name}.zero_grad() after its step, and step only after a backward() that reaches its "
-                "parameters.",
-                fix=_without_condition if at else (),
+                else f"Call {name}.zero_grad() after its step, so that each step follows new gradients.",
+                fix=_without_condition if at else _cleared,
                 **facts,  # type: ignore[arg-type]
             )
 
@@ -85,6 +89,12 @@ def _again(run: Run, before: StepWindow, window: StepWindow) -> Frame | tuple[()
     return min(lines) if all(map(_adds, lines)) else None
 
 
+def _trained_by_others(run: Run, first: int, last: int) -> bool:
+    """Return whether all backward calls between two steps train parameters of optimizers: no model was replaced."""
+    calls = (event for number, event in run.numbered(Backward) if first < number < last)
+    return all(event.reached <= run.owned for event in calls)
+
+
 def _adds(line: Frame) -> bool:
     """Return whether a line adds something else to a gradient: ``p.grad += g``, ``p.grad.add_(q.grad)``."""
     node = statement_at(line)
@@ -99,14 +109,15 @@ def _adds(line: Frame) -> bool:
     return named and bool(own) and own.isdisjoint(name.id for name in inside(ast.Name, *added))
 
 
+def _assignments(files: tuple[str, ...]) -> list[tuple[str, ast.Assign]]:
+    """Return the statements that assign a gradient, or None in its place."""
+    nodes = ((file, node) for file in files for node in inside(ast.Assign, tree_of(file)))
+    return [(file, node) for file, node in nodes if getattr(node.targets[0], "attr", "") in _GRADIENTS]
+
+
 def _assigned(files: tuple[str, ...]) -> Frame | None:
     """Return the only line that assigns a gradient, or the condition that skips it where there is an old one."""
-    found = [
-        (file, node)
-        for file in files
-        for node in inside(ast.Assign, tree_of(file))
-        if getattr(node.targets[0], "attr", "") in _GRADIENTS and not isinstance(node.value, ast.Constant)
-    ]
+    found = [(file, node) for file, node in _assignments(files) if not isinstance(node.value, ast.Constant)]
     if len(found) != 1:
         return None
     ((file, node),) = found
@@ -125,9 +136,9 @@ def _without_condition(at: Statement) -> Fix:
     return (Unwrap(at.line), *((Delete(at.node.body[0].lineno),) if leaves else ()))
 
 
-def _cleared(at: Statement, *, adding: Frame) -> Fix:
+def _cleared(at: Statement, *, adding: Frame | None = None) -> Fix:
     """Clear after the step: with zeros, unless a condition assigns gradients where there are none."""
-    guarded = any(
+    guarded = adding is None or any(
         isinstance(node, ast.If) and "grad" in ast.unparse(node.test) for node in path_to(*adding[:2])
     )
     kept = "" if guarded else "set_to_none=False"
