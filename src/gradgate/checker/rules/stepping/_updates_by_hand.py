@@ -120,13 +120,9 @@ def _unused_results(run: Run, rule: Rule) -> Iterator[Finding]:
         used = [{number: site[0] for number, site in each.through if site} for each in (first, *later)]
         found: dict[Frame, str] = {}
         for number, line in used[-1].items() if constant else ():
-            node = statement_at(line)
             always = all(each.get(number) == line for each in used[1:]) and used[0].get(number) != line
-            if always and run.parameters[number].still and isinstance(node, ast.Assign):
-                name = ast.unparse(node.targets[0])
-                read = name in map(ast.unparse, inside(ast.expr, node.value))
-                if _replaces(node, name) or (read and f"{name}.grad" in whole_text(line.file)):
-                    found[line] = name
+            if always and run.parameters[number].still and (name := _replaced_at(line)):
+                found[line] = name
         if found:
             where, (name, *others) = min(found), [f"`{found[line]}`" for line in sorted(found)]
             yield rule.finding(
@@ -142,12 +138,25 @@ def _unused_results(run: Run, rule: Rule) -> Iterator[Finding]:
             )
 
 
+def _replaced_at(line: Frame) -> str:
+    """Return the name of the leaf that a line replaces by a result, or returns a result for; else ""."""
+    node, text = statement_at(line), whole_text(line.file)
+    match node:
+        case ast.Assign([target, *_], value):
+            name = ast.unparse(target)
+            read = name in map(ast.unparse, inside(ast.expr, value)) and f"{name}.grad" in text
+            return name if read or _replaces(node, name) else ""
+        case ast.Return(ast.BinOp() as value):
+            return next((each.id for each in inside(ast.Name, value) if f"{each.id}.grad" in text), "")
+    return ""
+
+
 def _replaces(node: ast.Assign, name: str) -> bool:
     """Return whether an assignment computes a name's new value from its gradient, or a new list from gradients."""
     match node.value:
-        case ast.ListComp(ast.BinOp() as of) | ast.DictComp(_, ast.BinOp() as of):
+        case ast.ListComp(of) | ast.DictComp(_, of):
             read = map(ast.unparse, inside(ast.expr, *node.value.generators))
-            return ".grad" in ast.unparse(of) and name in read
+            return any(".grad" in ast.unparse(each) for each in inside(ast.BinOp, of)) and name in read
         case ast.BinOp() | ast.Call() as value:
             parts = [ast.unparse(each) for each in inside(ast.expr, value)]
             calls = [called(call) for call in inside(ast.Call, value)]
