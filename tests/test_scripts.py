@@ -166,7 +166,8 @@ ADVICE_ONLY = {
         "trainer_copy unit_rows"
     ),
     "train-eval-mode": (
-        "baseline_first checked_before clients_copied_in_eval eval_stays mode_helpers teacher_dropout"
+        "baseline_first checked_before clients_copied_in_eval eval_stays helper_before_training mode_helpers "
+        "teacher_dropout"
     ),
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "

@@ -49,7 +49,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes
-from gradgate.checker.analysis._source import inside, spans, tree_of
+from gradgate.checker.analysis._source import function_at, inside, spans, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert, Replace
 from gradgate.checker.rules._finding import Finding
@@ -62,6 +62,7 @@ from gradgate.checker.rules.lifetime._evaluated_in_training import (
 )
 from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site, Stepped
 
+_SHORT = 4  # statements of a function that sets the mode, and does little else
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
@@ -154,22 +155,25 @@ def _modes(run: Run) -> dict[int, dict[Ids, int]]:
 def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
     """Return whether the script evaluates around an ``eval()`` before it continues to train.
 
-    ``strict``: no training came before the ``eval()``. Then the function that calls ``eval()`` must be the one that
-    evaluates, not the one that trains, or the next statement must evaluate.
+    ``strict``: no training came before the ``eval()``. Then the function that calls ``eval()``, itself or through a
+    short helper, must be the one that evaluates, not the one that trains, or the next statement must evaluate.
     """
     site = run.events[cause].site
     following = next((number for number, _ in run.numbered(Backward) if number > cause), step)
     blocks = [event.site for number, event in run.numbered(NoGradEntered) if cause < number < following]
-    if any(map(no_grad_around, site)) or any(_evaluated_next(site[0], block) for block in blocks):
+    if any(map(no_grad_around, site)) or any(_evaluated_next(innermost(site), block) for block in blocks):
         return True
     if not strict:
         return bool(blocks)
-    own = {(frame.file, frame.function) for frame in site[:1]} - {(frame.file, "<module>") for frame in site}
+    short = (
+        len(inside(ast.stmt, function_at(innermost(site)))) <= _SHORT
+    )  # it may only set the mode, for its caller
+    own = {each[::2] for each in site[: 1 + short]} - {(each.file, "<module>") for each in site}
     evaluating = {(frame.file, frame.function) for block in blocks for frame in block}
     training = {
         (frame.file, frame.function) for number in (step, following) for frame in run.events[number].site
     }
-    return bool(own & evaluating) and not own & training
+    return bool(own & evaluating - training)
 
 
 def _evaluated_next(line: Frame, block: Site) -> bool:
