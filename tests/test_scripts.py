@@ -116,8 +116,8 @@ ADVICE_ONLY = {
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad one_loop_for_both_phases teacher_in_training_mode prompts_of_earlier_tasks "
-        "two_stages"
+        "extractor_under_no_grad finetuned_later one_loop_for_both_phases teacher_in_training_mode "
+        "prompts_of_earlier_tasks two_stages"
     ),
     "graph-retention": (
         "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
@@ -125,8 +125,9 @@ ADVICE_ONLY = {
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
         "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
-        "rebound_data_sub rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
-        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"
+        "rebound_behind_a_guard rebound_data_sub rebound_list_grad rebound_mixed rebound_mixed_class "
+        "rebound_state_dict reptile_no_copy returned_by_a_guarded_update schedule_in_its_place target_is_online "
+        "teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
         "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
@@ -166,7 +167,10 @@ ADVICE_ONLY = {
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
         "trainer_copy unit_rows"
     ),
-    "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
+    "train-eval-mode": (
+        "baseline_first checked_before clients_copied_in_eval eval_stays helper_before_training mode_helpers "
+        "teacher_dropout"
+    ),
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
