@@ -36,8 +36,8 @@ either optimizer's step, they are reported only if their gradients point in oppo
 optimizer's loss compares nothing with data: ``-q(state, policy(state)).mean()``. If the directions agree and the
 other loss comes first in the loop, the leftover may be intended (BicycleGAN's latent loss). The finding is then a
 note, unless the step's own loss uses a value detached from the other loss's network. A leftover of a later loss is
-not found if it is small compared with the step's own gradient. An example is a discriminator's loss in a variational
-autoencoder.
+not found if it is small compared with the step's own gradient. An example is a discriminator's loss in a
+variational autoencoder.
 
 ## Sources
 docs/accumulation.md, "several losses".
