@@ -64,6 +64,9 @@ def divided(at: Statement, size: int) -> Fix:
     """Divide the loss where it is computed or back-propagated."""
     by = _name_of(at, size) or str(size)
     match at.node:
+        case ast.Expr(ast.Call(ast.Attribute(ast.BinOp(_, ast.Mult()) as value, "backward"), []) as call):
+            new = f"({ast.unparse(value)} / {by}).backward()"
+            return (Replace(at.line, ast.unparse(call), new),) if not call.keywords else ()
         case ast.Expr(ast.Call(ast.Attribute(value, "backward"))) if isinstance(value, CLOSED):
             new = f"({ast.unparse(value)} / {by})"
         case ast.Assign([ast.Name()], ast.BinOp(_, ast.Mult() | ast.Div()) as value):
