@@ -150,7 +150,7 @@ ADVICE_ONLY = {
     "param-not-in-optimizer": (
         "adapters_in_blocks "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
-        "group_not_appended layers_of_an_inner_module weights_in_a_dict "
+        "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
         "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
     ),

@@ -127,16 +127,21 @@ def _judge(run: Run) -> Iterator[Finding]:
             reason = "in a subclass" if base else reason
             together[frame, run.optimizer(optimizer), reason, base] |= left.ids
     for (frame, name, reason, base), ids in together.items():
-        times = sum(bool(ids & event.reached) for event in run.of(Backward))
+        since = max((n for owner in run.optimizers_of(ids) for n in run.steps(owner)), default=-1)
+        times = sum(bool(ids & event.reached) for n, event in run.numbered(Backward) if n > since)
         text, advice, fix = _REASONS[reason]
         if reason == "unlisted":
             fix = partial(added, names=[run.name(number) for number in ids])
+        earlier = bool(ids & run.owned)  # trained by an optimizer that no longer steps
+        # In the later phase, the graphs of only a few calls are read.
+        of, calls = (f" of {name}", "later") if earlier else ("", f"{times}")
         yield RULE.finding(
             frame,
-            f"No step changed {run.names(ids)} ({text.format(name=name)}), although {times} backward calls "
+            f"No step{of} changed {run.names(ids)} ({text.format(name=name)}), although {calls} backward calls "
             f"computed gradients for {'them' if len(ids) > 1 else 'it'}.",
-            why="These parameters keep their random initial values, and the rest of the model must adapt "
-            "to them.",
+            why="These parameters keep the values of the earlier training."
+            if earlier
+            else "These parameters keep their random initial values, and the rest of the model must adapt to them.",
             advice=advice.format(name=name, base=base),
             fix=fix or (),
             count=times,
