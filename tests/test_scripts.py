@@ -176,6 +176,7 @@ ADVICE_ONLY = {
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
+        "adapter_half_frozen softmax_layer_at_the_end "
         "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
         "rounded_rating softmax_one time_stamps"
     ),

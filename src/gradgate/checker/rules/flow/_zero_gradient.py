@@ -33,13 +33,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at
+from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at, scopes_of
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import inside, statement_at, text_of, whole_text
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.ownership._batch_norms import freezing_line
 from gradgate.events import Frame, Parameter
 
 _LOOKS = 3
@@ -52,6 +53,12 @@ _BY_CALL = {
     "clamp clip clamp_ hardtanh": "Initialize the values inside the limits of the clamp.",
     "tanh sigmoid": "Scale the inputs down: all values are at the limit of this function.",
 }
+_SOFTMAX = ("softmax", "Softmax", "log_softmax", "LogSoftmax")
+_ONE_VALUE = (
+    "For one output, use a sigmoid (BCEWithLogitsLoss contains it). For a softmax, give the last layer one output "
+    "for each class."
+)
+_FROZEN = "Don't freeze `{}`, and pass it to the optimizer, too: it then moves away from zero."
 _IN_GENERAL = (
     "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
     "the two factors with nonzero values."
@@ -74,15 +81,24 @@ def _judge(run: Run) -> Iterator[Finding]:
             groups[parameter.zeroed[0]].append(parameter)
     for frame, several in groups.items():
         factors = _factors(frame)
-        ids = {parameter.id for parameter in several}
+        ids = frozenset(parameter.id for parameter in several)
         looks = [parameter.looks for parameter in several]
-        chosen = _written_as_zero(run, frame, factors)
+        chosen, frozen = _written_as_zero(run, frame, factors), _frozen_factor(run, frame)
+        cause = f"the operation at line {frame.line} has a derivative of zero"
+        if frozen:
+            cause = f"`{frozen}`, a factor at line {frame.line}, is zero and frozen"
+        elif _is_over_one_value(several, frame):
+            cause = f"the softmax at line {frame.line} runs over one value and is constant"
+        where = freezing_line(run, ids) if frozen else _made_of_zeros(several) or _rounded(frame, factors)
         yield RULE.finding(
-            frame if chosen else _made_of_zeros(several) or _rounded(frame, factors) or frame,
-            f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, "
-            f"because the operation at line {frame.line} has a derivative of zero.",
+            frame if chosen else where or frame,
+            f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, because {cause}.",
             why="The parameters are in the graph and in the optimizer, but never change.",
-            advice=_CHOSEN if chosen else _advice(several, frame, factors),
+            advice=_CHOSEN
+            if chosen
+            else _FROZEN.format(frozen)
+            if frozen
+            else _advice(several, frame, factors),
             fix=not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
             count=max(looks),
@@ -107,8 +123,30 @@ def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> 
         return "Initialize one of the factors with nonzero values: a product of zeros has the derivative 0."
     if _rounded(frame, factors) or "//" in text_of(frame):
         return "Divide with / instead of //."
-    calls = set(map(called, inside(ast.Call, statement_at(frame))))
+    if _is_over_one_value(several, frame):
+        return _ONE_VALUE
+    calls = _functions(frame)
     return next((advice for names, advice in _BY_CALL.items() if calls & {*names.split()}), _IN_GENERAL)
+
+
+def _functions(frame: Frame) -> set[str]:
+    """Return the functions and layers that a statement calls. A Sequential counts as its last layer."""
+    calls = inside(ast.Call, statement_at(frame))
+    names = set(map(called, calls))
+    for key in filter(None, (key_of(call.func) for call in calls)):
+        made = [each.value for scope in scopes_of(frame.file) for each in definitions(scope).get(key, ())]
+        for value in made:
+            layers = (
+                value.args[-1:] if isinstance(value, ast.Call) and called(value) == "Sequential" else [value]
+            )
+            names |= {called(layer) for layer in layers if isinstance(layer, ast.Call)}
+    return names
+
+
+def _is_over_one_value(several: list[Parameter], frame: Frame) -> bool:
+    """Return whether a softmax normalizes a layer's single output."""
+    single = any(parameter.shape[:1] == (1,) for parameter in several)
+    return single and not _functions(frame).isdisjoint(_SOFTMAX)
 
 
 def _has_live_sibling(run: Run, parameter: Parameter) -> bool:
@@ -141,6 +179,20 @@ def _written_as_zero(run: Run, frame: Frame, factors: list[ast.expr]) -> bool:
             return True
     names = {re.escape(key_of(side).lstrip(".")).replace("_", "[_-]") for side in factors} - {""}
     return any(re.search(_WRITTEN_ZERO.format(key=name), whole_text(frame.file)) for name in names)
+
+
+def _frozen_factor(run: Run, frame: Frame) -> str:
+    """Return the parameter or layer at a line that starts at zero and that no loss reaches: "lora_B"."""
+    reached, scopes = run.words(run.reached), list(scopes_of(frame.file))
+    for name in (node.attr for node in inside(ast.Attribute, statement_at(frame))):
+        made = [each.value for scope in scopes for each in definitions(scope).get(f".{name}", ())]
+        layers = [value for value in made if isinstance(value, ast.Call) and called(value)[:1].isupper()]
+        zeros = any(called(layer) == "Parameter" and "zeros" in ast.unparse(layer) for layer in layers)
+        if name not in reached and layers:
+            text = whole_text(frame.file)
+            if zeros or re.search(rf"zeros_\([^\n]*\.{name}\b|\.{name}\b[^\n]*\.zero_\(", text):
+                return name
+    return ""
 
 
 def _made_of_zeros(several: list[Parameter]) -> Frame | None:
