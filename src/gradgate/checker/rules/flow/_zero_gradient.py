@@ -55,8 +55,8 @@ _BY_CALL = {
 }
 _SOFTMAX = ("softmax", "Softmax", "log_softmax", "LogSoftmax")
 _ONE_VALUE = (
-    "A softmax over one value is always 1: use a sigmoid for one output, or give the last layer one output for each "
-    "class."
+    "A softmax over one value is always 1: use a sigmoid for one output, or give the last layer one output for "
+    "each class."
 )
 _FROZEN = "Don't freeze `{}`, and pass it to the optimizer, too: it then moves away from zero."
 _IN_GENERAL = (
