@@ -151,9 +151,9 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "adapters_in_blocks "
+        "adapters_in_blocks auxiliary_of_a_class projector_of_each_round "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
-        "group_not_appended layers_of_an_inner_module weights_in_a_dict "
+        "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
         "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
     ),
@@ -182,8 +182,8 @@ ADVICE_ONLY = {
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
-        "clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
-        "rounded_rating small_in_float16 softmax_one time_stamps"
+        "adapter_half_frozen clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores "
+        "relu_scores rounded_rating small_in_float16 softmax_layer_at_the_end softmax_one time_stamps"
     ),
 }
 NEVER_AN_EDIT = {

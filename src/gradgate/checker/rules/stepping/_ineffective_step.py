@@ -47,6 +47,7 @@ from math import prod
 
 from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._history import Contribution
+from gradgate.checker.analysis._optimizer_names import as_written
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
@@ -201,15 +202,13 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     """Report an optimizer that never steps: its ``step`` lacks parentheses, or doesn't occur at all."""
-    held = run.held(optimizer)
+    held, name = run.held(optimizer), run.optimizer(optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
-    if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
-        return None
-    if any(event.target == "value" for event in run.of(Written)):
+    shared = any(run.owners[parameter] - {optimizer} for parameter in held)
+    if len(reaching) < _LEAST or shared or any(event.target == "value" for event in run.of(Written)):
         return None
     schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}
     advanced = [event.site for event in run.of(Scheduled) if event.scheduler in schedules]
-    name = run.optimizer(optimizer)
     files = files_of(event.site for event in (*reaching, *run.made[optimizer]))
     named = [
         Frame(file, node.lineno, "")
@@ -223,19 +222,19 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
     updates = max(len(advanced), len({part.backward for part in parts if part.is_lost}))
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
-    alone = run.log.world == 1  # with several ranks, others may step: GG106 judges that
-    unused = alone and idle and not run.stepping and not _read(run, parts, files)
+    # With several ranks, others may step: GG106 judges that.
+    unused = run.log.world == 1 and idle and not run.stepping and not _read(run, parts, files)
     may_step = run.ended != "finished" or (not unused and any(_calls_step(file, name, ran) for file in files))
-    known = [run.parameters[number] for number in held if number in run.parameters]
-    if not named and (may_step or not all(parameter.still for parameter in known)):
+    if not named and (may_step or any(not run.parameters[n].still for n in held & set(run.parameters))):
         return None
     # Whether the scheduler is stepped in the place of the optimizer.
     in_place = not (named or run.stepping) and 2 * len(advanced) > len(reaching)
+    name = as_written(name, reaching[-1].site)
     return RULE.finding(
         named[0] if named else advanced[-1] if in_place else reaching[-1].site,
         f"{name}.step is never called: {len(reaching)} backward calls compute gradients that no step uses"
         + (f", while its scheduler is advanced {len(advanced)} times." if in_place else "."),
-        why=_WHY,
+        why=f"{run.names(held)} keep their initial values." if run.stepping else _WHY,
         advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward()"
         + (", before its scheduler is advanced." if in_place else "."),
         fix=_called if named else partial(_step_too, name=name),
@@ -268,8 +267,8 @@ def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
 
 def _step_too(at: Statement, *, name: str) -> Fix:
     """Insert the step after the other steps that follow the backward call."""
-    steps = at.later("step")
-    return (Insert(f"{name}.step()", after=steps[-1].lineno),) if steps and at.knows(name) else ()
+    steps, known = at.later("step"), at.knows(re.split(r"[.[]", name)[0])
+    return (Insert(f"{name}.step()", after=steps[-1].lineno),) if steps and known else ()
 
 
 def _after_backward(at: Statement) -> Fix:
