@@ -9,6 +9,7 @@ Compares parameters before and after steps. Reports:
 - updates that 16-bit parameters round away: most of their values never change, although they have a gradient;
 - updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
   gradients, so that the script may fail in its second iteration;
+- updates by hand that change a leaf in place outside ``no_grad``, so that the script fails in its first iteration;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
 ## Why is this bad?
@@ -59,7 +60,12 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
-from gradgate.checker.rules.stepping._updates_by_hand import failed_updates, lost_updates, rebound_leaves
+from gradgate.checker.rules.stepping._updates_by_hand import (
+    failed_in_place,
+    failed_updates,
+    lost_updates,
+    rebound_leaves,
+)
 from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
@@ -70,7 +76,7 @@ _LEAST_ROUNDED = 10  # steps under a close look, at the highest learning rate or
 def _judge(run: Run) -> Iterator[Finding]:
     by_hand = list(lost_updates(run, RULE))
     yield from by_hand or rebound_leaves(run, RULE)
-    yield from failed_updates(run, RULE)
+    yield from [*failed_updates(run, RULE)] or failed_in_place(run, RULE)
     yield from lost_writes(run, RULE)
     yield from cleared_parts(run, RULE)
     for optimizer in run.made if not by_hand else ():
