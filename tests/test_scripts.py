@@ -102,8 +102,8 @@ ADVICE_ONLY = {
     ),
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "compared-with-itself": (
-        "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
-        "ppo_new_over_new predictions_named_y proximal_clones teacher_is_student triplet_positive "
+        "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself labels_from_the_meter "
+        "own_predictions ppo_new_over_new predictions_named_y proximal_clones teacher_is_student triplet_positive "
         "views_without_noise"
     ),
     "cross-loss-leak": (

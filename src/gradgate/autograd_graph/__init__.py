@@ -5,7 +5,11 @@ from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
-from gradgate.autograd_graph._loss_inputs import normalized_twice, not_log_probabilities
+from gradgate.autograd_graph._loss_inputs import (
+    labels_are_predictions,
+    normalized_twice,
+    not_log_probabilities,
+)
 from gradgate.autograd_graph._losses import (
     WEIGHT_ROUNDING,
     Input,
@@ -69,6 +73,7 @@ __all__ = [
     "hidden_parameter",
     "inputs",
     "inputs_of",
+    "labels_are_predictions",
     "named",
     "node_shape",
     "normalized_twice",

@@ -122,6 +122,7 @@ class Combined(Event):
             "normalized twice",
             "constant",
             "averaged weights",
+            "own predictions",
         ],
         "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
         "that is trained; 'broadcast': (N, 1) with (N,); 'teacher', 'trained target': the target of a "

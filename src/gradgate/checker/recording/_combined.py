@@ -23,6 +23,7 @@ from gradgate.autograd_graph import (
     compared_views,
     compared_with_own_averages,
     inputs,
+    labels_are_predictions,
     node_shape,
     normalized_twice,
     not_log_probabilities,
@@ -73,6 +74,8 @@ class _Reader:
                 below = Graph(node).nodes if given == "probabilities" else ()
                 made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
                 yield replace(self._event(given, node, self._ids(node)), made=made)
+            if labels_are_predictions(node):
+                yield self._event("own predictions", node, self._ids(node))
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in ERRORS:
