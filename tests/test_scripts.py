@@ -127,8 +127,8 @@ ADVICE_ONLY = {
         "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
-        "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
-        "softmax_over_words votes_of_examples wine_layer"
+        "labels_of_two_domains pairs_shifted_again policy_logits sequential_sigmoid softmax_before_nll "
+        "softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (

@@ -37,6 +37,7 @@ from gradgate.autograd_graph._nodes import (
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
+from gradgate.autograd_graph._shifts import shifted_twice
 from gradgate.autograd_graph._targets import (
     cancelled,
     compared_with_own_averages,
@@ -83,6 +84,7 @@ __all__ = [
     "reduction_of",
     "roots_of",
     "shape_of",
+    "shifted_twice",
     "sides_are_equal",
     "sums_with_constants",
     "targets_of",

@@ -123,6 +123,7 @@ class Combined(Event):
             "constant",
             "averaged weights",
             "own predictions",
+            "shifted twice",
         ],
         "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
         "that is trained; 'broadcast': (N, 1) with (N,); 'teacher', 'trained target': the target of a "

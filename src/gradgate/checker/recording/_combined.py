@@ -28,6 +28,7 @@ from gradgate.autograd_graph import (
     normalized_twice,
     not_log_probabilities,
     only_input,
+    shifted_twice,
     sides_are_equal,
     sums_with_constants,
     through,
@@ -90,7 +91,13 @@ class _Reader:
         yield from self._trained_targets()
         yield from self._cancelled()
         roots = self._graph.roots
-        for how, nodes in {"views": compared_views(*roots), "constant": sums_with_constants(*roots)}.items():
+        shifted = shifted_twice(self._graph)
+        found = {
+            "views": compared_views(*roots),
+            "constant": sums_with_constants(*roots),
+            "shifted twice": shifted,
+        }
+        for how, nodes in found.items():
             yield from (self._event(how, node, self._ids(node)) for node in nodes)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
