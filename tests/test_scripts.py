@@ -122,8 +122,8 @@ ADVICE_ONLY = {
     ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw "
-        "bfloat16_finetune bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
-        "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
+        "bfloat16_finetune bfloat16_sgd flag_never_set forum_84911 frozen_encoder functional_update_unread "
+        "rebound_data_sub rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
         "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (

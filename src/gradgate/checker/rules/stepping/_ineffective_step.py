@@ -9,6 +9,7 @@ Compares parameters before and after steps. Reports:
 - updates that 16-bit parameters round away: most of their values never change, although they have a gradient;
 - updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
   gradients, so that the script may fail in its second iteration;
+- updates by hand that are bound to a name which the loop doesn't read;
 - updates by hand that change a leaf in place outside ``no_grad``, so that the script fails in its first iteration;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
@@ -29,9 +30,9 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
-not found, because the loop may use only the dict. An average that a helper function computes by rebinding its
-argument isn't found either. Rounding is not reported if most values change now and then, nor for optimizers other
-than torch's own, which may round at random. If a line of the source might step an optimizer, the optimizer is
+not found if the loop reads the dict, because it may use only the dict. An average that a helper function computes
+by rebinding its argument isn't found either. Rounding is not reported if most values change now and then, nor for
+optimizers other than torch's own, which may round at random. If a line of the source might step an optimizer, the optimizer is
 reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
@@ -60,6 +61,7 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
+from gradgate.checker.rules.stepping._unread_updates import unread_updates
 from gradgate.checker.rules.stepping._updates_by_hand import (
     failed_in_place,
     failed_updates,
@@ -74,7 +76,7 @@ _LEAST_ROUNDED = 10  # steps under a close look, at the highest learning rate or
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    by_hand = list(lost_updates(run, RULE))
+    by_hand = [*lost_updates(run, RULE)] or [*unread_updates(run, RULE)]
     yield from by_hand or rebound_leaves(run, RULE)
     yield from [*failed_updates(run, RULE)] or failed_in_place(run, RULE)
     yield from lost_writes(run, RULE)
