@@ -156,7 +156,7 @@ ADVICE_ONLY = {
     ),
     "scheduler-cadence": (
         "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
-        "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
+        "cosine_micro exponential_unused linear_micro linear_warmup_iters onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (

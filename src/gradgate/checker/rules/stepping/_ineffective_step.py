@@ -32,8 +32,8 @@ optimizers step is reported as a note. If a run is stopped early, a learning rat
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
 not found if the loop reads the dict, because it may use only the dict. An average that a helper function computes
 by rebinding its argument isn't found either. Rounding is not reported if most values change now and then, nor for
-optimizers other than torch's own, which may round at random. If a line of the source might step an optimizer, the optimizer is
-reported as never stepped only if nothing steps any optimizer or reads the gradients.
+optimizers other than torch's own, which may round at random. If a line of the source might step an optimizer, the
+optimizer is reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
