@@ -130,7 +130,7 @@ ADVICE_ONLY = {
         "labels_of_two_domains pairs_shifted_again policy_logits sequential_sigmoid softmax_before_nll "
         "softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
-    "loss-reduction": "chunked_vocabulary pose_multitask shards",
+    "loss-reduction": "attention_mask_counted chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"

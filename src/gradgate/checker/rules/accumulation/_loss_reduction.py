@@ -6,6 +6,7 @@ Reads from the graph how a loss was reduced. Reports:
 - a mean that is divided by the batch size again;
 - a mean of means over unequal numbers of items;
 - a mean over all positions of a sequence, after a mask set the losses of the padding to zero;
+- a sum over shifted positions, divided by a count of the positions before the shift;
 - a mean over samples *and* classes although the targets are distributions.
 
 ## Why is this bad?
@@ -40,6 +41,7 @@ from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._divisor_edits import undivided
+from gradgate.checker.rules.accumulation._unshifted_count import divided_by_unshifted_count
 from gradgate.events import Backward, Site, Term
 
 _LEAST = 1.05
@@ -61,6 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield from _mean_of_means(events)
         yield from _over_padding(events)
         yield from _over_classes(events)
+        yield from divided_by_unshifted_count(events, RULE)
 
 
 def _divided_again(events: list[Backward]) -> Iterator[Finding]:
