@@ -7,9 +7,8 @@ Compares parameters before and after steps. Reports:
 - an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
 - an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: most of their values never change, although they have a gradient;
-- updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
-  gradients, so that the script may fail in its second iteration;
-- updates by hand that are bound to a name which the loop doesn't read;
+- updates by hand that rebind a name, drop their result, bind it to a name that the loop doesn't read, or replace a
+  leaf by a constant or a result without gradients, so that the script may fail in its second iteration;
 - updates by hand that change a leaf in place outside ``no_grad``, so that the script fails in its first iteration;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
@@ -62,12 +61,7 @@ from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
 from gradgate.checker.rules.stepping._unread_updates import unread_updates
-from gradgate.checker.rules.stepping._updates_by_hand import (
-    failed_in_place,
-    failed_updates,
-    lost_updates,
-    rebound_leaves,
-)
+from gradgate.checker.rules.stepping._updates_by_hand import failed_updates, lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
@@ -78,7 +72,7 @@ _LEAST_ROUNDED = 10  # steps under a close look, at the highest learning rate or
 def _judge(run: Run) -> Iterator[Finding]:
     by_hand = [*lost_updates(run, RULE)] or [*unread_updates(run, RULE)]
     yield from by_hand or rebound_leaves(run, RULE)
-    yield from [*failed_updates(run, RULE)] or failed_in_place(run, RULE)
+    yield from failed_updates(run, RULE)
     yield from lost_writes(run, RULE)
     yield from cleared_parts(run, RULE)
     for optimizer in run.made if not by_hand else ():

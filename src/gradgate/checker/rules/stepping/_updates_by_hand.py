@@ -73,7 +73,7 @@ def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report updates that replace a leaf by the result of an operation, if the script soon fails."""
+    """Report updates that replace a leaf by the result of an operation, or change it, if the script soon fails."""
     calls = Counter(event.site for event in run.of(Backward)) if run.ended == "failed" else {}
     found: dict[Frame, str] = {}
     for site in (site for site, times in calls.items() if times <= _FEW):
@@ -87,6 +87,7 @@ def failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
                     if _replaces(node, ast.unparse(node.targets[0]))
                 }
     if not found:
+        yield from _failed_in_place(run, rule)
         return
     where, value = min(found), ast.unparse(getattr(statement_at(min(found)), "value", None) or ast.Pass())
     constant = no_grad_around(where) is not None or ".data" in value or "detach()" in value
@@ -103,7 +104,7 @@ def failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     )
 
 
-def failed_in_place(run: Run, rule: Rule) -> Iterator[Finding]:
+def _failed_in_place(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report updates that change a leaf in place while autograd records, if the script fails at once."""
     computed = [*run.numbered(Backward, Differentiated)] if run.ended == "failed" else []
     number, last = computed[-1] if computed else (0, None)
