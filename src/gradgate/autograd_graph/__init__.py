@@ -1,6 +1,7 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
 from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
+from gradgate.autograd_graph._codebooks import unpassed_codes
 from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
@@ -32,15 +33,21 @@ from gradgate.autograd_graph._nodes import (
     RESHAPES,
     SUMS,
     inputs,
+    is_half,
     named,
     only_input,
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
+from gradgate.autograd_graph._padding import losses_of_padding
 from gradgate.autograd_graph._shifts import shifted_twice
 from gradgate.autograd_graph._targets import (
+    after_reward,
     cancelled,
     compared_with_own_averages,
+    pulled_teacher,
+    repeated_errors,
+    row,
     sides_are_equal,
     sums_with_constants,
     trained_target,
@@ -62,6 +69,7 @@ __all__ = [
     "Input",
     "NotUnderstoodError",
     "SamplesMixedError",
+    "after_reward",
     "broadcast_at",
     "cancelled",
     "check_items",
@@ -74,15 +82,20 @@ __all__ = [
     "hidden_parameter",
     "inputs",
     "inputs_of",
+    "is_half",
     "labels_are_predictions",
+    "losses_of_padding",
     "named",
     "node_shape",
     "normalized_twice",
     "not_log_probabilities",
     "only_input",
+    "pulled_teacher",
     "reduced_shape",
     "reduction_of",
+    "repeated_errors",
     "roots_of",
+    "row",
     "shape_of",
     "shifted_twice",
     "sides_are_equal",
@@ -90,6 +103,7 @@ __all__ = [
     "targets_of",
     "through",
     "trained_target",
+    "unpassed_codes",
     "walk",
     "without_smoothing",
 ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from gradgate.torch_compat import saved_tensor
 
 
 def named(names: str, numbers: str = "0") -> frozenset[str]:
@@ -62,6 +65,14 @@ LAYERS = FACTORS | dict.fromkeys(named("Linear Convolution"), 0)
 """Operations that multiply an input by a weight, with the position of the input among the operands."""
 
 
+def is_half(node: Any) -> bool:
+    """Return whether a node is a layer that reads float16 values."""
+    if node.name() not in LAYERS:
+        return False
+    saved = (saved_tensor.use(node, name) for name in ("input", "mat1", "self"))
+    return any(each is not None and each.dtype is torch.float16 for each in saved)
+
+
 def inputs(node: Any) -> list[Any]:
     """Return the nodes of those inputs of a node that have a graph."""
     return [child for child, _ in node.next_functions if child is not None]
@@ -81,7 +92,7 @@ def through(node: Any, names: Container[str]) -> Any:
 
 
 def leaf_at(node: Any) -> Tensor | None:
-    """Return the leaf that a node, or a transposition of it, adds gradient to."""
+    """Return the leaf that a node adds gradient to, directly or through a transposition."""
     if node is not None and node.name() in TRANSPOSES:
         node = node.next_functions[0][0]
     leaf: Tensor | None = node.variable if node is not None and node.name() == LEAF else None

@@ -13,6 +13,7 @@ from torch import Tensor
 from gradgate.autograd_graph._broadcasts import node_shape
 from gradgate.autograd_graph._losses import inputs_of
 from gradgate.autograd_graph._nodes import (
+    CLASS_LOSSES,
     ERRORS,
     LEAF,
     PRODUCTS,
@@ -32,15 +33,18 @@ _COPIES = named("Clone Alias View ToCopy")
 _DIFFERENCES = ERRORS | {"SubBackward0"}
 _LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
+_SCALED = RESHAPES | PRODUCTS
 _LERP = named("Lerp", "01")
+_AFTER_DIFFERENCE = SAME_VALUES | named("Mean Sum Pow Abs LinalgVectorNorm", "01")
+_MOST_PATHS = 200
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
 def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
-    """Return the input and target of a binary cross entropy, if both have a graph, and whether data was filled in.
+    """Return a binary cross entropy's input and target if both have a graph, and whether the target holds data too.
 
-    Data was filled in if the target is a tensor of data into which values with a graph were written. Returns None
-    for an entropy, whose target is computed from the values that it is compared with.
+    It does if values with a graph were written into a tensor of data. Returns None for an entropy, whose target is
+    computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:
         return None
@@ -48,6 +52,34 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     if value is None or target is None or _origin(value) in Graph(target).following:
         return None
     return value, target, _origin(target).name() in _FILLED
+
+
+def pulled_teacher(node: Any, users: Mapping[Any, list[Any]]) -> bool:
+    """Return whether the target of ``kl_div`` at a node is the softmax of logits with a cross entropy of their own.
+
+    The input comes from other leaves, and no other divergence compares it the other way round.
+    """
+    target = inputs(node)[0]
+    softmax = through(target, RESHAPES)
+    products = [user for user in users.get(target, []) if user.name() == "MulBackward0"]
+    students = {
+        leaf
+        for each in products
+        for side in inputs(each)
+        if side is not target
+        for leaf in Graph(side).leaves
+    }
+    if softmax.name() != "SoftmaxBackward0" or not students or students & Graph(target).leaves.keys():
+        return False
+    if any(each.name() == node.name() and students & Graph(each).leaves.keys() for each in users):
+        return False
+    logits = through(softmax, _SCALED | {"SoftmaxBackward0"})
+    return any(
+        each.name() == "LogSoftmaxBackward0"
+        and through(each, _SCALED | {"LogSoftmaxBackward0"}) is logits
+        and any(user.name() in CLASS_LOSSES for user in above)
+        for each, above in users.items()
+    )
 
 
 def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], bool]:
@@ -58,7 +90,7 @@ def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], 
     the value itself: ``returns = (rewards - x) + x``. Copies count as the value. ``users`` is :meth:`Graph.users`.
     """
     signs: dict[tuple[Any, int], float] = defaultdict(float)
-    # In (loc + noise) - loc, the log-probability of a sample, the gradient of the location is zero on purpose.
+    # A sample's log-probability contains (loc + noise) - loc: the gradient of the location is zero on purpose.
     inner_names = frozenset({"SubBackward0"} if node.name() == "AddBackward0" else ())
     for edge, sign in _summands(node, SUMS | ERRORS):
         parts = _summands(edge[0], inner_names) or [(edge, 1.0)]
@@ -91,6 +123,41 @@ def sums_with_constants(*roots: Any) -> Iterator[Any]:
     for node, following in walk(*roots, beyond=_LINEAR):
         if node.name() in SUMS and len(following) == 1:
             yield node
+
+
+def repeated_errors(*roots: Any) -> Iterator[Any]:
+    """Yield each error between two values with graphs that the loss adds again, with another weight."""
+    weights: dict[Any, tuple[Any, float]] = {}
+    todo = [(root, 1.0) for root in roots]
+    for _ in range(_MOST_PATHS):
+        if not todo:
+            return
+        node, weight = todo.pop(0)
+        terms = inputs_of(node)
+        for child, op, number in terms or ():
+            factor = 1.0 if number is None else abs(float(number))
+            if child is not None and factor:
+                todo.append((child, weight * factor if op == "mul" else weight / factor))
+        if terms is None and (error := _error(node)) is not None:
+            other, earlier = weights.setdefault(error, (node, weight))
+            if other is not node and not math.isclose(weight, earlier, rel_tol=1e-6):
+                yield node
+
+
+def _error(node: Any) -> Any:
+    """Return what tells an error, such as a mean square, from others; None for other nodes."""
+    operations = []
+    while node is not None and node.name() in _AFTER_DIFFERENCE:
+        operations.append((node.name(), _details(node, "exponent dim ord")))
+        node = only_input(node)
+    if node is None or node.name() not in _DIFFERENCES or len(inputs(node)) != 2:
+        return None
+    sides = frozenset(node.next_functions[:2])
+    return node.name(), _details(node, "reduction beta delta alpha"), tuple(operations), sides
+
+
+def _details(node: Any, names: str) -> str:
+    return str([getattr(node, f"_saved_{name}", None) for name in names.split()])
 
 
 def _origin(node: Any) -> Any:
@@ -148,6 +215,27 @@ def _averaged_with_data(node: Any) -> Any:
         number = 1.0 if number is None else float(number)
         factor = factor * number if op == "mul" or not number else factor / number
     return node if 0 < abs(factor) < 1 else None
+
+
+def after_reward(target: Any) -> Any:
+    """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
+    node = through(target, RESHAPES)
+    shape = node_shape(node, 0)
+    if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
+        return None
+    product = through(only_input(node), RESHAPES)
+    node = row(product, RESHAPES | {"MulBackward0"})
+    return None if node is product or node.name() == LEAF else node
+
+
+def row(node: Any, names: frozenset[str]) -> Any:
+    """Return the first node below the operations ``names``. For a row of a stack, ``values[t]``, return the row."""
+    while node is not None and node.name() in names and (below := only_input(node)) is not None:
+        if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
+            same = node._saved_dim == below._saved_dim
+            return below.next_functions[node._saved_index][0] or below if same else below
+        node = below
+    return node
 
 
 def sides_are_equal(node: Any) -> bool | None:

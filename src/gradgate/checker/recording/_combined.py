@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,21 +17,28 @@ from gradgate.autograd_graph import (
     RESHAPES,
     SUMS,
     Graph,
+    after_reward,
     broadcast_at,
     cancelled,
     compared_views,
     compared_with_own_averages,
     inputs,
+    is_half,
     labels_are_predictions,
+    losses_of_padding,
     node_shape,
     normalized_twice,
     not_log_probabilities,
     only_input,
+    pulled_teacher,
+    repeated_errors,
+    row,
     shifted_twice,
     sides_are_equal,
     sums_with_constants,
     through,
     trained_target,
+    unpassed_codes,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
@@ -85,20 +91,28 @@ class _Reader:
                 yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
+            if name == "ExpBackward0" and self._is_clipped_one(node):
+                yield self._event("own copy", node, self._ids(node))
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
+        for distance, output in unpassed_codes(self._graph):
+            yield self._event("codes", distance, self._ids(output))
         roots = self._graph.roots
-        shifted = shifted_twice(self._graph)
         found = {
             "views": compared_views(*roots),
             "constant": sums_with_constants(*roots),
-            "shifted twice": shifted,
+            "added again": repeated_errors(*roots),
+            "shifted twice": shifted_twice(self._graph),
         }
         for how, nodes in found.items():
             yield from (self._event(how, node, self._ids(node)) for node in nodes)
+        for loss, counts in losses_of_padding(self._graph):
+            yield self._event("padding", loss, self._ids(loss), counts)
+        half = [node for node in self._graph.nodes if is_half(node)]
+        yield from (self._event("float16", node, self._ids(node)) for node in half[:1])
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
         for several in compared.values():
@@ -118,12 +132,11 @@ class _Reader:
         if len(sides) != 2:
             return
         for value, target in (sides, sides[::-1]):
-            inner = _after_reward(target)
+            inner = after_reward(target)
             if inner is None:
                 continue
-            value = _row(value, RESHAPES)
-            ids = self._ids(inner)
-            if ids and ids == self._ids(value) and _are_apart(inner, value):
+            value = row(value, RESHAPES)
+            if (ids := self._ids(inner)) and ids == self._ids(value) and _are_apart(inner, value):
                 yield self._event("own target", through(target, RESHAPES), ids)
                 return
 
@@ -134,6 +147,8 @@ class _Reader:
             return
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
             yield self._event("teacher", node, self._ids(target))
+        elif pulled_teacher(node, self._users):
+            yield self._event("pulled teacher", node, self._ids(target))
 
     def _separate_target(self, node: Any) -> Iterator[Combined]:
         """Find the second argument of an error if the parameters behind it get no other gradient."""
@@ -174,11 +189,10 @@ class _Reader:
             return
         for logarithm, advantage in (sides, sides[::-1]):
             value = self._value_in(advantage)
-            if value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes):
-                ids = self._ids(value)
-                if ids:
-                    yield self._event("advantage", node, ids)
-                    return
+            scored = value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes)
+            if scored and (ids := self._ids(value)):
+                yield self._event("advantage", node, ids)
+                return
 
     def _value_in(self, advantage: Any) -> Any:
         """Return ``value`` of an advantage ``data - value``, if the loss also has a squared error of ``value``."""
@@ -224,6 +238,12 @@ class _Reader:
             if ids and others and not ids & others:
                 yield self._event("summand", joint, ids)
 
+    def _is_clipped_one(self, node: Any) -> bool:
+        """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
+        difference, users = inputs(node)[0], self._users.get(node, [])
+        clipped = any(user.name().startswith("Clamp") for user in users)
+        return clipped and _is_difference_from_data(difference) and bool((node._saved_result == 1).all())
+
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
         ids, shape = self._ids(value), node_shape(value, 0)
@@ -236,8 +256,7 @@ class _Reader:
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
-        found = broadcast_at(node, self._users)
-        if found is not None:
+        if (found := broadcast_at(node, self._users)) is not None:
             above, shape = found
             yield self._event("broadcast", node if line_of(node) else above, self._ids(node), shape)
 
@@ -271,27 +290,6 @@ def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
             seen.add(node)
             todo += inputs(node)
     return {node for node in seen if node is not None and node.name() == LEAF}
-
-
-def _after_reward(target: Any) -> Any:
-    """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
-    node = through(target, RESHAPES)
-    shape = node_shape(node, 0)
-    if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
-        return None
-    product = through(only_input(node), RESHAPES)
-    node = _row(product, RESHAPES | {"MulBackward0"})
-    return None if node is product or node.name() == LEAF else node
-
-
-def _row(node: Any, names: frozenset[str]) -> Any:
-    """Return the first node below the operations ``names``. For a row of a stack, ``values[t]``, return the row."""
-    while node is not None and node.name() in names and (below := only_input(node)) is not None:
-        if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
-            same = node._saved_dim == below._saved_dim
-            return below.next_functions[node._saved_index][0] or below if same else below
-        node = below
-    return node
 
 
 def _are_apart(first: Any, second: Any) -> bool:

@@ -25,7 +25,8 @@ the next update is too.
 
 ## Known limits
 The condition must be in the function that calls both ``backward()`` and ``step()``. A condition on the number of
-batches (``i % 4``) is assumed to be gradient accumulation.
+batches (``i % 4``) is assumed to be gradient accumulation. If batches are skipped only after an optimizer's last
+step, the optimizer may be done, or pause: they are reported only if the condition names a loss, a norm or the like.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -69,13 +70,16 @@ def _judge(run: Run) -> Iterator[Finding]:
         largest = max(windows, key=lambda window: len(window.micro))
         if max(sizes) > 1 and adds_up_to_one(run, largest, largest.micro):
             continue  # accumulation-window reports it
-        if sizes.count(1) * 2 < len(sizes) and not _UNUSUAL.search(test):
+        phases = max(sizes) == 1  # after its last step, an optimizer may pause or be done
+        if (phases or sizes.count(1) * 2 < len(sizes)) and not _UNUSUAL.search(test):
             continue
         skipped = sum(size - 1 for size in sizes) + left
+        name = run.optimizer(optimizer)
+        uses = f"one step of {name} then uses" if max(sizes) >= left else f"the next step of {name} would use"
         yield RULE.finding(
             where,
-            f"`if {test}` skips the step and the clearing for {skipped} batches: one step of "
-            f"{run.optimizer(optimizer)} then uses the gradients of up to {max(*sizes, left)} batches.",
+            f"`if {test}` skips the step and the clearing for {skipped} batches: {uses} the gradients of up to "
+            f"{max(*sizes, left)} batches.",
             why="The updates still include the batches that should have been skipped.",
             advice="Call zero_grad() before each backward(), or where a batch is skipped.",
             fix=_cleared,

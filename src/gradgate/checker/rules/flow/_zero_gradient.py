@@ -40,21 +40,28 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Frame, Parameter
+from gradgate.events import Combined, Frame, Parameter, ScalerUsed
 
 _LOOKS = 3
-_BY_CALL = {
-    "round floor ceil trunc sign round_ floor_": "Remove the rounding before the loss, or pass the gradient "
+_PRODUCTS = "mul mm addmm bmm mv dot"
+_BY_OPERATION = {
+    "round floor ceil trunc sign": "Remove the rounding before the loss, or pass the gradient "
     "through the rounding: x + (torch.round(x) - x).detach().",
-    "softmax Softmax": "A softmax over one value is always 1: use a sigmoid. For several values, make their "
+    "softmax": "A softmax over one value is always 1: use a sigmoid. For several values, make their "
     "differences smaller.",
-    "relu relu_ ReLU": "All inputs of the ReLU are negative: remove the ReLU, or initialize its inputs above zero.",
-    "clamp clip clamp_ hardtanh": "Initialize the values inside the limits of the clamp.",
+    "relu": "No input of the ReLU is above zero: remove the ReLU, or initialize its inputs above zero.",
+    "clamp clampmin clampmax clip hardtanh": "Initialize the values inside the limits of the clamp.",
     "tanh sigmoid": "Scale the inputs down: all values are at the limit of this function.",
+    # The last one: a factor may be zero because of one of the other operations.
+    _PRODUCTS: "A factor of this product is 0 in each step: initialize it with nonzero values. If "
+    "it starts at 0 on purpose, let an optimizer train it.",
 }
 _IN_GENERAL = (
     "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
     "the two factors with nonzero values."
+)
+_HALF = (
+    "Scale the loss with torch.amp.GradScaler, or use bfloat16: in float16, gradients below 6e-8 are zero."
 )
 _CHOSEN = "A factor at this line is set to 0. To train the parameters, give it another value."
 # key = 0, key: 0.0, "key": 0, key: float = 0, "--key", default=0
@@ -72,17 +79,27 @@ def _judge(run: Run) -> Iterator[Finding]:
             and not _has_live_sibling(run, parameter)
         ):
             groups[parameter.zeroed[0]].append(parameter)
+    half = any(event.how == "float16" for event in run.of(Combined))
+    unscaled = half and not any(event.op == "scale" for event in run.of(ScalerUsed))
+    # A matrix of zeros is the other cause of zero gradients behind a layer.
+    unscaled &= not any(each.began == 0 and len(each.shape) > 1 for each in run.parameters.values())
     for frame, several in groups.items():
         factors = _factors(frame)
         ids = {parameter.id for parameter in several}
         looks = [parameter.looks for parameter in several]
         chosen = _written_as_zero(run, frame, factors)
+        advice = _CHOSEN if chosen else _advice(several, frame, factors)
+        small = unscaled and advice in (_IN_GENERAL, _BY_OPERATION[_PRODUCTS])
         yield RULE.finding(
             frame if chosen else _made_of_zeros(several) or _rounded(frame, factors) or frame,
             f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, "
-            f"because the operation at line {frame.line} has a derivative of zero.",
+            + (
+                f"because it is too small for float16 at line {frame.line}."
+                if small
+                else f"because the operation at line {frame.line} has a derivative of zero."
+            ),
             why="The parameters are in the graph and in the optimizer, but never change.",
-            advice=_CHOSEN if chosen else _advice(several, frame, factors),
+            advice=_HALF if small else advice,
             fix=not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
             count=max(looks),
@@ -107,8 +124,9 @@ def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> 
         return "Initialize one of the factors with nonzero values: a product of zeros has the derivative 0."
     if _rounded(frame, factors) or "//" in text_of(frame):
         return "Divide with / instead of //."
-    calls = set(map(called, inside(ast.Call, statement_at(frame))))
-    return next((advice for names, advice in _BY_CALL.items() if calls & {*names.split()}), _IN_GENERAL)
+    known = {parameter.zeroed_by.partition("Backward")[0].lower() for parameter in several} - {""}
+    known = known or {called(call).strip("_").lower() for call in inside(ast.Call, statement_at(frame))}
+    return next((advice for names, advice in _BY_OPERATION.items() if known & {*names.split()}), _IN_GENERAL)
 
 
 def _has_live_sibling(run: Run, parameter: Parameter) -> bool:
