@@ -105,6 +105,7 @@ ADVICE_ONLY = {
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "compared-with-itself": (
         "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
+        "labels_from_the_meter "
         "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones teacher_is_student "
         "triplet_positive views_without_noise"
     ),
@@ -125,15 +126,18 @@ ADVICE_ONLY = {
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
         "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
+        "functional_update_unread "
         "rebound_behind_a_guard rebound_data_sub rebound_list_grad rebound_mixed rebound_mixed_class "
         "rebound_state_dict reptile_no_copy returned_by_a_guarded_update schedule_in_its_place target_is_online "
         "teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
-        "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
-        "softmax_over_words votes_of_examples wine_layer"
+        "labels_of_two_domains pairs_shifted_again policy_logits sequential_sigmoid softmax_before_nll "
+        "softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
-    "loss-reduction": "chunked_vocabulary masked_words padded_translation pose_multitask shards",
+    "loss-reduction": (
+        "attention_mask_counted chunked_vocabulary masked_words padded_translation pose_multitask shards"
+    ),
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
@@ -159,7 +163,8 @@ ADVICE_ONLY = {
     ),
     "scheduler-cadence": (
         "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
-        "cosine_micro decay_from_a_helper exponential_unused linear_micro onecycle_micro onecycle_wine "
+        "cosine_micro decay_from_a_helper exponential_unused linear_micro linear_warmup_iters "
+        "onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (

@@ -7,8 +7,8 @@ Compares parameters before and after steps. Reports:
 - an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
 - an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: their values never change, or less than 40% of the updates is kept;
-- updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
-  gradients, so that the script may fail in its second iteration;
+- updates by hand that rebind a name, drop their result, bind it to a name that the loop doesn't read, replace a
+  leaf by a constant or a result without gradients, or change it in place outside ``no_grad``;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
 ## Why is this bad?
@@ -27,11 +27,10 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 ## Known limits
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
-reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
-not found, because the loop may use only the dict. An average that a helper function computes by rebinding its
-argument isn't found either. If most values change now and then, rounding is reported only for SGD, Adam and AdamW.
-Optimizers that are not torch's own may round at random and are not judged. If a line of the source might step an
-optimizer, the optimizer is reported as never stepped only if nothing steps any optimizer or reads the gradients.
+reported. Not found: updates in a dict that the loop reads but never copies back, and averages in a helper that
+rebinds its argument. Rounding is reported only for torch's own optimizers, and only for SGD, Adam and AdamW if most
+values change now and then. If a line might step an optimizer, the optimizer is reported as never stepped only if
+nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -60,6 +59,7 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
+from gradgate.checker.rules.stepping._unread_updates import unread_updates
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves, replaced_leaves
 from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
@@ -71,7 +71,7 @@ _LEAST_ROUNDED = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    by_hand = list(lost_updates(run, RULE))
+    by_hand = [*lost_updates(run, RULE)] or [*unread_updates(run, RULE)]
     yield from by_hand or rebound_leaves(run, RULE)
     yield from replaced_leaves(run, RULE)
     yield from lost_writes(run, RULE)
