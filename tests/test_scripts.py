@@ -177,7 +177,7 @@ ADVICE_ONLY = {
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
         "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
-        "rounded_rating softmax_one time_stamps"
+        "rounded_rating small_targets_float16 softmax_one time_stamps"
     ),
 }
 NEVER_AN_EDIT = {

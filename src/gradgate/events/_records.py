@@ -41,6 +41,7 @@ class Parameter:
     looks: Annotated[int, "optimizer steps before which its gradient was examined"] = 0
     zeros: Annotated[int, "how many of those gradients were exactly zero"] = 0
     zeroed: Annotated[Site, "the operation that turned its gradient to zero"] = ()
+    underflows: Annotated[bool, "that operation rounded it to zero: it was too small for float16"] = False
     still: Annotated[bool, "no examined step changed its values"] = False
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
     ended: Annotated[float | None, "the same sum after its last step, or after the last examined step"] = None

@@ -3,7 +3,8 @@
 ## What it does
 Looks for parameters of an optimizer whose gradient was all zero in every check. Names the operation that made the
 gradient zero in the backward pass: a ReLU below zero, ``round``, a clamp outside its range, a saturated ``tanh``, a
-softmax over one value, or a factor of zero.
+softmax over one value, or a factor of zero. If float16 rounded a loss's gradients to zero and no ``GradScaler``
+scales the loss, names the backward call.
 
 ## Why is this bad?
 The parameter is in the graph and in the optimizer, but never changes. No error is raised.
@@ -15,11 +16,11 @@ The parameter is in the graph and in the optimizer, but never changes. No error 
     scores = F.log_softmax(logits, dim=1)
 
 ## Known limits
-A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change.
-Experts and other layers of a list are not reported if some of them get a gradient. For a factor that is written as
-0, even in a call, the finding is a note. The cause of a zero factor is named only if
-``nn.Parameter(torch.zeros(...))`` makes it or ``//`` rounds it. Otherwise, for example if a low initial bias puts a
-ReLU below zero, the finding is at the operation itself.
+A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change. If
+float16 rounds only some elements of a gradient to zero, the rule does not report it. Experts and other layers of a
+list are not reported if some of them get a gradient. For a factor that is written as 0, even in a call, the finding
+is a note. The cause of a zero factor is named only if ``nn.Parameter(torch.zeros(...))`` makes it or ``//`` rounds
+it. Otherwise, for example if a low initial bias puts a ReLU below zero, the finding is at the operation itself.
 
 ## Sources
 docs/checking.md.
@@ -30,7 +31,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at
@@ -40,7 +41,7 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Frame, Parameter
+from gradgate.events import Backward, Frame, Parameter, Site
 
 _LOOKS = 3
 _BY_CALL = {
@@ -55,6 +56,15 @@ _BY_CALL = {
 _IN_GENERAL = (
     "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
     "the two factors with nonzero values."
+)
+_WHY = "The parameters are in the graph and in the optimizer, but never change."
+_SCALED = (
+    "Scale the loss with a torch.amp.GradScaler: scaler.scale(loss).backward(), scaler.step(optimizer), "
+    "scaler.update(). Or use torch.bfloat16 instead of torch.float16."
+)
+_BFLOAT16 = (
+    "Keep the parameters in float32, and run the forward pass under torch.autocast with dtype=torch.bfloat16, or "
+    "with float16 and a torch.amp.GradScaler."
 )
 _CHOSEN = "A factor at this line is set to 0. To train the parameters, give it another value."
 # key = 0, key: 0.0, "key": 0, key: float = 0, "--key", default=0
@@ -72,16 +82,31 @@ def _judge(run: Run) -> Iterator[Finding]:
             and not _has_live_sibling(run, parameter)
         ):
             groups[parameter.zeroed[0]].append(parameter)
+    # Behind a ReLU of zeros, products are zero in any number format.
+    too_small = all(each.underflows for several in groups.values() for each in several)
     for frame, several in groups.items():
         factors = _factors(frame)
         ids = {parameter.id for parameter in several}
         looks = [parameter.looks for parameter in several]
+        unscaled = _unscaled(run, ids) if too_small and not _made_of_zeros(several) else None
+        if unscaled is not None:
+            yield RULE.finding(
+                unscaled,
+                f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps: no gradient scaler "
+                f"scales this loss, and float16 rounds gradients below 6e-8 to zero, first at line {frame.line}.",
+                why=_WHY,
+                advice=_BFLOAT16 if any(each.dtype == "float16" for each in several) else _SCALED,
+                count=max(looks),
+                evidence={"parameters": len(several), "steps": min(looks)},
+                about=ids,
+            )
+            continue
         chosen = _written_as_zero(run, frame, factors)
         yield RULE.finding(
             frame if chosen else _made_of_zeros(several) or _rounded(frame, factors) or frame,
             f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, "
             f"because the operation at line {frame.line} has a derivative of zero.",
-            why="The parameters are in the graph and in the optimizer, but never change.",
+            why=_WHY,
             advice=_CHOSEN if chosen else _advice(several, frame, factors),
             fix=not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
@@ -89,6 +114,12 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"parameters": len(several), "steps": min(looks)},
             about=ids,
         )
+
+
+def _unscaled(run: Run, ids: Iterable[int]) -> Site | None:
+    """Return the line that back-propagates into these parameters, if no gradient scaler scales its losses."""
+    calls = [event for event in run.of(Backward) if event.reached.intersection(ids)]
+    return calls[0].site if calls and all(event.scaler is None for event in calls) else None
 
 
 def _has_floor(frame: Frame) -> bool:
