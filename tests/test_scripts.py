@@ -48,6 +48,7 @@ MISSED = {
 # No finding, and no certificate either: a note names the module.
 NO_CERTIFICATE = {
     "wrong/attached-target/mean_teacher_stepped": "optimizer updates model.teacher, and other code overwrites it",
+    "wrong/param-not-in-optimizer/inputs_beside_the_weights": "opt changes x, which line 11 converted",
     "wrong/ineffective-step/reptile_no_copy": "None of 10 steps of outer moved meta.net",
     "wrong/ineffective-step/target_is_online": "None of 12 steps of optimizer moved model.online",
 }
@@ -148,7 +149,7 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "adapters_in_blocks "
+        "adapters_in_blocks curve_data_in_the_optimizer inputs_beside_the_weights "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
