@@ -168,7 +168,7 @@ ADVICE_ONLY = {
     "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
-        "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
+        "depth_head_only_logged policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
         "target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
