@@ -86,7 +86,9 @@ ADVICE_ONLY = {
         "balance_term chunks_of_reviews name_ngram penalty_not_divided "
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
-    "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
+    "accumulation-window": (
+        "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru stepper_with_flush"
+    ),
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring audio_hints chain_actor_critic distiller feature_teacher iou_as_label mean_teacher_stepped "
@@ -168,8 +170,8 @@ ADVICE_ONLY = {
     "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
-        "depth_head_only_logged policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
-        "target_network_synced task_weights tcn_forecast tied_output unread_context"
+        "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
+        "depth_head_only_logged target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
         "critic_slopes domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
