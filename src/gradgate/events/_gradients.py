@@ -108,6 +108,7 @@ class Combined(Event):
             "own target",
             "advantage",
             "broadcast",
+            "broadcast factor",
             "teacher",
             "trained target",
             "summand",
@@ -123,18 +124,17 @@ class Combined(Event):
             "constant",
             "averaged weights",
         ],
-        "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
-        "that is trained; 'broadcast': (N, 1) with (N,); 'teacher', 'trained target': the target of a "
-        "divergence, or of an error, whose parameters get no other gradient; 'summand': one that shares no "
-        "parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
-        "'labels': the target of a binary cross entropy, which shares parameters with its input; "
-        "'probabilities', 'scores', 'other axis': probabilities, scores, or log-probabilities over another "
-        "dimension, given to a loss that takes log-probabilities; 'cancelled': a value that is added and "
-        "subtracted, whose two gradients cancel; 'replaced': the same, beside another value that has a "
-        "gradient; 'views': two views that the whole loss compares, with a gradient on both sides; "
-        "'normalized twice': probabilities given to a loss that takes logits; 'constant': a sum with one "
-        "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
-        "their network with that of the parameters",
+        "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error that is "
+        "trained; 'broadcast': (N, 1) with (N,); 'broadcast factor': their product; 'teacher', 'trained target': "
+        "the target of a divergence, or of an error, whose parameters get no other gradient; 'summand': one that "
+        "shares no parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
+        "'labels': the target of a binary cross entropy, which shares parameters with its input; 'probabilities', "
+        "'scores', 'other axis': probabilities, scores, or log-probabilities over another dimension, given to a "
+        "loss that takes log-probabilities; 'cancelled': a value that is added and subtracted, whose two "
+        "gradients cancel; 'replaced': the same, beside another value that has a gradient; 'views': two views "
+        "that the whole loss compares, with a gradient on both sides; 'normalized twice': probabilities given to "
+        "a loss that takes logits; 'constant': a sum with one side that has no graph; 'averaged weights': "
+        "averages of parameters with data, if the loss compares their network with that of the parameters",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -229,7 +229,8 @@ class _Reader:
         found = broadcast_at(node, self._users)
         if found is not None:
             above, shape = found
-            yield self._event("broadcast", node if line_of(node) else above, self._ids(node), shape)
+            how = "broadcast factor" if node.name() == "MulBackward0" else "broadcast"
+            yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
 
 def _reachable(start: Any, following: Callable[[Any], list[Any]]) -> Iterator[Any]:

@@ -28,7 +28,7 @@ def left_over(run: Run, optimizer: int, site: Site) -> list[int]:
 
 
 def is_flag_elsewhere(at: Statement, site: Site) -> bool:
-    """Return whether a condition is only a name, ``if self.pending:``, in a function that does not call backward."""
+    """Return whether a condition is only a name, and in a function that does not call backward."""
     flag = isinstance(getattr(at.node, "test", None), (ast.Name, ast.Attribute))
     return flag and all(function_at(frame) is not at.function for frame in site)
 
