@@ -283,7 +283,7 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
         ),
         (
             ["check", "--select", "GG1", "GG2", __file__],
-            "gradgate check: there is no script 'GG2'. Options, each with one value, come before the script.\n",
+            "gradgate check: there is no script 'GG2'. Write options before the script, each with one value.\n",
         ),
         (
             ["check"],

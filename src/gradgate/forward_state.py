@@ -44,7 +44,7 @@ class AtRest:
         self._moving: set[int] = set()
 
     def holds(self, tensor: Tensor) -> bool:
-        """Return whether a tensor needs no copy. Call this before each window, as other code may write to it."""
+        """Return whether a tensor needs no copy. Call before each window: other code may write to tensors."""
         mark = self._marks.get(id(tensor))
         if mark is None:
             return False
@@ -161,7 +161,7 @@ class ForwardState(Snapshot):
         self._undo += random_states()
 
     def restore(self) -> None:
-        """Restore everything, unless a tensor that was not copied has changed."""
+        """Restore everything, or raise BudgetError if a tensor that was not copied has changed."""
         changed = [name for name, tensor in self._resting if self._at_rest.changed(tensor)]
         if changed:
             for _, tensor in self._resting:

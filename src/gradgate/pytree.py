@@ -53,7 +53,7 @@ def with_children(value: Any, items: Sequence[Any]) -> Any:
 
 
 def _dataclass_with(value: Any, items: Sequence[Any]) -> Any:
-    """Return a dataclass like ``value`` that holds ``items``, also in fields that the constructor does not take."""
+    """Return a dataclass like ``value`` with ``items`` as its fields, even fields that its constructor lacks."""
     fields = list(zip(dataclasses.fields(value), items, strict=True))
     rebuilt = dataclasses.replace(value, **{each.name: item for each, item in fields if each.init})
     for each, item in fields:

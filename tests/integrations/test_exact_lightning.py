@@ -14,6 +14,7 @@ from lightning.pytorch.loops.optimization.automatic import _AutomaticOptimizatio
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor
 
+from gradgate.accumulation import owned_parameters
 from gradgate.errors import (
     CountError,
     CountWarning,
@@ -94,6 +95,20 @@ def test_nothing_of_it_is_left_on_the_strategy() -> None:
     fitted.fit(Module(), Loader(BATCHES))
     assert {name for name in set(vars(fitted.strategy)) - before if "gradgate" in name} == set()
     assert not hasattr(fitted.strategy, "gradgate_mean")
+
+
+def test_the_parameters_are_listed_for_each_window_and_not_for_each_micro_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = []
+
+    def counted(optimizers: Any) -> list[Tensor]:
+        listed.append(optimizers)
+        return owned_parameters(optimizers)
+
+    monkeypatch.setattr("gradgate.integrations.lightning.owned_parameters", counted)
+    received(Module(), ExactAccumulation())
+    assert len(listed) <= 2 * len(WINDOWS) < len(BATCHES)
 
 
 def test_the_mean_is_clipped_once() -> None:

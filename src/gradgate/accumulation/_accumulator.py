@@ -193,7 +193,7 @@ class Accumulator(CoupledSteps, Checkpointed):
                 and so repeats any change that it makes outside the model and the random state (globals, a loader's
                 position).
             batch: one batch: a pytree of tensors, numpy arrays and lists with the samples along dimension 0
-                (docs/plan.md has the rule). If you already have micro-batches, use :meth:`step_window`.
+                (details: docs/plan.md). If you already have micro-batches, use :meth:`step_window`.
             plan: how to split the batch, from :func:`gradgate.plan`. Without a plan, the batch is not split.
             deal: with several ranks and a ``plan``, redistribute the samples so that ranks finish together.
                 "whole": every rank passes the same whole batch. "parts": each rank passes its own part, as from

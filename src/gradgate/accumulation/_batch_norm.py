@@ -67,17 +67,17 @@ class BatchNorms:
                 self.pools.append(Pool(norm))
 
     def next_micro_batch(self, *, repeated: bool) -> None:
-        """Begin a micro-batch. One that this rank repeats to match other ranks is not pooled."""
+        """Begin a micro-batch. It is not pooled if this rank only repeats it because other ranks have more."""
         for pool in self.pools:
             pool.call, pool.paused = 0, repeated
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume pooling; micro-batches that run a second time are not pooled."""
+        """Pause or resume pooling, so that the second run of a micro-batch is not pooled."""
         for pool in self.pools:
             pool.paused = paused
 
     def restore(self) -> list[Pool]:
-        """Stop pooling and restore the running statistics; return the pools of the window."""
+        """Stop pooling, restore the running statistics, and return the window's pools."""
         for pool in self.pools:
             pool.restore()
         pools, self.pools = self.pools, []
@@ -136,7 +136,7 @@ def _normalizes(node: Any) -> bool:
 
 
 def _of_node(node: Any) -> Iterator[Tensor]:
-    """Yield the running mean and the weight that a node saved; they identify its module."""
+    """Yield the running mean and the weight that a batch norm's node saved; they identify its module."""
     for name in ("_saved_running_mean", "_saved_weight"):
         saved = getattr(node, name, None)
         if isinstance(saved, Tensor):
@@ -205,7 +205,7 @@ class Pool:
         self.add(call, _Moments(count, mean.clone(), variance * (count - 1 / ranks)))
 
     def add(self, call: int, moments: _Moments) -> None:
-        """Add the moments of a call."""
+        """Add the moments of one call of the module."""
         self.calls[call] = self.calls[call] + moments if call in self.calls else moments
 
     def on_cpu(self) -> dict[int, _Moments]:

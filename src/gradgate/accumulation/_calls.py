@@ -1,4 +1,4 @@
-"""Reads the calls of a window: the micro-batch and loss that each belongs to, and the parameters that it is for."""
+"""Reads a window's backward calls: to which micro-batch and loss each belongs, and which parameters it fills."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_reached(loss: Tensor, parameters: Sequence[Tensor], models: Models) ->
 
 
 def refuse_unreached(parameters: Sequence[Tensor], models: Models) -> None:
-    """Raise GraphError, because a loss reaches none of these parameters."""
+    """Raise the GraphError for a loss that reaches none of these parameters."""
     names = ", ".join(models.name(parameter) for parameter in parameters[:3])
     raise GraphError(
         f"backward: the loss reaches none of the {len(parameters)} parameters selected by into=[...]: {names}. "
@@ -133,11 +133,11 @@ class MicroBatchCounter:
         self.micro_batches, self.calls, self.unnamed = number, 0, 0
 
     def refuse_idle(self, what: str) -> None:
-        """Raise UpdateError if micro-batches without a backward call make it unclear which one is current."""
+        """Raise UpdateError if earlier micro-batches had no backward call, so that the current one is unclear."""
         if self.idle:
             raise UpdateError(
                 f"{what}: the loop is at micro-batch {self.micro_batches}, but {self.idle} of the earlier ones had "
-                "no backward. If list(...) or a prefetcher drew them early, this call belongs to another "
+                "no backward call. If list(...) or a prefetcher drew them early, this call belongs to another "
                 "micro-batch. Loop over update.micro_batches(...) itself, and prefetch inside: "
                 "update.micro_batches(prefetch(window)). If they were skipped, pass count=0 for each. Name each "
                 "loss if a micro-batch has several."

@@ -68,7 +68,7 @@ def check_reduction(loss: Tensor, reduction: Reduction) -> None:
     if known not in (None, reduction):
         raise CountError(
             f"backward: loss is a {known} ({_kind(node)}), but reduction is {reduction!r}, so its gradient would "
-            f"be {'count times too large' if known == 'sum' else 'count times too small'}. Pass "
+            f"be too {'large' if known == 'sum' else 'small'} by a factor of count. Pass "
             f"reduction={known!r}."
         )
 
@@ -228,15 +228,15 @@ def _proved(count: int | float) -> int | float:
 
 
 Counted: TypeAlias = "dict[tuple[Any, ...], tuple[float, float]]"
-"""Maps each term of a loss, by position and factor, to its count and the number of items in its mean."""
+"""Maps each term of a loss, by position and factor, to the count passed and the number of items in its mean."""
 
 
 def counted_terms(loss: Tensor, count: Count) -> Counted:
-    """Return the count and the number of items in the mean, for each term of a loss where the graph shows it.
+    """Return ``count`` and the number of items in the mean, for each term of a loss whose graph shows that number.
 
-    Empty if comparing the two would synchronize. Only terms with equal factors are comparable, because a factor may
-    depend on the micro-batch. If there are several terms, only those that the graph proves to be means over samples
-    are returned: a mean over parameters is the same in every micro-batch.
+    Returns {} if comparing the two would synchronize. Only terms with equal factors are comparable, because a
+    factor may depend on the micro-batch. If there are several terms, only those that the graph proves to be means
+    over samples are returned: a mean over parameters is the same in every micro-batch.
     """
     if isinstance(count, Tensor) or not loss.is_cpu or not count:
         return {}
@@ -249,7 +249,7 @@ def counted_terms(loss: Tensor, count: Count) -> Counted:
 
 
 def _terms(node: Any) -> list[tuple[Any, float]]:
-    """Return the terms of a sum with their factors; none if there are many, as in a long loop over small losses."""
+    """Return the terms of a sum with their factors; [] if there are many, as in a long loop over small losses."""
     found: list[tuple[Any, float]] = []
     left = [(node, 1.0)]
     for _ in range(256):
@@ -270,7 +270,7 @@ def _terms(node: Any) -> list[tuple[Any, float]]:
 
 
 def warn_if_spread(loss: Tensor, micro_batches: int) -> None:
-    """Warn about a sum divided by more than its number of items, such as transformers' ``num_items_in_batch``."""
+    """Warn about a sum divided by more than its number of items, for example by ``num_items_in_batch``."""
     found = _spread(loss) if micro_batches > 1 else None
     if found is not None:
         items, divisor = found
@@ -284,7 +284,7 @@ def warn_if_spread(loss: Tensor, micro_batches: int) -> None:
 
 
 def _spread(loss: Tensor) -> tuple[int, float] | None:
-    """Return the size and the divisor of a sum of torch's losses that was divided by more than its own items."""
+    """Return a summed torch loss's number of items and its divisor, or None unless the divisor is larger."""
     node = through(loss.grad_fn, RESHAPES)
     inputs = None if node is None else inputs_of(node)
     if not loss.is_cpu or inputs is None or inputs[0].op != "div" or inputs[0].factor is None:

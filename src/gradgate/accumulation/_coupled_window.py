@@ -118,7 +118,7 @@ class CoupledWindow(OpenWindow):
         name: str,
         into: Into | None,
     ) -> None:
-        """Run the two passes, and add each part of the gradient to the window's sums."""
+        """Run the two passes, and add each micro-batch's part of the gradient to the window's sums."""
         coordinator, sums, models = self._coordinator, self._sums, self._settings.models
         batch_norms = self._shared.batch_norms
         receiving = None

@@ -33,9 +33,9 @@ class GradientSums:
     """Runs backward passes and keeps one gradient sum per loss until the sums are divided.
 
     Losses have different divisors, so their sums must stay separate. Autograd adds into ``.grad``, which therefore
-    holds the sum of the current loss; the other sums are set aside. ``thorough`` checks every ``.grad`` for writes
-    by other code, rather than only the first and the last; ``measures`` measures the gradient of the first
-    micro-batch.
+    holds the sum of the current loss; the other sums are set aside. With ``thorough``, every ``.grad`` is checked
+    for writes by other code, rather than only the first and the last. With ``measures``, the gradient of the first
+    micro-batch is measured.
     """
 
     _current: RunningSum | None = None  # the sum in `.grad`
@@ -120,7 +120,11 @@ class GradientSums:
     def prepare(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction
     ) -> tuple[RunningSum, Count]:
-        """Convert a loss's sum to the unit of its next contribution; return it and the contribution's weight."""
+        """Rescale a loss's sum to the unit (see :class:`RunningSum`) of its next contribution.
+
+        Returns:
+            the sum, and the weight of the contribution.
+        """
         self.check()
         chosen, weight = self._choose(name), SAME
         if not is_zero(count):
@@ -233,7 +237,7 @@ class GradientSums:
         return 1.0
 
     def status(self) -> RankStatus:
-        """Return the counts, totals and filled gradients of this rank. Synchronizes if counts are on a device."""
+        """Return this rank's counts, totals and filled gradients. Synchronizes if counts are on a device."""
         self.check()
         tallies = {name: running.tally() for name, running in self.by_name.items()}
         return RankStatus(

@@ -192,7 +192,7 @@ def check_scalar(loss: Tensor) -> None:
         )
     if not loss.is_floating_point():
         raise ShapeError(
-            f"backward: loss is {loss.dtype}, but it must be a real floating-point dtype. For a complex loss "
+            f"backward: loss is {loss.dtype}, but it must be a real floating-point dtype. For a complex loss, "
             "pass loss.abs(); compute integer losses in floating point."
         )
 
@@ -217,7 +217,7 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
 def _warn_if_coupled(loss: Tensor) -> bool:
     """Warn if a loss compares all samples of a micro-batch, by products or distances. Return whether it does.
 
-    It is recognized if only elementwise operations, softmax and reshapes follow the products or distances.
+    Such a loss is recognized if only elementwise operations, softmax and reshapes follow the products or distances.
     """
     for node, following in walk(loss.grad_fn, beyond=_TERMS):
         if not following or node.name() in _TERMS:

@@ -79,7 +79,7 @@ class OpenWindow:
     _scale: LossScale | None = None
     _coordinator: SingleProcess = ALONE
     _own = math.inf  # this rank's number of micro-batches; later ones repeat the last
-    _tallies: dict[str, Tally] | None = None  # over all ranks, if there are several
+    _tallies: dict[str, Tally] | None = None  # over several ranks; otherwise None
     _norm: float | Tensor | None = None
     _noise_scale: float | None = None
     _stepped = False
@@ -278,7 +278,7 @@ def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> Remov
 
 
 def watch_optimizers(state: TrainingState) -> None:
-    """Make ``optimizer.step()`` inside a window raise, and keep loaded moments wide, while the state is alive."""
+    """While ``state`` lives, make ``optimizer.step()`` raise in a window, and keep loaded moments unrounded."""
     in_use.add(state.settings.models)
     weakref.finalize(state, claims.pop, id(state), None)
     weak = weakref.ref(state)

@@ -28,7 +28,7 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Wide:
-    """A parameter, the dtype of its sum, and its usual gradient dtype."""
+    """A parameter whose gradients are summed in a wider dtype, with that dtype and the usual one."""
 
     parameter: Tensor
     dtype: torch.dtype
@@ -65,7 +65,7 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wi
 
 
 def narrow(wide: Iterable[Wide]) -> None:
-    """Undo :func:`widen`. A gradient that does not fit the usual type is dropped."""
+    """Undo :func:`widen`. Gradients of widened parameters are dropped."""
     for each in wide:
         if each.parameter.grad_dtype != each.usual:
             each.parameter.grad = None
@@ -163,7 +163,7 @@ class WideState(TorchFunctionMode):
 
 
 class LossScale:
-    """Keeps the GradScaler scale that a window began with, so that all its terms have the same scale."""
+    """Keeps the GradScaler scale that a window began with, so that all gradients in its sum have the same scale."""
 
     def __init__(self, scaler: GradScaler) -> None:
         self._scaler = scaler
@@ -175,7 +175,7 @@ class LossScale:
         self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
-        """Record the factor last applied to a loss, to test later for the loss scale. Does not synchronize."""
+        """Record the last factor of a loss, to compare it with the loss scale later. Does not synchronize."""
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other

@@ -93,7 +93,7 @@ def run_window(
     add_all: AddAll,
     source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
 ) -> Update:
-    """Run the window from ``source_of(coordinator)``. When memory runs out, roll back, split finer, and replay."""
+    """Run a window of the micro-batches that ``source_of`` returns. If memory runs out, split finer and replay."""
     settings = state.settings
     parameters = settings.parameters
     coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
@@ -164,7 +164,7 @@ def _add_each(
 
 @contextmanager
 def _reporting(coordinator: SingleProcess) -> Iterator[None]:
-    """Report an error to the other ranks, which would otherwise run the window and wait for this rank."""
+    """Report an error in the block to the other ranks, which would otherwise wait for this rank in the window."""
     try:
         yield
     except Exception as error:
@@ -173,7 +173,7 @@ def _reporting(coordinator: SingleProcess) -> Iterator[None]:
 
 
 def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
-    """Return the loss and the count in what a loss function returned."""
+    """Split what a loss function returned into the loss and its count; None if it returned no count."""
     if isinstance(outcome, Tensor):
         return outcome, None
     if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], Tensor):

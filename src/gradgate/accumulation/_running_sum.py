@@ -133,7 +133,7 @@ class RunningSum:
         return Tally(float(summed), sum(counts))
 
     def state_dict(self, gradients: Iterable[Tensor | None] = ()) -> dict[str, Any]:
-        """Return copies in plain containers, counts as numbers; ``gradients`` are those of the sum."""
+        """Return a copy of the sum and its ``gradients`` in plain containers, with counts as numbers."""
         return {
             "gradients": [None if gradient is None else gradient.detach().clone() for gradient in gradients],
             "name": self.name,
@@ -154,7 +154,7 @@ class RunningSum:
 
 
 def headroom_of(parameters: Iterable[Tensor]) -> float:
-    """Return the headroom of sums in the ``.grad`` of these parameters."""
+    """Return the largest multiple of the mean that a sum in these parameters' ``.grad`` may reach."""
     half = any((parameter.grad_dtype or parameter.dtype) == torch.float16 for parameter in parameters)
     return _HALF_HEADROOM if half else _HEADROOM
 

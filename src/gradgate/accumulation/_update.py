@@ -38,7 +38,7 @@ class Update(CoupledWindow):
         micro-batch before the next one is drawn. To prefetch, wrap the window, not this iterator.
 
         Args:
-            window: an iterable of micro-batches, such as the windows of :func:`windows`, or a list.
+            window: the micro-batches: a list, a window from :func:`windows`, or another iterable.
 
         Yields:
             each micro-batch, unchanged.
@@ -207,7 +207,7 @@ class Update(CoupledWindow):
         tallies = [tally for tally in self.losses.values() if tally.count]
         if not tallies:
             raise UpdateError(
-                "update.loss: no loss was added yet, so there is no mean. Read it after a backward."
+                "update.loss: no loss was added yet, so there is no mean. Read it after a backward call."
             )
         return sum(tally.mean for tally in tallies)
 

@@ -84,7 +84,7 @@ class Window(Sequence[T]):
 
 
 class Windows(Iterable[Window[T]], Generic[T]):
-    """Iterates over the windows of a loader, as often as the loader can. Made by :func:`windows`."""
+    """The windows of a loader. Can be iterated over again if the loader can. Made by :func:`windows`."""
 
     def __init__(self, loader: Iterable[T], size: int, progress: bool) -> None:
         self._loader = loader
@@ -211,7 +211,7 @@ class GivenMicroBatches:
 
 
 class PlannedMicroBatches:
-    """The micro-batches of a plan, which adjusts if some do not fit.
+    """The micro-batches of a plan. If some do not fit, the plan splits the rest of the batch into smaller ones.
 
     ``dealt`` says whether each rank passes the whole batch or its own part. If None, each keeps its own samples.
     """

@@ -1,6 +1,7 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
 from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
+from gradgate.autograd_graph._codebooks import unpassed_codes
 from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
@@ -36,6 +37,7 @@ from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._targets import (
     cancelled,
     compared_with_own_averages,
+    pulled_teacher,
     sides_are_equal,
     sums_with_constants,
     trained_target,
@@ -74,6 +76,7 @@ __all__ = [
     "normalized_twice",
     "not_log_probabilities",
     "only_input",
+    "pulled_teacher",
     "reduced_shape",
     "reduction_of",
     "roots_of",
@@ -83,6 +86,7 @@ __all__ = [
     "targets_of",
     "through",
     "trained_target",
+    "unpassed_codes",
     "walk",
     "without_smoothing",
 ]

@@ -59,7 +59,7 @@ def _given(node: Any) -> set[tuple[int, ...]]:
 
 
 def _reduction(node: Any, shape: tuple[int, ...], users: Users) -> Any:
-    """Return a node that reduces a value to a number, or None if the value reaches another kind of operation."""
+    """Return a node that reduces a node's result to a number; None if the result also reaches other operations."""
     ends: list[Any] = []
     todo = [node]
     for inner in todo:  # grows during the loop

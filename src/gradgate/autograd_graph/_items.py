@@ -80,7 +80,7 @@ def check_items(node: Any) -> None:
 
 
 def _is_usual_classifier(node: Any) -> bool:
-    """Return whether a node is cross entropy right after a linear layer. This spares small models the walk."""
+    """Return whether a node is cross entropy right after a linear layer. Then the graph need not be walked."""
     below = node.next_functions[0][0]
     if node.name() != "NllLossBackward0" or below.name() != "LogSoftmaxBackward0" or below._saved_dim != 1:
         return False
@@ -119,7 +119,7 @@ def _is_parameter(reader: GraphReader, node: Any, operand: int, saved: str) -> b
 
 
 def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
-    """Return a reader of layers.
+    """Return a function that reads the nodes of one kind of layer.
 
     Args:
         weight: the index of the weight among the operands.
@@ -136,7 +136,7 @@ def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
 
 
 def _product(first: int, left: str, right: str) -> Understand:
-    """Return a reader of matrix products, whose operands have the indices ``first`` and ``first + 1``."""
+    """Return a function that reads matrix products. Their operands have the indices ``first`` and ``first + 1``."""
 
     def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         by_right = _is_parameter(reader, node, first + 1, right)

@@ -82,7 +82,7 @@ def _given_to_divergence(node: Any) -> Given | None:
 
 
 def _maker(node: Any) -> tuple[Any, bool]:
-    """Return the node that made a node's values, and whether those are all of its values, perhaps reshaped."""
+    """Return the node that made a node's values, before reshapes and slices, and whether there were no slices."""
     node, unsplit = through(node, _SAME_OR_PART), through(node, SAME_VALUES)
     whole = node is unsplit
     if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product
@@ -95,7 +95,7 @@ def _maker(node: Any) -> tuple[Any, bool]:
 
 
 def _pairs_samples(node: Any, given: Tensor) -> bool:
-    """Return whether the classes are the samples themselves: a contrastive loss also normalizes over rows."""
+    """Return whether the classes are the samples themselves, as in a contrastive loss, which may normalize rows."""
     if node.name() not in CLASS_LOSSES:
         return False
     if given.dim() == 2 and given.shape[0] == given.shape[1]:

@@ -112,7 +112,7 @@ def _smoothed(node: Any) -> _Smoothed | None:
 
 
 def _chain(node: Any, *names: str) -> dict[str, Any]:
-    """Return a chain of nodes with these names, or {} if one is missing. Names ending in "?" are optional."""
+    """Return the nodes of a chain, each by its name, or {} if one is missing. Names ending in "?" are optional."""
     found: dict[str, Any] = {}
     for name in names:
         if node is not None and node.name() == name.rstrip("?"):

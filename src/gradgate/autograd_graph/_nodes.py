@@ -81,7 +81,7 @@ def through(node: Any, names: Container[str]) -> Any:
 
 
 def leaf_at(node: Any) -> Tensor | None:
-    """Return the leaf that a node, or a transposition of it, adds gradient to."""
+    """Return the leaf that a node adds gradient to, directly or through a transposition."""
     if node is not None and node.name() in TRANSPOSES:
         node = node.next_functions[0][0]
     leaf: Tensor | None = node.variable if node is not None and node.name() == LEAF else None

@@ -28,7 +28,7 @@ from gradgate.autograd_graph._nodes import ELEMENT_LOSSES, PRODUCTS
 
 
 def joined(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
-    """Read an operation on two tensors, element by element."""
+    """Read an elementwise operation on two tensors."""
     first, second = node.next_functions[:2]
     if first[0] is not None and second[0] is not None:
         known = reader.dimensions(first)

@@ -13,6 +13,7 @@ from torch import Tensor
 from gradgate.autograd_graph._broadcasts import node_shape
 from gradgate.autograd_graph._losses import inputs_of
 from gradgate.autograd_graph._nodes import (
+    CLASS_LOSSES,
     ERRORS,
     LEAF,
     PRODUCTS,
@@ -32,15 +33,16 @@ _COPIES = named("Clone Alias View ToCopy")
 _DIFFERENCES = ERRORS | {"SubBackward0"}
 _LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
+_SCALED = RESHAPES | PRODUCTS
 _LERP = named("Lerp", "01")
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
 def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
-    """Return the input and target of a binary cross entropy, if both have a graph, and whether data was filled in.
+    """Return a binary cross entropy's input and target if both have a graph, and whether the target holds data too.
 
-    Data was filled in if the target is a tensor of data into which values with a graph were written. Returns None
-    for an entropy, whose target is computed from the values that it is compared with.
+    It does if values with a graph were written into a tensor of data. Returns None for an entropy, whose target is
+    computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:
         return None
@@ -48,6 +50,34 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     if value is None or target is None or _origin(value) in Graph(target).following:
         return None
     return value, target, _origin(target).name() in _FILLED
+
+
+def pulled_teacher(node: Any, users: Mapping[Any, list[Any]]) -> bool:
+    """Return whether the target of ``kl_div`` at a node is the softmax of logits with a cross entropy of their own.
+
+    The input comes from other leaves, and no other divergence compares it the other way round.
+    """
+    target = inputs(node)[0]
+    softmax = through(target, RESHAPES)
+    products = [user for user in users.get(target, []) if user.name() == "MulBackward0"]
+    students = {
+        leaf
+        for each in products
+        for side in inputs(each)
+        if side is not target
+        for leaf in Graph(side).leaves
+    }
+    if softmax.name() != "SoftmaxBackward0" or not students or students & Graph(target).leaves.keys():
+        return False
+    if any(each.name() == node.name() and students & Graph(each).leaves.keys() for each in users):
+        return False
+    logits = through(softmax, _SCALED | {"SoftmaxBackward0"})
+    return any(
+        each.name() == "LogSoftmaxBackward0"
+        and through(each, _SCALED | {"LogSoftmaxBackward0"}) is logits
+        and any(user.name() in CLASS_LOSSES for user in above)
+        for each, above in users.items()
+    )
 
 
 def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], bool]:
@@ -58,7 +88,7 @@ def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], 
     the value itself: ``returns = (rewards - x) + x``. Copies count as the value. ``users`` is :meth:`Graph.users`.
     """
     signs: dict[tuple[Any, int], float] = defaultdict(float)
-    # In (loc + noise) - loc, the log-probability of a sample, the gradient of the location is zero on purpose.
+    # A sample's log-probability contains (loc + noise) - loc: the gradient of the location is zero on purpose.
     inner_names = frozenset({"SubBackward0"} if node.name() == "AddBackward0" else ())
     for edge, sign in _summands(node, SUMS | ERRORS):
         parts = _summands(edge[0], inner_names) or [(edge, 1.0)]

@@ -15,10 +15,11 @@ from gradgate.torch_compat import node_number
 def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:
     """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to.
 
-    With ``beyond``, the walk continues only beyond nodes with one of these names.
+    ``beyond`` holds the names of the only nodes that the walk continues past.
 
     With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
-    passes each gradient through unchanged. The walk follows an input of that node only if the roots use its output.
+    passes each gradient through unchanged. The walk follows an input of that node only if the roots use the
+    corresponding output.
     """
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)

@@ -113,7 +113,7 @@ class _Node:
                 yield from node.constraints()
 
     def dims(self, samples: int) -> dict[Path, Any]:
-        """Return the dimensions for this number of samples."""
+        """Return each field's dimension if the batch has this number of samples."""
         here, below = self.size == samples, samples in self.sizes_of_fields()
         if here and below and samples > 1:
             key = key_of(self.path)
@@ -251,4 +251,4 @@ def _message(path: Path, why: str, *, array: bool = False) -> str:
     if path:
         text += f"If all samples share it, pass batch_dim={{{key_of(path)}: None}}"
         text += f"; if its samples are along another dimension, {{{key_of(path)}: 1}}. " if array else ". "
-    return text + "For any other layout pass a list of samples, and collate=."
+    return text + "For any other layout, pass a list of samples, and collate=."

@@ -21,7 +21,7 @@ class SmallBatch(NamedTuple):
 
 
 def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
-    """Return the average of several batches: of their squares, weighted by items, and of their numbers of items.
+    """Return a batch with the mean square of several batches, weighted by items, and their mean number of items.
 
     The expected square is ``|G|^2 + tr(Sigma) / items``, as for a single batch.
     """
@@ -222,7 +222,7 @@ def claim_noise_scale(noise_scale: Any, owner: object) -> None:
 
 
 def bind_noise_scale(noise_scale: NoiseScale, owner: object) -> None:
-    """Bind a noise scale to an accumulator's state, even if it was copied from another accumulator's."""
+    """Bind a noise scale to an accumulator's state, even if it is already bound to another."""
     noise_scale._owner = weakref.ref(owner)
 
 

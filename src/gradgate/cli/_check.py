@@ -126,7 +126,7 @@ def _destination(form: str | None, output: Path | None, usual: str | None) -> tu
 
 
 def _notes() -> list[str]:
-    """Return a note on the interpreter if the script failed because it lacks a module."""
+    """Return a note on the interpreter if the script failed because a module is not installed there."""
     raised = getattr(sys, "last_value", None)
     if not isinstance(raised, ModuleNotFoundError):
         return []

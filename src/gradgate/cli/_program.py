@@ -41,7 +41,7 @@ def program_of(module: str | None, arguments: list[str], *, where: str) -> Progr
 def _hint(missing: Path, rest: list[str]) -> str:
     """Return a hint for a missing script: a similar name, or misplaced options."""
     if any(Path(word).is_file() for word in rest):
-        return " Options, each with one value, come before the script."
+        return " Write options before the script, each with one value."
     here = [path.name for path in missing.parent.glob("*") if path.suffix in (".py", ".ipynb")]
     close = get_close_matches(missing.name, here, n=1)
     return f" Did you mean {str(missing.with_name(close[0]))!r}?" if close else ""
@@ -49,7 +49,7 @@ def _hint(missing: Path, rest: list[str]) -> str:
 
 def _command(name: str) -> str | None:
     """Return the file of a command written in Python, such as torchrun or accelerate."""
-    beside = Path(sys.executable).parent  # works also if the environment is not activated
+    beside = Path(sys.executable).parent  # works even if the environment is not activated
     path = os.pathsep.join([str(beside), os.environ.get("PATH", os.defpath)])
     found = None if os.sep in name else shutil.which(name, path=path)
     if found is None:

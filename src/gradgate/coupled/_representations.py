@@ -42,9 +42,9 @@ class Encoder:
     micro-batches of the window keep their graphs. The others run again in the same order, so the state of modules
     evolves as before and needs no copy per micro-batch.
 
-    Without ``modules``, the state of each module is recorded when it runs; if ``sharded``, only their buffers are
-    restored. Without ``budget_bytes``, the last graph is kept. ``thorough`` also compares representations on
-    devices.
+    Without ``modules``, the state of each module is recorded when it runs. If ``sharded``, only buffers are
+    restored. Without ``budget_bytes``, the last graph is kept. The representations of both runs are compared on a
+    CPU, and with ``thorough`` on other devices too.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Encoder:
         return parts
 
     def _may_keep(self, sizes: list[int]) -> bool:
-        """Return whether the graphs from here to the end of the window are expected to fit into the budget."""
+        """Return whether the graphs of the window's last inputs, of these sizes, are expected to fit the budget."""
         if self._budget is None:
             return len(sizes) == 1
         return self._budget > 0 and (self._bytes_per_input or 0) * sum(sizes) <= self._budget
@@ -224,7 +224,7 @@ def _check_leaf(leaf: Any) -> None:
 
 
 def form_of(tree: Any) -> Any:
-    """Return the keys, values, dtypes and row shapes, which must be equal for all micro-batches."""
+    """Return a pytree's keys, values, dtypes and row shapes, which must be equal for all micro-batches."""
     if isinstance(tree, Tensor):
         return tree.dtype, tree.shape[1:]
     inside = children(tree)

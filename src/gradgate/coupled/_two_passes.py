@@ -19,7 +19,7 @@ class GradientPart(NamedTuple):
 
     loss: Tensor  # the loss itself, or a scalar whose gradient is that part
     rows: int  # the number of this rank's items that the part adds to the count
-    items: float  # the part's weight, so that the division by the window's items gives the loss's gradient
+    items: float  # the part's weight: dividing the sum by the window's items gives the loss's gradient
     entries: Sequence[Tensor] = ()  # leaves other than parameters that receive gradients, too
 
 
@@ -104,7 +104,7 @@ def _of_loss(
 def _joined(
     parts: Sequence[Encoded], coordinator: SingleProcess, device: torch.device
 ) -> tuple[Any, int, int, list[Tensor]]:
-    """Return all ranks' representations, the item counts of this rank and of all, and the leaves of the loss."""
+    """Return all ranks' representations, this rank's item count, the total, and the leaves of the loss's graph."""
     trees = [part.tree for part in parts]
     for tree in trees:
         if form_of(tree) != form_of(trees[0]):

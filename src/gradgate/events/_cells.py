@@ -8,7 +8,7 @@ _BETWEEN = ".ipynb cell "
 
 
 class Cell(NamedTuple):
-    """A code cell of a notebook. Cells are numbered as in ``[3]``, which Jupyter shows after running all."""
+    """A code cell of a notebook. Cells are numbered as Jupyter shows them after running all cells: ``[3]``."""
 
     notebook: str
     number: int

@@ -45,7 +45,7 @@ class Cut(Event):
 
 @dataclass(frozen=True, slots=True)
 class Ran(Event):
-    """A module with parameters that have no gradient so far was run."""
+    """A module was run that has parameters without a gradient so far."""
 
     parameters: Annotated[Ids, "the module's own parameters"]
     recording: Annotated[bool, "autograd was recording"]
@@ -64,7 +64,7 @@ class StatisticsMoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class NormsMoved(Event):
-    """A ``no_grad`` block that ran trained batch norms in training mode ended."""
+    """A ``no_grad`` block ended in which trained batch norms ran in training mode."""
 
     parameters: Annotated[Ids, "the batch norms' parameters"]
     passes: Annotated[int, "forward passes of the batch norm that ran most often"]

@@ -33,7 +33,7 @@ class Backward(Event):
     """A loss was back-propagated into ``.grad``."""
 
     reached: Annotated[Ids, "parameters whose .grad it added to"]
-    seen: Annotated[bool, "False: the graph was not read; `reached` repeats the last call at this line"] = (
+    seen: Annotated[bool, "False: the graph was not read; `reached` is that of this line's previous call"] = (
         True
     )
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
@@ -43,7 +43,7 @@ class Backward(Event):
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
-    shared: Annotated[int, "nodes made before the line's last call, if that call retained its graph"] = 0
+    shared: Annotated[int, "nodes made before this line's previous call, if that call retained its graph"] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
@@ -78,7 +78,7 @@ class Backward(Event):
     ] = 0.0
     serving: Annotated[
         tuple[tuple[Ids, float], ...],
-        "(optimizers, FLOPs of the backward pass that serve only their parameters); none: no optimizer",
+        "(optimizers, FLOPs of the backward pass that serve only their parameters); empty: no optimizer",
     ] = ()
 
 
@@ -113,6 +113,7 @@ class Combined(Event):
             "trained target",
             "summand",
             "itself",
+            "own copy",
             "labels",
             "probabilities",
             "scores",
@@ -123,18 +124,24 @@ class Combined(Event):
             "normalized twice",
             "constant",
             "averaged weights",
+            "codes",
+            "pulled teacher",
         ],
-        "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error that is "
-        "trained; 'broadcast': (N, 1) with (N,); 'broadcast factor': their product; 'teacher', 'trained target': "
-        "the target of a divergence, or of an error, whose parameters get no other gradient; 'summand': one that "
-        "shares no parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
-        "'labels': the target of a binary cross entropy, which shares parameters with its input; 'probabilities', "
-        "'scores', 'other axis': probabilities, scores, or log-probabilities over another dimension, given to a "
-        "loss that takes log-probabilities; 'cancelled': a value that is added and subtracted, whose two "
-        "gradients cancel; 'replaced': the same, beside another value that has a gradient; 'views': two views "
-        "that the whole loss compares, with a gradient on both sides; 'normalized twice': probabilities given to "
-        "a loss that takes logits; 'constant': a sum with one side that has no graph; 'averaged weights': "
-        "averages of parameters with data, if the loss compares their network with that of the parameters",
+        "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
+        "that is trained; 'broadcast': (N, 1) with (N,); 'broadcast factor': their product; "
+        "'teacher', 'trained target': the target of a "
+        "divergence, or of an error, whose parameters get no other gradient; 'summand': one that shares no "
+        "parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
+        "'own copy': a clipped ratio of a value to a constant that equals it; "
+        "'labels': the target of a binary cross entropy, which shares parameters with its input; "
+        "'probabilities', 'scores', 'other axis': probabilities, scores, or log-probabilities over another "
+        "dimension, given to a loss that takes log-probabilities; 'cancelled': a value that is added and "
+        "subtracted, whose two gradients cancel; 'replaced': the same, beside another value that has a "
+        "gradient; 'views': two views that the whole loss compares, with a gradient on both sides; "
+        "'normalized twice': probabilities given to a loss that takes logits; 'constant': a sum with one "
+        "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
+        "their network with that of the parameters; 'codes': codes that pass no gradient on to their "
+        "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
@@ -178,7 +185,7 @@ class Differentiated(Event):
     asked: Annotated[Ids, "parameters whose gradients were requested"]
     behind: Annotated[Ids, "parameters behind values whose gradients were requested"] = frozenset()
     nodes: Annotated[int, "nodes of the graph"] = 0
-    old_nodes: Annotated[int, "nodes made before the line's last call"] = 0
+    old_nodes: Annotated[int, "nodes made before this line's previous call"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
 
 
@@ -217,9 +224,9 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
-    rounded: Annotated[
-        Ids, "16-bit parameters where most of the gradient so far went to values that have never changed"
-    ] = frozenset()
+    rounded: Annotated[Ids, "16-bit parameters: rounding has swallowed most of their updates so far"] = (
+        frozenset()
+    )
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
     closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
     scaler: Annotated[int | None, "the gradient scaler that made the call"] = None

@@ -41,6 +41,7 @@ class Parameter:
     looks: Annotated[int, "optimizer steps before which its gradient was examined"] = 0
     zeros: Annotated[int, "how many of those gradients were exactly zero"] = 0
     zeroed: Annotated[Site, "the operation that turned its gradient to zero"] = ()
+    zeroed_by: Annotated[str, "autograd's name of that operation: 'MulBackward0'; '' if unknown"] = ""
     underflows: Annotated[bool, "that operation rounded it to zero: it was too small for float16"] = False
     still: Annotated[bool, "no examined step changed its values"] = False
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
@@ -88,7 +89,7 @@ class Term:
     ] = 1.0
     joined: Annotated[Site, "where the last of several paths joins the others"] = ()
     scaled: Annotated[bool, "a gradient scaler's factor is on the path; `factors` leaves it out"] = False
-    reach: Annotated[Ids, "parameters it reaches; only for the first calls, of a loss with several terms"] = (
+    reach: Annotated[Ids, "parameters it reaches; only in the first calls, if the loss has several terms"] = (
         frozenset()
     )
 
@@ -137,7 +138,7 @@ class Log:
     steps: Annotated[int, "optimizer steps"] = 0
     backwards: Annotated[int, "backward calls"] = 0
     seconds: Annotated[float, "duration of the run"] = 0.0
-    watching_seconds: Annotated[float, "the part of this that the watcher itself took"] = 0.0
+    watching_seconds: Annotated[float, "the part of `seconds` that the watcher itself took"] = 0.0
     rank: Annotated[int, "this process's rank"] = 0
     world: Annotated[int, "number of ranks"] = 1
     distributed: Annotated[bool, "DDP, FSDP or the like wraps a module"] = False

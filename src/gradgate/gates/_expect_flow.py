@@ -27,7 +27,7 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
     Args:
         loss: a scalar with a graph, or a function that computes one; with a function, errors name the lines. No
             backward pass runs.
-        into: modules and parameters that the loss must reach, with all their parameters.
+        into: parameters that the loss must reach, and modules of which it must reach every parameter.
         not_into: modules and parameters that the loss must not reach.
 
     Raises:

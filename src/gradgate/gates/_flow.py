@@ -1,4 +1,4 @@
-"""Reports which parameters a loss reaches, through how many paths, and where gradients to others stop."""
+"""Reports which parameters a loss reaches, through how many paths, and where the gradient to the others stops."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Gra
 
 
 def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]:
-    """Return the stops between a loss and a parameter, nearest to the loss first."""
+    """Return what stops the gradient between a loss and a parameter, nearest to the loss first."""
     stops = [] if trace is None else _stops_at(parameter, trace.cuts)
     if parameter in graph:
         # Masks and indices never carry a gradient, so no path through them is missing.
@@ -178,7 +178,7 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
 
 
 def _stops_at(parameter: Tensor, cuts: Iterable[FlowCut]) -> list[Stop]:
-    """Return the stops of all cuts between a parameter and the loss, each once."""
+    """Return what stops the gradient at the cuts between a parameter and the loss, without repeats."""
     return list(dict.fromkeys(cut.stop for cut in cuts if id(parameter) in cut.behind))
 
 

@@ -28,11 +28,11 @@ _Buffers: TypeAlias = "tuple[nn.Module, dict[str, Tensor | None], dict[str, Tens
 
 _COPYING = ("__deepcopy__", "__reduce_ex__")  # looked up on the object itself before its class
 _RESETS = "reset_running_stats"  # which `torch.optim.swa_utils.update_bn` calls on every batch norm
-_REPLACED = ("train", _RESETS, *_COPYING)  # what a frozen module has of its own
+_REPLACED = ("train", _RESETS, *_COPYING)  # set on a frozen module itself, over the methods of its class
 
 
 def _copying_within(thing: Any, unfrozen: Callable[[], AbstractContextManager[None]]) -> dict[str, Any]:
-    """Return attributes that run deep copies and pickles of an object inside ``unfrozen()``."""
+    """Return methods for an object, by name, with which it is deep-copied and pickled inside ``unfrozen()``."""
 
     def method(name: str) -> Callable[..., Any]:
         def copied(*args: Any) -> Any:
@@ -95,7 +95,7 @@ _frozen_parameters: weakref.WeakValueDictionary[int, _FrozenParameter] = weakref
 
 
 class FrozenModule:
-    """A module that one or several handles keep frozen. Replaces ``module.train``."""
+    """A module that one or several handles keep frozen. This object replaces the method ``module.train``."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module

@@ -243,7 +243,7 @@ class _Clipped(_Gate):
 
 
 def _times(gradient: Tensor, factor: Tensor) -> Tensor:
-    """Return the product in the gradient's dtype, computed in the wider one, so that no float16 factor vanishes."""
+    """Return the product in the gradient's dtype. It is computed in the wider dtype: no float16 factor vanishes."""
     if factor.is_complex() and not gradient.is_complex():
         factor = factor.real
     wide = torch.promote_types(gradient.dtype, factor.dtype)

@@ -181,7 +181,7 @@ class _Proxy:
 
 @uncompiled
 def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Let the replacing hook run last, so that all other hooks see the optimizer itself."""
+    """Let the hook that swaps in the proxy run last, so that all other hooks see the optimizer itself."""
     del args, kwargs
     if not _restricted_in(optimizer):
         return
@@ -208,7 +208,7 @@ def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
 
 @uncompiled
 def _replace(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the step's arguments, which include the optimizer as ``self``, with a proxy in its place."""
+    """Return the arguments of the optimizer's step with a proxy in place of ``self``; None to keep them."""
     parameters = _restricted_in(optimizer)
     if parameters:
         _check_lists(optimizer, parameters)

@@ -18,10 +18,10 @@ from gradgate.torch_compat import parameters_of
 
 
 class Holding:
-    """Makes an optimizer raise if one of its parameters has replaced a chosen one. A copy checks nothing.
+    """Makes an optimizer raise if it steps a parameter that replaced a chosen one. A copied Holding checks nothing.
 
-    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` names the function that acts
-    on the old ones only.
+    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` names the function that still
+    acts on the old ones, for the message.
     """
 
     def __init__(self, modules: Iterable[nn.Module], call: str, chosen: Collection[Tensor]) -> None:
@@ -74,7 +74,7 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def parameters_now(module: nn.Module, name: str) -> list[Tensor]:
-    """Return what a module has under the name of a parameter, which other code may have replaced."""
+    """Return the parameters that a module now has under a parameter's name. Other code may have replaced it."""
     if is_parametrized(module, name):
         return list(module.get_submodule(f"parametrizations.{name}").parameters(recurse=False))
     parameter = getattr(module, name, None)

@@ -56,7 +56,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Reach:
-    """How a loss reaches a parameter: the stops, and the number of paths through its graph, which may be 0.
+    """How many paths lead from a loss to a parameter, and what stops the gradient on other paths.
 
     A reached parameter can have stops as well: cuts on other paths, or no optimizer that uses it.
     """

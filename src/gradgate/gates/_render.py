@@ -45,7 +45,7 @@ class _Module:
 
     @property
     def outcome(self) -> str:
-        """The number of paths to its parameters, or the stops of their gradient, as text."""
+        """How many paths lead to its parameters, or what stops their gradient, as text."""
         paths = [parameter.paths for parameter in self.parameters]
         stops = self.parameters[0].stops
         if not any(paths):

@@ -111,7 +111,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                 self._gradgate_step = None
             if not trainer.accelerator.sync_gradients:
                 mean.held.remember(trainer.model.parameters())
-                # Trainer adds up the losses it logs, so the whole window's loss is returned at its end.
+                # Trainer adds up the losses that it logs, so the window's loss is returned once, when it ends.
                 return torch.zeros_like(loss)
             parameters = [*trainer.model.parameters(), *owned_parameters([trainer.optimizer])]
             divisors = {

@@ -14,7 +14,7 @@ class HeldGradient:
     """The gradient of one parameter as a backward pass left it.
 
     Clearing, clipping and other backward passes change all gradients, so one parameter is enough. The smallest
-    parameter is used, because harmless masks of single rows act on large parameters.
+    parameter is used, because masks of single rows, which do no harm, act on large parameters.
     """
 
     def __init__(self) -> None:

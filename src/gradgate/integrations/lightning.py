@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 from torch import Tensor
@@ -143,7 +144,8 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Record the gradients, so that later changes are noticed."""
-        trainer.strategy.gradgate_mean.held.remember(owned_parameters(trainer.optimizers))
+        lists = (owned_parameters([optimizer]) for optimizer in trainer.optimizers)
+        trainer.strategy.gradgate_mean.held.remember(chain.from_iterable(lists))  # read only for a new window
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the strategy and the optimizer."""

@@ -92,7 +92,7 @@ def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
         yield watching
     finally:
         watching.stop()
-    # pytest does not call methods of unittest.TestCase itself, so report on them here.
+    # pytest itself does not call methods of unittest.TestCase, so report on them here.
     if _unjudged in request.node.stash:
         _judge(request.node)
 

@@ -132,7 +132,7 @@ class Logging:
         self._every = every
         self._step = step
         self._skipped = self._since = 0
-        self._clipped: int | Tensor = 0  # updates since the last write
+        self._clipped: int | Tensor = 0  # clipped updates since the last write
         self._norms: dict[str, float | Tensor] = {}
         self._rates: list[Any] = []
         self._handles = (

@@ -30,7 +30,7 @@ class Tile(NamedTuple):
 def tile_bytes(left: Tensor, right: Tensor) -> int:
     """Return the size of one tile of the logits of two matrices. Three or four tiles are alive at once.
 
-    On a CPU, a tile takes at most a quarter of the rows' memory, so that all tiles together take no more than the
+    On a CPU, a tile takes at most a quarter of the rows' memory, so that the tiles alive take no more than the
     rows. Other devices get large tiles, because starting an operation takes them longer.
     """
     if not left.is_cpu:

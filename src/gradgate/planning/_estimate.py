@@ -71,7 +71,8 @@ class Estimate:
         self._work = terms[..., sizes:].sum(-1)
         if self.aligned:
             self._work = self._work + PassTrace.FLOPS_PER_BYTE * self._sizes[..., created].sum(-1)
-        # Memory peaks just before a storage is freed, so only the last of several allocations can be the peak.
+        # Memory peaks just before a storage is freed, so of several allocations in a row, only the last can be the
+        # peak.
         last_of_run = created & ~torch.cat([created[1:], torch.zeros(1, dtype=torch.bool)])
         self._peak_candidates = last_of_run.nonzero().flatten()
         self._live = self._sizes.cumsum(-1)[..., self._peak_candidates]
@@ -81,7 +82,7 @@ class Estimate:
         return torch.tensor(values, dtype=torch.float64)
 
     def _fit_with_probe(self, values: Tensor, probe: PassTrace) -> tuple[Tensor, bool]:
-        """Return terms fitted to the grid for lengths and to the probe for samples, and whether they are exact."""
+        """Fit lengths to the grid, and samples to the probe. Return the terms, and whether they are exact."""
         by_length = torch.linalg.solve(self._powers(self.lengths), values)
         at_probe = self._powers([probe.length]) @ by_length
         found, exact = fit(
@@ -114,7 +115,7 @@ class Estimate:
         return found
 
     def error(self, available: float = 0) -> float:
-        """Return the largest error of an estimate, relative to the pass's peak or, if larger, to ``available``."""
+        """Return the largest error of an estimate, relative to the pass's peak or a larger ``available``."""
         estimated = self.peaks(
             [trace.samples for trace in self._traces], [trace.length for trace in self._traces]
         )
@@ -149,7 +150,7 @@ class Estimate:
         return [known[length] for length in lengths]
 
     def costs(self, lengths: Sequence[int]) -> dict[int, float]:
-        """Return the cost of a sample at each length, in floating-point operations; ascending with the length."""
+        """Return the cost of a sample at each length, in floating-point operations. It never falls with length."""
         ascending = sorted(lengths)
         work = self._work[..., None]
         count = len(ascending)
@@ -215,7 +216,7 @@ def _powers(shares: Sequence[float], degree: int) -> Tensor:
 
 
 def _cover(powers: Tensor, values: Tensor) -> Tensor:
-    """Return a nonnegative constant plus a single power that is above all values, but as close as possible."""
+    """Return a curve, a nonnegative constant plus a single power, that is above all values and close to them."""
     sizes, best = values.abs(), torch.full((values.shape[1],), math.inf, dtype=torch.float64)
     found = torch.zeros(_DEGREE + 1, values.shape[1], dtype=torch.float64)
     for power in range(1, _DEGREE + 1):

@@ -32,8 +32,8 @@ class Estimator:
     """Traces passes of a loss function, and restores what they change.
 
     The budget covers a pass and all resident memory. If it is None, the budget is most of the free memory on the
-    device of the passes, plus the memory that they have already allocated. ``warnings`` collects what the user must
-    know.
+    device of the passes, plus the resident memory that is already allocated. ``warnings`` collects what the user
+    must know.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Estimator:
     def _with_more(
         self, grid: list[PassTrace], probe: PassTrace | None, numbers: Sequence[int], *, fake: bool
     ) -> Estimate:
-        """Trace more numbers of samples until polynomials predict an unfitted pass. Return the last estimate."""
+        """Trace more numbers of samples until the fit predicts a pass it didn't use. Return the last estimate."""
         found = None
         for samples in numbers:
             if samples in {trace.samples for trace in grid}:
@@ -208,7 +208,7 @@ class Estimator:
 
 
 def _coprime(number: int) -> int:
-    """Return the largest number up to this one without the factors 2, 3 and 5. It reveals rounding to multiples."""
+    """Return the largest number up to this one without factors 2, 3 and 5, which reveals rounding to multiples."""
     return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
 
 

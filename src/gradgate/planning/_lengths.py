@@ -18,7 +18,7 @@ class Lengths:
 
     Attributes:
         values: the number of columns that each sample needs, at least 1.
-        counts: the number of valid items in each sample, without gaps.
+        counts: the number of valid items in each sample; gaps do not count.
         width: the number of columns that all samples have; 0 if unknown.
         left: whether samples are padded on the left.
         mask: which items are valid, ``[samples, width]``; None if only lengths were given.

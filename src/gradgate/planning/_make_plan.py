@@ -44,7 +44,7 @@ def plan(
         loss_fn: takes a micro-batch and returns its loss, or the loss and its count. It is called two to ten
             times, at least once on real tensors unless that takes long.
         batch: a typical training batch: a pytree of tensors, numpy arrays and lists with the samples along
-            dimension 0 (docs/plan.md has the rules), or, with ``collate``, a list of raw samples.
+            dimension 0 (details: docs/plan.md), or, with ``collate``, a list of raw samples.
         budget_bytes: the total memory for parameters, gradients, optimizer state and one forward and backward
             pass, in bytes or as "8GiB". None: 90% of the memory that is free now. If the passes run on an
             accelerator, the budget is for its memory only, not for that of the CPU.

@@ -170,7 +170,7 @@ class PassTracer(peak_memory):
                 if each.alias_info is not None and each.alias_info.is_write
             )
         if self._fakes is not None:
-            # Given only fakes, the mode finds operations that it has seen in its cache, and is twice as fast.
+            # If it is given only fakes, the mode finds earlier operations in its cache, and is twice as fast.
             args = tuple(self._as_fakes(argument) for argument in args)
         keeps_unreduced = self._fakes is not None and name in _REDUCED_IN_PLACE
         self._least_items = (

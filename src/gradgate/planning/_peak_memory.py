@@ -86,7 +86,7 @@ class peak_memory(TorchDispatchMode):  # noqa: N801 - used as torch.no_grad is
 
 
 def tensors_of(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among an operation's arguments or results, which are nested in lists at most."""
+    """Yield the tensors among an operation's arguments or results, which may be nested in lists."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

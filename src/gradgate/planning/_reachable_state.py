@@ -65,7 +65,7 @@ class ReachableState:
             todo.extend(self._note_one(value))
 
     def restore(self, *, raised: bool = False) -> None:
-        """Restore everything to its recorded state; ``raised`` if the pass did not reach its end."""
+        """Restore everything to its recorded state. ``raised`` says whether the pass raised before its end."""
         with torch.no_grad():
             if raised:  # the next pass of `fully_shard` would reuse the parameters that this pass gathered
                 for module in self._sharded:

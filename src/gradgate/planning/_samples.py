@@ -139,8 +139,8 @@ def pooled(window: Sequence[Samples], pad: Any) -> Any:
         shapes = {(*part.shape[: int(dim or 0)], *part.shape[int(dim or 0) + 1 :]) for part in parts}
         if len(shapes) > 1:
             raise OptionError(
-                f"pool: {field_name(path)} has different sizes in these batches: {sorted(shapes)}. To have them "
-                "padded to one width, make the plan with lengths=, and name the field in trim=."
+                f"pool: the sizes of {field_name(path)} differ: {sorted(shapes)}. To have the batches padded "
+                "to one width, make the plan with lengths=, and name the field in trim=."
             )
         concatenate = torch.cat if isinstance(parts[0], Tensor) else sys.modules["numpy"].concatenate
         return concatenate(parts, int(dim or 0))

@@ -64,7 +64,7 @@ def summary_rows(
 
 
 def _module_rows(added: dict[str, int]) -> Iterator[SummaryRow]:
-    """Yield the bytes that modules add. A block of a list is one row: "blocks.3.mlp.0" counts as "blocks.3"."""
+    """Yield a row per module with the bytes it adds. A block of a list is one row: "blocks.3", not "blocks.3.0"."""
     sizes: Counter[str] = Counter()
     for name, size in added.items():
         keys = name.split(".")

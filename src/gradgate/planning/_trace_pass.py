@@ -36,8 +36,8 @@ def trace_pass(
 ) -> PassTrace:
     """Trace a pass on fake tensors, which computes and allocates nothing, or on real ones if ``fakes`` is None.
 
-    ``state`` restores the objects that the pass changes. The memory of the micro-batch counts if it ``copies``
-    samples.
+    ``state`` restores the objects that the pass changes. With ``copies``, the micro-batch is a copy of samples, so
+    its memory counts.
 
     Raises:
         TooLongError: there were more than ``most_operations``.

@@ -81,7 +81,7 @@ def dims_to_trim(
         raise OptionError(
             f"plan: {field_name(unclear[0])} has size {width}, like the samples' columns, but shows no padding "
             f"beyond the samples' lengths. If it is padded, pass trim=[{and_this}]; if not, trim=[{names}]. Add "
-            "any other field to trim; trim=() trims nothing."
+            "any other field that should be trimmed; trim=() trims nothing."
         )
     return lengths, dims
 

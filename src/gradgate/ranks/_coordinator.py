@@ -144,8 +144,8 @@ class RankCoordinator(SingleProcess):
     ) -> Iterator[None]:
         """All-reduce gradients while the block runs the last backward pass, if all ranks are about to run it.
 
-        ``unit`` is that of the window's only loss, whose sum is in ``.grad``, or None if the sum is empty. Calls
-        ``all_reduced`` with the name and the unit of the sum over all ranks.
+        ``unit`` is the unit of the sum in ``.grad``, which is that of the window's only loss; None if it is empty.
+        Calls ``all_reduced`` with the name of the loss and the unit of the sum over all ranks.
         """
         units = {} if unit is None else {name: unit}
         exchange = self._exchange_statuses(RankStatus(phase="last", counts={name: 0}, units=units))

@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradgate.errors import RankError
 
-# The open windows that suspend a wrapper, and whether it synchronized gradients and buffers before.
+# For each suspended wrapper: the number of open windows that suspend it, and whether it synchronized gradients and
+# buffers before.
 _holds: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, bool, bool]] = (
     weakref.WeakKeyDictionary()
 )

@@ -142,7 +142,7 @@ class ShardedCoordinator(RankCoordinator):
             module.reshard()
 
     def _check_reduced(self) -> None:
-        """Make the shards ready for a step, if the window's last micro-batch had a backward pass."""
+        """Make the shards ready for a step; raise if the window's last micro-batch had no backward pass."""
         if self._unreduced():
             raise UpdateError(
                 "update: the window ended before its last backward pass, in which fully_shard adds gradients over "
@@ -226,7 +226,7 @@ class ShardedCoordinator(RankCoordinator):
         return _Repeated(own, max(lengths))
 
     def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        if self._passed_last:  # before, the other ranks may be in the middle of a pass
+        if self._passed_last:  # before that, the other ranks may be in the middle of a pass
             super().report(error, out_of_memory=out_of_memory)
 
     def explained(self, error: BaseException) -> BaseException:

@@ -142,7 +142,7 @@ def _unsharded(parameters: Sequence[Tensor], sharded: Sequence[nn.Module]) -> Se
 
 
 def _check_not_wrapped(others: Sequence[Tensor], modules: Sequence[nn.Module]) -> None:
-    """Raise RankError if a wrapper averages the parameters that are not sharded."""
+    """Raise RankError if a wrapper averages the gradients of parameters that are not sharded."""
     wrapped = {id(parameter) for wrapper in wrappers_in(modules) for parameter in wrapper.parameters()}
     if not wrapped.isdisjoint(map(id, others)):
         raise RankError(

@@ -32,7 +32,7 @@ class SingleProcess:
     )
     overlaps: bool = False  # whether to all-reduce gradients during the last backward pass
     all_reduced: bool = False  # whether that pass has done so
-    tallies: dict[str, Tally] | None = None  # each loss's sum and count over all ranks, if there are several
+    tallies: dict[str, Tally] | None = None  # each loss's sum and count over several ranks; otherwise None
     own_micro_batches: float = math.inf  # later ones repeat the last one, because another rank has more
 
     def hold(self) -> None:
@@ -84,7 +84,7 @@ class SingleProcess:
         """Report an error between two runs of a window, where all ranks exchange statuses."""
 
     def explained(self, error: BaseException) -> BaseException:
-        """Return the error, or, if a rank missed a collective, an error that names this rank."""
+        """Return the error; if another rank missed a collective, return an error that names that rank."""
         return error
 
     def discard(self) -> None:

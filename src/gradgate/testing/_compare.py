@@ -38,7 +38,7 @@ def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) 
     """Return the scale of each parameter's error: the largest entry of its expected gradient.
 
     If that entry is 0, or only rounding error, the scale is the largest entry of all gradients. ``nearby`` are the
-    gradients at parameters that differ by one rounding.
+    gradients at parameters that differ only by rounding.
     """
     sizes = [_largest(gradient) for gradient in expected]
     largest = max(sizes) or 1.0
@@ -68,7 +68,7 @@ def compare(received: Sequence[Tensor], expected: Sequence[Tensor], scale: Seque
 
 
 def real_vector(tensor: Tensor) -> Tensor:
-    """Return all entries as float64 on the CPU, so that comparing does not round; a complex entry as two."""
+    """Return all entries as float64 on the CPU, a complex entry as two, so that comparing does not round."""
     dense = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
     if dense.is_complex():
         dense = torch.view_as_real(dense.resolve_conj())

@@ -68,8 +68,8 @@ class Verdict:
             size = f"{self.factor:.6g} times the whole batch's"
         else:
             size = (
-                f"off by {self.error:.2g} of the whole batch's at {self.parameter}, and not a multiple of it "
-                f"(closest factor: {self.factor:.3g})"
+                f"off by {self.error:.2g} times the whole batch's gradient at {self.parameter}, and not a multiple "
+                f"of it (closest factor: {self.factor:.3g})"
             )
         return f"the gradient that the optimizer received is {size}: {self.cause}"
 
@@ -190,7 +190,7 @@ def _moved(
     kind: torch.dtype,
     draw: int,
 ) -> list[Tensor]:
-    """Return the whole batch's gradient with each parameter moved by two roundings, up or down."""
+    """Return the whole batch's gradient at parameters whose entries are moved up or down by two roundings."""
     step = 2 * torch.finfo(kind).eps
     torch.manual_seed(draw)  # the forward state, restored before every pass, includes the random state
     with torch.no_grad():

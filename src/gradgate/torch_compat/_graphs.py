@@ -87,7 +87,7 @@ saved_tensor: Private[[Any, str], Any] = Private(
 
 
 def stored_stack(node: Any) -> Any:
-    """Return the stack that anomaly mode stored in a node when it was made, from :data:`stack_formatter`."""
+    """Return the stack that anomaly mode got from :data:`stack_formatter` and stored in the node."""
     return node.metadata.get("traceback_")
 
 

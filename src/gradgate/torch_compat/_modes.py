@@ -64,7 +64,7 @@ def compiler_is_loaded() -> bool:
 
 
 def _compiled() -> bool:
-    """Return whether torch.compile has compiled anything. The compiler's list of backends always contains None."""
+    """Return whether torch.compile has compiled anything: the list of its backends then holds more than None."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:
         return False

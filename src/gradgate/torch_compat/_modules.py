@@ -108,7 +108,7 @@ compiled_in_place: Private[[Any], bool] = Private(
 
 
 def _of_sequence(name: str) -> Private[[Any], list[Any]]:
-    """Return a function that reads a list of a SequentialLR; for other schedulers it returns []."""
+    """Return a function that reads the list ``name`` of a SequentialLR; for other schedulers it returns []."""
 
     def read(scheduler: Any) -> list[Any]:
         value = getattr(scheduler, name, None)

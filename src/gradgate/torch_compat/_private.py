@@ -82,7 +82,7 @@ class Private(Generic[P, R]):
 
 
 def unseen() -> tuple[str, ...]:
-    """Return sentences on what this version of torch keeps the checker from observing, with the affected rules."""
+    """Return sentences on what the checker cannot observe with this version of torch, and the affected rules."""
     entries = [entry for entry in _entries if entry.rules and entry.lost]
     return tuple(f"{entry.loss}: {', '.join(entry.rules)} may miss mistakes." for entry in entries)
 

@@ -31,12 +31,12 @@ running_wrapper: Private[[], Any] = Private(
 
 
 def is_dtensor(value: Any) -> bool:
-    """Return whether a tensor is a DTensor, sharded over ranks. Importing the class would take half a second."""
+    """Return whether a tensor is a DTensor, sharded over ranks, without importing the class, which is slow."""
     return hasattr(value, "to_local")
 
 
 def fully_sharded(modules: Sequence[Any]) -> list[Any]:
-    """Return the modules that ``fully_shard`` has wrapped. Importing their class would take half a second."""
+    """Return the modules that ``fully_shard`` has wrapped, without importing their class, which is slow."""
     kinds = {
         kind for kind in set(map(type, modules)) if any(b.__name__ == "FSDPModule" for b in kind.__mro__)
     }

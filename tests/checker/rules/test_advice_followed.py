@@ -144,8 +144,12 @@ FOLLOWED = {
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
     ),
     "scheduler-cadence/exponential_unused": (
-        "Call scheduler.step() once an epoch, after the last optimizer.step()",
+        "Call lr_scheduler.step() once an epoch, after the last optimizer.step()",
         [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
+    ),
+    "scheduler-cadence/decay_from_a_helper": (
+        "Call decay.step() once an epoch, after the last adam.step()",
+        [("        self.history.append", "        self.decay.step()\n        self.history.append")],
     ),
     "scheduler-cadence/superconvergence": (
         "or make the schedule 20 calls long",
@@ -154,6 +158,10 @@ FOLLOWED = {
     "zero-gradient/relu_scores": (
         "remove the ReLU, or initialize its inputs above zero",
         [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
+    ),
+    "zero-gradient/closed_gate": (
+        "If it starts at 0 on purpose, let an optimizer train it",
+        [('self.register_buffer("gate", torch.zeros(()))', "self.gate = nn.Parameter(torch.zeros(()))")],
     ),
     "zero-gradient/rounded_rating": (
         "Remove the rounding before the loss",

@@ -132,8 +132,8 @@ def test_updates_that_16_bit_parameters_round_away() -> None:
 
     same = [1e-5] * 12
     assert said(found(*same)) == [
-        "train.py:1: GG304 warning: 12 steps of optimizer left most values of body and head as they were, although "
-        "the gradients are not zero: at learning rate 1e-05, bfloat16 rounds their updates away."
+        "train.py:1: GG304 warning: 12 steps of optimizer hardly moved body and head, although the gradients are "
+        "not zero: at learning rate 1e-05, bfloat16 rounds most of their updates away."
     ]
     assert [each.severity for each in found(*same, stuck=("body", "norm", "head"))] == ["error"]
     assert found(*same, stuck=("head",)) == []  # fewer than half of the values

@@ -1,4 +1,4 @@
-"""The user's names for optimizers."""
+"""The user's names for optimizers and schedulers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import ast
 
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import statement_at
-from gradgate.events import Log, OptimizerMade
+from gradgate.checker.analysis._statement import method, owner
+from gradgate.events import Log, OptimizerMade, SchedulerMade, Site
 
 
 def optimizer_names(log: Log) -> dict[int, str]:
@@ -22,11 +23,26 @@ def optimizer_names(log: Log) -> dict[int, str]:
     return {number: name or "optimizer" for number, name in names.items()}
 
 
-def _assigned_at(made: OptimizerMade) -> str:
-    """Return the variable that the constructing line assigns, or ""."""
-    statement = statement_at(made.site[0]) if made.site else None
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-        return ""
-    target = statement.targets[0]
-    named = isinstance(target, (ast.Name, ast.Attribute)) and called(statement.value) == made.kind
-    return ast.unparse(target).removeprefix("self.") if named else ""
+def scheduler_name(made: SchedulerMade, call: Site = ()) -> str:
+    """Return the object on which a line calls a scheduler's ``step``, or the variable of the scheduler.
+
+    The result is "scheduler" if both are unknown.
+    """
+    line = statement_at(call[0]) if call else None
+    known = owner(line) if line is not None and method(line) == "step" else ""
+    return known.removeprefix("self.") or _assigned_at(made) or "scheduler"
+
+
+def _assigned_at(made: OptimizerMade | SchedulerMade) -> str:
+    """Return the variable that the constructing line assigns, or a line that calls a function which returns it."""
+    maker = made.kind
+    for frame in made.site:
+        statement = statement_at(frame)
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            target = statement.targets[0]
+            named = isinstance(target, (ast.Name, ast.Attribute)) and called(statement.value) == maker
+            return ast.unparse(target).removeprefix("self.") if named else ""
+        if not isinstance(statement, ast.Return):
+            return ""
+        maker = frame.function
+    return ""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
 from gradgate.checker.analysis._slices import slice_at
+from gradgate.checker.analysis._source import FUNCTIONS, path_to, spans
 from gradgate.events import Backward, Differentiated, Frame, Ids, Site
 
 
@@ -24,11 +25,43 @@ def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
 
 
+def condition_around(site: Site, beside: Site) -> Frame | None:
+    """Return the ``if`` that decides whether ``site`` runs but not whether ``beside`` runs.
+
+    The search goes from the innermost frame of ``site`` outwards. The result is the first ``if`` that contains the
+    running line but not the line of ``beside`` in the same function.
+    """
+    for frame, other in with_line_of(site, beside):
+        for node in reversed(path_to(frame.file, frame.line)):
+            condition = isinstance(node, ast.If) and frame.line > node.lineno
+            if other is not None and spans(node, other):
+                if condition or isinstance(node, (*FUNCTIONS, ast.For, ast.While)):
+                    break
+            elif condition:
+                return frame._replace(line=getattr(node, "lineno", 0))
+        if other is not None:
+            return None
+    return None
+
+
 def module_without(run: Run, number: int, others: Iterable[int]) -> list[str]:
-    """Return the outermost module that holds a parameter but none of the others: ["net", "features"], or []."""
+    """Return the outermost module that holds a parameter but none of the others: ["net", "features"], or [].
+
+    An object that is no module may hold the module: the path then begins with it, but is longer.
+    """
     parts = run.name(number).split(".")[:-1]
-    modules = (parts[:length] for length in range(1, len(parts) + 1))
+    paths = (parts[:length] for length in range(1, len(parts) + 1))
+    roots = _beginnings(run)
+    modules = (
+        path for path in paths if any(".".join(path[:length]) in roots for length in range(len(path) + 1))
+    )
     return next((each for each in modules if within(run, ".".join(each)).isdisjoint(others)), [])
+
+
+@once
+def _beginnings(run: Run) -> set[str]:
+    """Return the outermost modules, by the variables that hold them: "net", or "agent.net"."""
+    return {parameter.root for parameter in run.parameters.values()} - {""}
 
 
 @once

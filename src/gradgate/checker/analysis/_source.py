@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import TypeVar
 
-from gradgate.events import Frame, Site
+from gradgate.events import Frame
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -96,27 +96,6 @@ def function_at(frame: Frame) -> ast.AST | None:
     """Return the innermost function (or the module) around a line."""
     path = reversed(path_to(frame.file, frame.line))
     return next((node for node in path if isinstance(node, (*FUNCTIONS, ast.Module))), None)
-
-
-def condition_around(site: Site, beside: Site) -> Frame | None:
-    """Return the ``if`` that decides whether ``site`` runs but not whether ``beside`` runs.
-
-    The search goes from the innermost frame of ``site`` outwards. The result is the first ``if`` that contains the
-    running line but not the line of ``beside`` in the same function.
-    """
-    others = {(frame.file, frame.function): frame.line for frame in beside}
-    for frame in site:
-        other = others.get((frame.file, frame.function))
-        for node in reversed(path_to(frame.file, frame.line)):
-            condition = isinstance(node, ast.If) and frame.line > node.lineno
-            if other is not None and spans(node, other):
-                if condition or isinstance(node, (*FUNCTIONS, ast.For, ast.While)):
-                    break
-            elif condition:
-                return frame._replace(line=getattr(node, "lineno", 0))
-        if other is not None:
-            return None
-    return None
 
 
 def loops_around(frame: Frame) -> list[ast.For | ast.While]:

@@ -129,8 +129,11 @@ class Statement:
 
     def assigned_to(self, name: str) -> list[ast.expr]:
         """Return the values assigned to a name or an attribute anywhere in the file."""
-        assignments = inside(ast.Assign, self.module)
-        return [node.value for node in assignments if name in map(ast.unparse, node.targets)]
+        assigned = [
+            node.value for node in inside(ast.Assign, self.module) if name in map(ast.unparse, node.targets)
+        ]
+        annotated = [node for node in inside(ast.AnnAssign, self.module) if ast.unparse(node.target) == name]
+        return assigned + [node.value for node in annotated if node.value is not None]
 
 
 def _stored(node: ast.AST, before: int) -> set[str]:

@@ -27,10 +27,12 @@ from gradgate.autograd_graph import (
     normalized_twice,
     not_log_probabilities,
     only_input,
+    pulled_teacher,
     sides_are_equal,
     sums_with_constants,
     through,
     trained_target,
+    unpassed_codes,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
@@ -81,11 +83,15 @@ class _Reader:
                 yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
+            if name == "ExpBackward0" and self._is_clipped_one(node):
+                yield self._event("own copy", node, self._ids(node))
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
+        for distance, output in unpassed_codes(self._graph):
+            yield self._event("codes", distance, self._ids(output))
         roots = self._graph.roots
         for how, nodes in {"views": compared_views(*roots), "constant": sums_with_constants(*roots)}.items():
             yield from (self._event(how, node, self._ids(node)) for node in nodes)
@@ -112,8 +118,7 @@ class _Reader:
             if inner is None:
                 continue
             value = _row(value, RESHAPES)
-            ids = self._ids(inner)
-            if ids and ids == self._ids(value) and _are_apart(inner, value):
+            if (ids := self._ids(inner)) and ids == self._ids(value) and _are_apart(inner, value):
                 yield self._event("own target", through(target, RESHAPES), ids)
                 return
 
@@ -124,6 +129,8 @@ class _Reader:
             return
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
             yield self._event("teacher", node, self._ids(target))
+        elif pulled_teacher(node, self._users):
+            yield self._event("pulled teacher", node, self._ids(target))
 
     def _separate_target(self, node: Any) -> Iterator[Combined]:
         """Find the second argument of an error if the parameters behind it get no other gradient."""
@@ -164,11 +171,10 @@ class _Reader:
             return
         for logarithm, advantage in (sides, sides[::-1]):
             value = self._value_in(advantage)
-            if value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes):
-                ids = self._ids(value)
-                if ids:
-                    yield self._event("advantage", node, ids)
-                    return
+            scored = value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes)
+            if scored and (ids := self._ids(value)):
+                yield self._event("advantage", node, ids)
+                return
 
     def _value_in(self, advantage: Any) -> Any:
         """Return ``value`` of an advantage ``data - value``, if the loss also has a squared error of ``value``."""
@@ -214,6 +220,12 @@ class _Reader:
             if ids and others and not ids & others:
                 yield self._event("summand", joint, ids)
 
+    def _is_clipped_one(self, node: Any) -> bool:
+        """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
+        difference, users = inputs(node)[0], self._users.get(node, [])
+        clipped = any(user.name().startswith("Clamp") for user in users)
+        return clipped and _is_difference_from_data(difference) and bool((node._saved_result == 1).all())
+
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
         ids, shape = self._ids(value), node_shape(value, 0)
@@ -226,8 +238,7 @@ class _Reader:
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
-        found = broadcast_at(node, self._users)
-        if found is not None:
+        if (found := broadcast_at(node, self._users)) is not None:
             above, shape = found
             how = "broadcast factor" if node.name() == "MulBackward0" else "broadcast"
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)

@@ -17,6 +17,8 @@ from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
 _MOST = 0.8  # rounding is reported if values with more than this share of the gradient never changed
+# Rounding is also reported if less than this share of the updates arrived in the values.
+_LEAST = 0.4
 _SAMPLE = 2048  # values per sample: from this many to twice as many, or all if there are fewer
 _INFINITE = float("inf")
 _TINY = torch.finfo(torch.float16).tiny  # float16 may round products of smaller gradients to zero
@@ -73,21 +75,43 @@ def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
 
 
 class Rounding:
-    """Follows which sampled values of a 16-bit parameter have never changed, and how much gradient each one got."""
+    """Follows how far the sampled values of a 16-bit parameter move, and how much gradient each one got."""
 
     def __init__(self, values: Tensor) -> None:
-        self._first = values
+        self._first = self._last = values
         self._changed = torch.zeros_like(values, dtype=torch.bool)
         self._gradients = torch.zeros_like(values, dtype=torch.float32)
+        self._way = self._meant = torch.zeros((), device=values.device)
 
-    def follow(self, before: Tensor, after: Tensor, gradient: Tensor) -> bool:
-        """Add one step. Return whether most of the gradient so far belongs to values that have never changed."""
+    def follow(self, before: Tensor, after: Tensor, gradient: Tensor, update: Tensor | None) -> bool:
+        """Add one step. Return whether most of the updates so far were rounded away.
+
+        Without the update, this is known if values that have never changed got most of the gradient.
+        """
         size = sample(gradient).abs()
         if not self._first.shape == before.shape == after.shape == size.shape:
             return False
         self._changed |= (before != after) | (after != self._first)
         self._gradients += size
-        return bool(self._gradients[~self._changed].sum() > _MOST * self._gradients.sum())
+        if update is not None:
+            self._meant = self._meant + sample(update).abs().sum()
+            self._way = self._way + (after.float() - self._last.float()).abs().sum()
+        self._last = after
+        still = self._gradients[~self._changed].sum() > _MOST * self._gradients.sum()
+        return bool(still | (self._way < _LEAST * self._meant))
+
+
+def update_of(optimizer: Any, group: dict[str, Any], parameter: Any) -> Any:
+    """Return the update of torch's SGD or Adam in its last step before rounding, without weight decay, or None."""
+    state = optimizer.state[parameter]
+    if isinstance(optimizer, torch.optim.SGD):
+        momentum = state.get("momentum_buffer")
+        return group["lr"] * (parameter.grad if momentum is None else momentum).float()
+    if isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)) and "exp_avg" in state:
+        first, second = (1 - beta ** float(state["step"]) for beta in group["betas"])
+        squares = state.get("max_exp_avg_sq", state["exp_avg_sq"]).float() / second
+        return group["lr"] * state["exp_avg"].float() / first / (squares.sqrt() + group["eps"])
+    return None
 
 
 @torch.no_grad()
@@ -123,9 +147,9 @@ class Probe:
     def __init__(self, recorder: Recorder, graph: Graph, numbers: dict[int, int]) -> None:
         self._recorder = recorder
         self.broken: tuple[Site, str, frozenset[int]] | None = None
-        # Each line whose operation returned a zero gradient, the parameters behind the operation as bits, and
+        # Line and name of each operation that returned a zero gradient, the parameters behind it as bits, and
         # whether float16 rounded the gradient to zero.
-        self._killed: list[tuple[Site, int, bool]] = []
+        self._killed: list[tuple[Site, str, int, bool]] = []
         self._alive = 0  # parameters that got a nonzero gradient on any path, as bits
         self._numbers = list(numbers.values())
         behind = bits_behind(graph, {leaf: 1 << place for place, leaf in enumerate(numbers)})
@@ -157,7 +181,7 @@ class Probe:
                         continue
                     if size == 0 and given > 0:
                         tiny = gradient.dtype == torch.float16 and given < _TINY and name in _ROUNDING
-                        self._killed.append((line, behind_input, tiny))
+                        self._killed.append((line, name, behind_input, tiny))
                     elif self.broken is None and not size < _INFINITE and given < _INFINITE:
                         self.broken = (line, name, frozenset(self._parameters(behind)))
 
@@ -166,11 +190,11 @@ class Probe:
     def _parameters(self, bits: int) -> Iterator[int]:
         return (number for place, number in enumerate(self._numbers) if bits >> place & 1)
 
-    def zeroed(self) -> Iterator[tuple[int, Site, bool]]:
-        """Yield each parameter whose gradient became zero, the operation's line, and whether float16 rounded it."""
-        for line, bits, rounded in self._killed:
+    def zeroed(self) -> Iterator[tuple[int, Site, str, bool]]:
+        """Yield each parameter whose gradient became zero, the operation's line and name, and if float16 rounded it."""
+        for line, name, bits, rounded in self._killed:
             for number in self._parameters(bits & ~self._alive):
-                yield number, line, rounded
+                yield number, line, name, rounded
 
 
 @torch.no_grad()

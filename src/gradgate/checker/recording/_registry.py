@@ -59,7 +59,7 @@ class EventBuffer:
 
 
 class ByIdentity(Generic[T, V]):
-    """Values of objects that are compared by identity and not kept alive.
+    """Maps objects, compared by identity and not kept alive, to values.
 
     A user's ``__eq__`` and ``__hash__`` may read attributes that the constructor has not set yet.
     """

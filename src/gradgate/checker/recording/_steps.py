@@ -22,7 +22,15 @@ from torch.optim.optimizer import (
 from gradgate.call_sites import outwards
 from gradgate.checker.recording._creation import Creation, parameters_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._measures import Rounding, moved_by, same, sample, size_and_norm, sum_of
+from gradgate.checker.recording._measures import (
+    Rounding,
+    moved_by,
+    same,
+    sample,
+    size_and_norm,
+    sum_of,
+    update_of,
+)
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
@@ -271,16 +279,20 @@ class Steps:
 
         Only torch's own optimizers are followed: others may round stochastically, or keep the rounding error.
         """
-        found = []
-        own = type(optimizer).__module__.startswith("torch.optim")
-        for number, each in self._recorder.parameters.numbers.alive(step.norms) if own else ():
-            before, gradient = (step.before or {})[number], each.grad
+        found, parameters = [], self._recorder.parameters
+        groups = optimizer.param_groups if type(optimizer).__module__.startswith("torch.optim") else ()
+        for group, each in ((one, each) for one in groups for each in one["params"]):
+            number, gradient = parameters.numbers.known(each), each.grad
             if (
-                before.dtype in (torch.bfloat16, torch.float16)
+                number in step.norms
+                and each.dtype in (torch.bfloat16, torch.float16)
                 and gradient is not None
                 and not gradient.is_sparse
             ):
+                before = (step.before or {})[number]
                 rounding = self._rounding.setdefault(number, Rounding(before))
-                if rounding.follow(before, self._after[number], gradient):
+                update = update_of(optimizer, group, each)
+                if rounding.follow(before, self._after[number], gradient, update):
+                    parameters.records[number].dtype = str(each.dtype).removeprefix("torch.")
                     found.append(number)
-        return self._recorder.parameters.same(found)
+        return parameters.same(found)

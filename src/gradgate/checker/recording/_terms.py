@@ -235,7 +235,7 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
 def _padding_mask(mean: Any) -> float | None:
     """Return the fraction of ones in a padding mask, if ``mean`` averages a product with such a mask.
 
-    Each row of a padding mask holds ones followed by zeros, or all rows hold zeros followed by ones.
+    In a padding mask, all rows hold ones followed by zeros, or all hold zeros followed by ones.
     """
     ones = _ones(mean)
     if ones is None or bool(ones.all()):

@@ -43,9 +43,9 @@ from functools import partial
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
-from gradgate.checker.analysis._queries import attacked_loss
+from gradgate.checker.analysis._queries import attacked_loss, condition_around
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import condition_around, text_of
+from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -172,7 +172,7 @@ def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
 
 
 def _without_weights(columns: list[list[Share]]) -> list[list[Share]]:
-    """Return the shares without the weights of single terms, as in ``alpha * a + (1 - alpha) * b``."""
+    """Return the shares without terms' own weights, like those in ``alpha * a + (1 - alpha) * b``."""
     if len(columns) < 2:
         return columns
     shared = set(columns[0][0].numbers).intersection(*(column[0].numbers for column in columns))

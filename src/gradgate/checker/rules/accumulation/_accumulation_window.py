@@ -50,8 +50,8 @@ from itertools import combinations, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of
+from gradgate.checker.analysis._queries import condition_around
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding

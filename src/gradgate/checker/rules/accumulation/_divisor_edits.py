@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, own_nodes
+from gradgate.checker.analysis._scopes import called, names_stored, own_nodes
 from gradgate.checker.analysis._source import inside, path_to
 from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, owner
 from gradgate.checker.analysis._trainers import accumulating_library
 from gradgate.checker.fixes import Fix, Insert, Replace
+from gradgate.checker.rules.accumulation._window_edits import count_in
 from gradgate.events import Frame, Site
 
 
@@ -78,20 +81,55 @@ def divided(at: Statement, size: int) -> Fix:
 def _name_of(at: Statement, size: int) -> str:
     """Return the expression for a window's number of micro-batches, or "" if that may differ from ``size``.
 
-    The source shows the number as the divisor in the step's condition, ``i % number``, or as the end of the loop's
-    range, ``for _ in range(number)``.
+    The source shows the number in a step's condition, ``i % number`` or ``count == number``, or as the end of the
+    loop's range, ``for _ in range(number)``. The value is known if a constant defines it, or if the loop of the
+    condition counts each micro-batch: the number is then the size of the recorded windows.
     """
-    conditions = [
-        node.test for node in own_nodes(at.function) if isinstance(node, ast.If) and at.steps(within=node)
-    ]
-    counts = [part.right for part in inside(ast.BinOp, *conditions) if isinstance(part.op, ast.Mod)]
+    own, counted = own_nodes(at.function), ""
+    numbers: list[ast.expr] = []
+    for node in (each for each in inside(ast.If, at.module) if at.steps(within=each)):
+        numbers += [each for each in _numbers(node) if node in own or isinstance(each, ast.Name)]
+        count = count_in(at, node.test) if _is_once_in_each(at, node) else None
+        others = (
+            [ast.unparse(each) for each in node.test.values[1:]] if isinstance(node.test, ast.BoolOp) else []
+        )
+        if count is not None and count.counts_each and others in ([], [count.last]):
+            counted = count.size
     match at.loops:
-        case [ast.For(_, ast.Call(ast.Name("range"), [count])) as loop, *_] if not at.steps(within=loop):
-            counts.append(count)
-    names = {ast.unparse(count) for count in counts if isinstance(count, CLOSED)}
-    name = names.pop() if len(names) == 1 else ""
-    known = [getattr(value, "value", None) for value in at.assigned_to(name)] == [size]
-    return name if known and at.knows(name.partition(".")[0]) else ""
+        case [ast.For(_, ast.Call(ast.Name("range"), [end])) as loop, *_] if not at.steps(within=loop):
+            numbers.append(end)
+    changed = {ast.unparse(node.target) for node in inside(ast.AugAssign, at.module)}
+
+    def is_known(name: str) -> bool:
+        values = at.assigned_to(name)
+        constants = [value.value for value in values if isinstance(value, ast.Constant)]
+        recorded = name == counted and len(values) < 2 and constants in ([], [size])
+        return recorded or (len(values) == 1 and constants == [size])
+
+    named = {
+        ast.unparse(each) for each in numbers if isinstance(each, (ast.Name, ast.Attribute, ast.Subscript))
+    }
+    visible = [each for each in named - changed if at.knows(re.split(r"\W", each)[0]) and is_known(each)]
+    return visible[0] if len(visible) == 1 else ""
+
+
+def _is_once_in_each(at: Statement, step: ast.If) -> bool:
+    """Return whether each iteration of the loop around a step's condition runs the statement once."""
+    if not at.loops or step not in at.loops[0].body or inside(ast.Continue, at.loops[0]):
+        return False
+    around = at.path[at.path.index(at.loops[0]) + 1 : -1]
+    return all(isinstance(node, ast.With) for node in around)
+
+
+def _numbers(step: ast.If) -> Iterator[ast.expr]:
+    """Yield the numbers that a step's condition counts to: ``i % number``, or ``count == number`` with a reset."""
+    stored = names_stored(*step.body)
+    for part in ast.walk(step.test):
+        match part:
+            case ast.BinOp(_, ast.Mod(), number):
+                yield number
+            case ast.Compare(ast.Name(count), [ast.Eq() | ast.GtE()], [number]) if count in stored:
+                yield number
 
 
 # A trainer's windows

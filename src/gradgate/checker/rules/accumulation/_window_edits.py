@@ -30,6 +30,7 @@ class Count(NamedTuple):
     size: str
     first: int  # the counter's first value: 0, 1, or -1 for any other value
     length: str  # of the loop, as its line states it; "" if unknown
+    counts_each: bool  # the loop itself counts: each iteration adds 1
 
     @property
     def last(self) -> str:
@@ -49,14 +50,14 @@ def count_in(at: Statement, test: ast.AST | None) -> Count | None:
     start = argument(over, 1, "start") if isinstance(over, ast.Call) else None
     known = isinstance(start, ast.Constant) and start.value in (0, 1)
     first = 0 if start is None else start.value if known else -1  # type: ignore[attr-defined]
-    length = ""
+    length, own = "", ""
     match loop:
-        case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [given])) if name == found[1]:
+        case ast.For(ast.Name(own), ast.Call(ast.Name("range"), [given])) if own == found[1]:
             length = ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute, ast.Constant)) else ""
-        case ast.For(ast.Tuple([ast.Name(name), *_]), ast.Call(ast.Name("enumerate"), [given, *_])):
-            simple = isinstance(given, (ast.Name, ast.Attribute)) and name == found[1]
+        case ast.For(ast.Tuple([ast.Name(own), *_]), ast.Call(ast.Name("enumerate"), [given, *_])):
+            simple = isinstance(given, (ast.Name, ast.Attribute)) and own == found[1]
             length = f"len({ast.unparse(given)})" if simple and _has_length(at, ast.unparse(given)) else ""
-    return Count(found[1], found[2], first, length if first >= 0 else "")
+    return Count(found[1], found[2], first, length if first >= 0 else "", own == found[1])
 
 
 def _has_length(at: Statement, name: str) -> bool:

@@ -25,7 +25,8 @@ the next update is too.
 
 ## Known limits
 The condition must be in the function that calls both ``backward()`` and ``step()``. A condition on the number of
-batches (``i % 4``) is assumed to be gradient accumulation.
+batches (``i % 4``) is assumed to be gradient accumulation. If batches are skipped only after an optimizer's last
+step, the optimizer may be done, or pause: they are reported only if the condition names a loss, a norm or the like.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -69,7 +70,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         largest = max(windows, key=lambda window: len(window.micro))
         if max(sizes) > 1 and adds_up_to_one(run, largest, largest.micro):
             continue  # accumulation-window reports it
-        if sizes.count(1) * 2 < len(sizes) and not _UNUSUAL.search(test):
+        phases = max(sizes) == 1  # after its last step, an optimizer may pause or be done
+        if (phases or sizes.count(1) * 2 < len(sizes)) and not _UNUSUAL.search(test):
             continue
         skipped, used = sum(size - 1 for size in sizes) + left, max(sizes)
         effects = [f"one step of {run.optimizer(optimizer)} then uses the gradients of up to {used} batches"]

@@ -6,8 +6,9 @@ Reports these values if gradient flows into them:
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
 - an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
-- the target of ``kl_div``, if no other loss trains the target's network (a teacher), or if one line back-propagates
-  the losses of two networks that are each other's teacher;
+- the target of ``kl_div``, if no other loss trains the target's network (a teacher), if the network has an
+  optimizer and a cross entropy of its own in the same loss, or if one line back-propagates the losses of two
+  networks that are each other's teacher;
 - the target of an error such as ``mse_loss``, if the target's network is in evaluation mode, is trained by no other
   loss, and shares its optimizer with the network that the target trains;
 - the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
@@ -35,8 +36,9 @@ A bootstrapped target is recognized if it is the sum of data and a product and h
 advantage is recognized if the same backward call trains its value by a squared or Huber error. The target of a
 binary cross entropy is not reported in three cases: it is computed from the values that it is compared with (an
 entropy), two views are each compared with the other, or all parameters that it depends on also affect the input.
-The last case is still reported if the target was written into a tensor of data. An error is not judged if the
-script writes out the difference instead of calling a loss function. A loss is not judged if its gradients are
+The last case is still reported if the target was written into a tensor of data. A value whose gradients no step
+uses is not reported: GG405 reports the gradients if they cost much or are never cleared. An error is not judged if
+the script writes out the difference instead of calling a loss function. A loss is not judged if its gradients are
 differentiated again. A network that is compared with itself on other data (a consistency model's own output) is not
 reported if there is no predictor or if the loss has another term, because both sides may have a gradient on
 purpose. So may the residual that an auxiliary decoder approximates.
@@ -67,9 +69,13 @@ def _judge(run: Run) -> Iterator[Finding]:
     if any(event.create for event in run.of(Differentiated)):
         return
     for each in combinations(run, _TEXTS):
+        if not _is_trained(run, each):
+            continue  # wasted-gradient reports gradients that no step uses
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
             continue
         if each.how == "views" and not _is_trained_together(run, each):
+            continue
+        if each.how == "pulled teacher" and not _has_its_own_optimizer(run, each):
             continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
@@ -109,6 +115,19 @@ def _dropped(run: Run) -> Iterator[Finding]:
         )
 
 
+def _is_trained(run: Run, target: Combination) -> bool:
+    """Return whether a step that used a gradient of this loss changed one of the target's parameters."""
+    steps = {
+        (step, part.atom & target.ids)
+        for number, several in run.by_backward.items()
+        if number >= 0 and run.events[number].site == target.first.backward
+        for part in several
+        if part.atom & target.ids
+        for step in part.consumed
+    }
+    return any(run.stepped(step).moved & ids or not run.stepped(step).seen for step, ids in steps)
+
+
 def _is_trained_together(run: Run, views: Combination) -> bool:
     """Return whether the same optimizers hold all parameters behind two views: no loss network is among them."""
     first, *others = (run.owners.get(number) for number in views.first.parameters)
@@ -131,6 +150,13 @@ def _are_peers(run: Run, target: Combination) -> bool:
         loss = next(event for event in reversed(run.events[:number]) if isinstance(event, Backward))
         trained |= loss.reached - run.events[number].parameters  # type: ignore[attr-defined]
     return bool(trained & target.ids)
+
+
+def _has_its_own_optimizer(run: Run, target: Combination) -> bool:
+    """Return whether no optimizer steps both a target's parameters and others that the same losses reach."""
+    calls = [event for event in run.of(Backward) if event.site == target.first.backward]
+    others = frozenset[int]().union(*(event.reached for event in calls)) - target.ids
+    return run.optimizers_of(target.ids).isdisjoint(run.optimizers_of(others))
 
 
 def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
@@ -165,6 +191,12 @@ _TEXTS = {
         "The divergence trains {} through its target: each loss also trains the other network, which has a loss "
         "of its own.",
         "The networks can lower the loss by agreeing on arbitrary outputs.",
+        "Compute the target under torch.no_grad(), or detach it: target.detach().",
+    ),
+    "pulled teacher": (
+        "The target of the divergence trains {}, which have an optimizer and a cross entropy of their own: the "
+        "divergence also pulls the teacher towards the student.",
+        "The networks can lower the loss by agreeing on wrong outputs.",
         "Compute the target under torch.no_grad(), or detach it: target.detach().",
     ),
     "trained target": (

@@ -10,7 +10,9 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 - parameters that are used only in an inner gradient, which is computed without a graph (a learned loss);
 - losses that reach only parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
-- samples drawn by ``sample()`` although ``rsample()`` would keep the graph.
+- samples drawn by ``sample()`` although ``rsample()`` would keep the graph;
+- codes of a codebook that a decoder uses without a straight-through estimator, although the distance to the codes
+  trains the encoder (a VQ-VAE).
 
 ## Why is this bad?
 The loss includes the term, but the gradient doesn't. The term becomes smaller only by chance.
@@ -48,6 +50,7 @@ import ast
 from collections.abc import Collection, Iterator
 from itertools import islice
 
+from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant_checkpoint
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
@@ -109,6 +112,20 @@ def _judge(run: Run) -> Iterator[Finding]:
         if (each.file, each.line) not in lines:
             yield each
     yield from idle_terms(run, RULE)
+    chosen = [event.parameters for event in run.of(Cut) if event.op in ("argmin", "argmax")]
+    for codes in combinations(run, ["codes"]):
+        if not any(codes.ids <= ids for ids in chosen):
+            continue  # labels may choose the codes
+        yield RULE.finding(
+            codes.site,
+            f"The rest of the loss uses these codes, but only their distance trains {run.names(codes.ids)}: other "
+            "gradients don't pass the choice of a code.",
+            why="The encoder is only pulled towards the codes. Nothing tells it what the decoder needs.",
+            advice="Give the decoder z + (codes - z).detach(), where z is the encoder's output: it has the codes' "
+            "values, and passes the gradient straight through to z.",
+            severity="warning",
+            **codes.measured,
+        )
     losses = [slice_at(site, run.files) for site in _losses(run, missing)]
     yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
 

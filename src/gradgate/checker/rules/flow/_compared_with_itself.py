@@ -9,7 +9,7 @@ Looks for terms of the loss whose two sides are always equal:
   output, the teacher is the student, or two views are augmented identically;
 - labels that the model's own predictions overwrite before the loss uses them;
 - ratios, and distances inside a term, whose sides are equal and both have a gradient. An example is PPO's ratio
-  with the new log-probability in place of the old;
+  with the new log-probability in place of the old, or with a detached copy of it, if nothing reads the old one;
 - a value that one line adds and subtracts: a straight-through estimator without ``detach``, or a penalty on the
   distance to earlier weights that are clones with a graph.
 
@@ -30,7 +30,9 @@ falls.
 A term is reported from the fifth backward call on, and a part of a term from the third, if the sides were equal in
 all calls. Distributions are compared if ``log_softmax`` computes one of them. A cross entropy with the model's own
 predictions is reported only if the predictions overwrite the labels' name, because pseudo-labels look the same
-otherwise. A target that is computed from the input is not seen, because an autoencoder does this on purpose.
+otherwise. A target that is computed from the input is not seen, because an autoencoder does this on purpose. A
+ratio to a detached copy is reported only if it is clipped and nothing reads the log-probabilities that the script
+stores. Such a ratio is right if each sample is used once.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
@@ -39,13 +41,15 @@ docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator
 
-from gradgate.checker.analysis._combinations import combinations
+from gradgate.checker.analysis._combinations import Combination, combinations
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
+from gradgate.checker.analysis._scopes import called, definitions, key_of, own_nodes, scope_at
 from gradgate.checker.analysis._slices import files_of, slice_at
+from gradgate.checker.analysis._source import nodes_of
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
@@ -53,6 +57,8 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
+_LOG_PROB = re.compile(r"log_?p", re.IGNORECASE)
+_FILLS = ("append", "extend", "clear")
 _READ = 3  # number of backward calls whose graphs are read
 
 
@@ -166,12 +172,16 @@ def _is_argmax(value: ast.expr, output: str) -> bool:
 
 def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
     """Report ratios, such as PPO's, and distances inside a term, if both sides are equal and have a gradient."""
-    for each in combinations(run, ["itself"]):
+    for each in combinations(run, ["itself", "own copy"]):
         read = sum(bool(event.uses) for event in run.of(Backward) if event.site == each.first.backward)
         # Two networks may be equal before the first step.
         between = run.events[each.numbers[0] : each.numbers[-1]]
         changed = any(isinstance(event, Stepped) and event.moved & each.ids for event in between)
-        if innermost(each.site)[:2] not in terms and changed and len(each.numbers) >= max(_READ, read):
+        if innermost(each.site)[:2] in terms or not changed or len(each.numbers) < max(_READ, read):
+            continue
+        if each.how == "own copy":
+            yield from _old_unread(run, each)
+        else:
             yield RULE.finding(
                 each.site,
                 "This line compares a value with itself: a difference is always 0, and a ratio is always 1.",
@@ -179,6 +189,39 @@ def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
                 advice="Compare with a different value. PPO stores the log-probability when it draws the sample.",
                 **each.measured,
             )
+
+
+def _old_unread(run: Run, ratio: Combination) -> Iterator[Finding]:
+    """Report a clipped ratio that is always 1, if the script stores log-probabilities that nothing reads."""
+    stored: dict[str, None] = {}
+    read: set[str] = set()
+    nodes = list(nodes_of(run.files))
+    filled = {node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr in _FILLS}
+    filled |= {node.value for node in nodes if isinstance(node, ast.Subscript) and not _is_load(node)}
+    for node in nodes:
+        key = getattr(getattr(node, "slice", None), "value", None)
+        name = f".{key}" if isinstance(key, str) else node.arg if isinstance(node, ast.arg) else key_of(node)
+        if not _LOG_PROB.search(name) or (isinstance(node, ast.Subscript) and not isinstance(key, str)):
+            continue
+        if node in filled or (not _is_load(node) and (isinstance(key, str) or "old" in name)):
+            stored[name] = None
+        elif _is_load(node):
+            read.add(name)
+    for name in [name for name in stored if name not in read and f".{name}" not in read][:1]:
+        yield RULE.finding(
+            ratio.site,
+            "This ratio is always 1, so it is never clipped: it compares a log-probability with a copy of itself. "
+            f"Nothing reads `{name.lstrip('.')}`, which the script stores.",
+            why="The samples come from an older policy, and nothing corrects or limits how far the policy moves "
+            "away from it.",
+            advice="Subtract the log-probability that was stored when the sample was drawn.",
+            severity="warning",
+            **ratio.measured,
+        )
+
+
+def _is_load(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Load)
 
 
 RULE = Rule("GG408", "compared-with-itself", "error", __doc__ or "", _judge)

@@ -81,7 +81,7 @@ def _in_constants(run: Run) -> dict[Frame, Ids]:
 
 
 def _is_judged(run: Run, site: Site, drawn: Frame, reached: Ids) -> bool:
-    """Return whether, at a line, a network that the loss doesn't train computes a summand from a sample."""
+    """Return whether a line's summand is computed from a sample by a network the loss doesn't train."""
 
     def end(file: str, node: ast.AST) -> Frame | None:
         name = called(node) if isinstance(node, ast.Call) else ""

@@ -4,7 +4,7 @@
 Reads the input of a loss from the first graphs of each backward call.
 
 - ``nll_loss``, ``ctc_loss`` and ``kl_div`` expect log-probabilities, whose exponentials add up to 1 over the
-  classes. If those of the input don't, reports the output of a softmax, of a linear or convolutional layer, or of a
+  classes. Reports other inputs that are the output of a softmax, of a linear or convolutional layer, or of a
   ``log_softmax`` over another dimension.
 - ``cross_entropy``, ``log_softmax``, ``Categorical(logits=...)`` and ``binary_cross_entropy_with_logits`` expect
   logits. Reports the output of a softmax or sigmoid, which is then applied twice.

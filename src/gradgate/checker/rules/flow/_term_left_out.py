@@ -4,9 +4,10 @@
 Looks for a value that has a graph but is only converted to a number for display, in a function that back-propagates
 a loss without this value. The value counts as a loss term if its name says so (``kl_loss``, ``l1_penalty``), or if
 the script sets a nonzero weight for it and never reads the weight: ``entropy`` and ``ent_coef = 0.01``. Also looks
-for a sum of losses that is only displayed although some of its summands are back-propagated. Also looks for a loop
-of n iterations that divides each loss by n, with ``backward()`` after the loop instead of inside it, so only the
-last loss is back-propagated.
+for a sum of losses that is only displayed although some of its summands are back-propagated, for a dict of weights
+in which a term's key is mistyped (``kld`` for ``kl``), so that the term has no weight, and for a term that the next
+line overwrites (``loss = recon + kl``, then ``loss = recon``). Also looks for a loop of n iterations that divides
+each loss by n, with ``backward()`` after the loop instead of inside it, so only the last loss is back-propagated.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -22,8 +23,9 @@ The term is printed at each step, but nothing minimizes it.
 If a term is only for display, compute it under ``torch.no_grad()``.
 
 ## Known limits
-Terms in lists are missed. Terms with other names and without a weight are missed too, because an entropy or an
-error that is printed to monitor training looks the same. A loop that overwrites its losses without dividing them is
+Terms in lists are missed, and so is a term in a dict whose weight is missing, not mistyped. Terms with other names
+and without a weight are missed too, because an entropy or an error that is printed to monitor training looks the
+same. A loop that overwrites its losses without dividing them is
 assumed to display them. A term that is added to the loss after ``backward()`` is not found, nor is a term that
 another function prints.
 
@@ -35,23 +37,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TypeGuard
 
 from gradgate.checker.analysis._constant_summands import has_graph, summands
 from gradgate.checker.analysis._queries import in_losses
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
-    Scope,
     called,
     definitions,
-    functions,
     key_of,
-    may_be_module,
     names_read,
     own_nodes,
-    part_of,
-    returned,
     scope_at,
     statements_at,
 )
@@ -60,6 +57,7 @@ from gradgate.checker.analysis._source import inside, loops_around, nodes_of, st
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
+from gradgate.checker.rules.flow._lost_terms import made_by, mistyped_weights, overwritten_terms
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
 from gradgate.events import Backward, Cut, Frame, Site
 
@@ -76,6 +74,8 @@ _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")  # func
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
+    yield from mistyped_weights(run, RULE)
+    yield from overwritten_terms(run, RULE, _KIND)
     yield from _sums_only_shown(run)
     reported: set[str] = set()
     for cut in _displays(run):
@@ -125,8 +125,8 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
     made = {node.id for node in here if isinstance(node, ast.Name) and definitions(scope).get(node.id)}
     names = made - elsewhere - {node.id for node in in_loss if _is_read(node)}
     lost = statement_at(backward[0]) if scope == scope_at(backward[0]) else None
-    in_terms = _made_by(names_read(*filter(None, [lost])), scope, files, deep=True)
-    names = {name for name in names if _made_by([name], scope, files).isdisjoint(in_terms)}
+    in_terms = made_by(names_read(*filter(None, [lost])), scope, files, deep=True)
+    names = {name for name in names if made_by([name], scope, files).isdisjoint(in_terms)}
     left: dict[str, Weight | None] = {name: None for name in names if _TERM.search(name)}
     used = {key_of(node).lstrip(".") for node in in_loss}
     for weight in unused_weights(files):
@@ -139,33 +139,6 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
     return left | {entry: None for each in dicts for entry in _left_entries(each, in_loss, backward)}
 
 
-def _made_by(
-    names: Iterable[str], scope: Scope, files: tuple[str, ...], *, deep: bool = False
-) -> set[ast.AST]:
-    """Return the expressions that assign these names, even through other names and returned tuples.
-
-    With ``deep``, also return the expressions that assign the names in these expressions.
-    """
-    found: set[ast.AST] = set()
-    todo = [(scope, each.value, each.place) for name in names for each in definitions(scope).get(name, ())]
-    for inner, value, place in todo:  # grows during the loop
-        several: list[tuple[Scope, ast.expr, int | None]] = []
-        if isinstance(value, ast.Call):
-            scopes = functions(called(value), files)
-            if place is not None and not scopes and may_be_module(value, inner.file, files):
-                scopes = functions("forward", files)
-            parts = [(each, part) for each in scopes for part in returned(each)]
-            several = [
-                (each, *(part_of(part, place) if place is not None else (part, None))) for each, part in parts
-            ]
-        found |= set() if several or isinstance(value, ast.Name) else {value}
-        for node in ast.walk(value) if deep or isinstance(value, ast.Name) else ():
-            made = definitions(inner).get(node.id, ()) if _is_read(node) else ()
-            several += [(inner, each.value, each.place) for each in made]
-        todo += [each for each in several if each not in todo]
-    return found
-
-
 def _sums_only_shown(run: Run) -> Iterator[Finding]:
     """Report each sum that the script only converts to numbers, if losses use some of its summands but not all."""
     for frame, total in dict.fromkeys(each for cut in _displays(run) for each in _sums(cut.site[0], cut.op)):
@@ -174,7 +147,7 @@ def _sums_only_shown(run: Run) -> Iterator[Finding]:
             continue
         used, left = [], []
         for part in summands(scope, total):
-            if any(id(each) in in_losses(run) for each in _made_by(names_read(part), scope, run.files)):
+            if any(id(each) in in_losses(run) for each in made_by(names_read(part), scope, run.files)):
                 used.append(ast.unparse(part))
             elif has_graph(run, scope, part, run.files):
                 left.append(ast.unparse(part))

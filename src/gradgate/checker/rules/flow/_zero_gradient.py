@@ -44,14 +44,17 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Parameter, Site
 
 _LOOKS = 3
-_BY_CALL = {
-    "round floor ceil trunc sign round_ floor_": "Remove the rounding before the loss, or pass the gradient "
+_BY_OPERATION = {
+    "round floor ceil trunc sign": "Remove the rounding before the loss, or pass the gradient "
     "through the rounding: x + (torch.round(x) - x).detach().",
-    "softmax Softmax": "A softmax over one value is always 1: use a sigmoid. For several values, make their "
+    "softmax": "A softmax over one value is always 1: use a sigmoid. For several values, make their "
     "differences smaller.",
-    "relu relu_ ReLU": "All inputs of the ReLU are negative: remove the ReLU, or initialize its inputs above zero.",
-    "clamp clip clamp_ hardtanh": "Initialize the values inside the limits of the clamp.",
+    "relu": "No input of the ReLU is above zero: remove the ReLU, or initialize its inputs above zero.",
+    "clamp clampmin clampmax clip hardtanh": "Initialize the values inside the limits of the clamp.",
     "tanh sigmoid": "Scale the inputs down: all values are at the limit of this function.",
+    # The last one: a factor may be zero because of one of the other operations.
+    "mul mm addmm bmm mv dot": "A factor of this product is 0 in each step: initialize it with nonzero values. If "
+    "it starts at 0 on purpose, let an optimizer train it.",
 }
 _IN_GENERAL = (
     "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
@@ -138,8 +141,9 @@ def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> 
         return "Initialize one of the factors with nonzero values: a product of zeros has the derivative 0."
     if _rounded(frame, factors) or "//" in text_of(frame):
         return "Divide with / instead of //."
-    calls = set(map(called, inside(ast.Call, statement_at(frame))))
-    return next((advice for names, advice in _BY_CALL.items() if calls & {*names.split()}), _IN_GENERAL)
+    known = {parameter.zeroed_by.partition("Backward")[0].lower() for parameter in several} - {""}
+    known = known or {called(call).strip("_").lower() for call in inside(ast.Call, statement_at(frame))}
+    return next((advice for names, advice in _BY_OPERATION.items() if known & {*names.split()}), _IN_GENERAL)
 
 
 def _has_live_sibling(run: Run, parameter: Parameter) -> bool:

@@ -26,6 +26,7 @@ goes through all of them, and the run gets slower and slower.
 The rule looks for graphs in the local variables of the functions that run at a step, and up to four levels deep in
 their containers and objects. An evaluation without a call of ``eval()`` is not checked. Graphs that grow with each
 call of ``autograd.grad`` are reported if no other line computes gradients. Graphs of ``torch.func`` are not seen.
+If the weights of a teacher are an average with a graph that grows, only GG406 is reported: its advice removes both.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
@@ -41,7 +42,8 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._combinations import combinations
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, imported, last_name, names_read, names_stored, own_calls
 from gradgate.checker.analysis._source import function_at, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
@@ -129,13 +131,15 @@ def _line_that_keeps(event: GraphsKept) -> Frame | None:
 
 
 def _puts(node: ast.AST, name: str) -> bool:
-    """Return whether a node stores a value in the object called ``name``."""
+    """Return whether a node stores a value in the object called ``name``, such as ``total.add_(loss)``."""
     if isinstance(node, ast.AugAssign):
         return name in _names(node.target)
     if isinstance(node, ast.Assign):
         return name in _names(node.targets[0]) & _names(node.value)
     method = node.func if isinstance(node, ast.Call) and node.args else None
-    return isinstance(method, ast.Attribute) and method.attr in _PUTS and name in _names(method.value)
+    if not isinstance(method, ast.Attribute) or name not in _names(method.value):
+        return False
+    return method.attr in _PUTS or (method.attr.endswith("_") and not method.attr.endswith("__"))
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -152,6 +156,7 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
     for event in run.of(Backward, Differentiated):
         if isinstance(event, Differentiated) or event.seen:
             lines[event.site].append(event)
+    averages = {innermost(each.site) for each in combinations(run, ["averaged weights"])}
     stepped = bool(run.of(Stepped))  # without a step, old and new nodes can't be told apart
     for site, events in lines.items():
         differentiated = isinstance(events[0], Differentiated)
@@ -170,6 +175,8 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         if longest < max(_GROWS, len(events) - 1 - differentiated if by_hand else 0):
             continue
         most = max(events, key=lambda event: (event.old_nodes, event.nodes))
+        if innermost(most.old_site) in averages:
+            continue  # attached-target reports it
         carried = None if by_hand else _carried(most.old_site, site)
         calls = f"after {len(events)} backward calls"
         before_last = f"{calls}, {most.old_nodes} of its {most.nodes} nodes were made before the last step"
@@ -221,9 +228,13 @@ def _detached(at: Statement) -> Fix:
     """Detach the kept value, if it is certainly a tensor and no later loss uses it."""
     node, kept = at.node, at.value
     if isinstance(node, ast.Expr):
-        appended = isinstance(kept, ast.Call) and kept in at.calls("append") and len(kept.args) == 1
-        kept = kept.args[0] if isinstance(kept, ast.Call) and appended else None
-        known = _is_loss(at, kept)
+        match kept:
+            case ast.Call(ast.Attribute(attr="append"), [kept]):
+                known = _is_loss(at, kept)
+            case ast.Call(ast.Attribute(attr=name), [kept, *_]) if name.endswith("_"):
+                known = any(_is_loss(at, each) for each in ast.walk(kept))
+            case _:
+                return ()
     elif isinstance(node, ast.AugAssign):
         known = isinstance(kept, ast.BinOp) or _is_loss(at, kept)
     else:

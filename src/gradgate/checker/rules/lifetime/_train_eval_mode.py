@@ -123,7 +123,7 @@ def _model_at(line: Frame) -> str:
 
 
 def _original(run: Run, copied: int) -> int:
-    """Return the ``eval()`` call for the module from which a copy in evaluation mode was made."""
+    """Return the ``eval()`` call that put the original of a copied module in evaluation mode."""
     site = run.events[copied].site
     earlier = [(number, event) for number, event in run.numbered(ModeSet) if number < copied]
     return max((n for n, event in earlier if event.site == site and not event.copied), default=copied)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from gradgate.checker.analysis._optimizer_names import scheduler_name
 from gradgate.checker.analysis._origins import counts_as_a_loop_does
 from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run
@@ -34,6 +35,18 @@ class Cadence:
     calls: list[int]
     by_others: int  # calls by other schedulers
     steps: list[int]  # including steps that a gradient scaler skipped
+
+    @property
+    def call(self) -> str:
+        """The call that advances the scheduler, with the script's name: "sched.step()"."""
+        last = self.run.events[self.calls[-1]].site if self.calls else ()
+        by_a_trainer = bool(self.steps) and last[:1] == self.run.events[self.steps[-1]].site[:1]
+        return f"{scheduler_name(self.made, () if by_a_trainer else last)}.step()"
+
+    @property
+    def step(self) -> str:
+        """The optimizer's step, with the script's name."""
+        return f"{self.run.optimizer(self.made.optimizer)}.step()"
 
     @property
     def counts(self) -> str:
@@ -122,10 +135,10 @@ class Cadence:
         """When to advance a schedule that was never advanced. The schedule's length shows the unit."""
         kind, length = self.made.kind, self.made.horizon
         if kind == "OneCycleLR" or (length and near(length, len(self.steps))):
-            return "after each optimizer.step()"
+            return f"after each {self.step}"
         if kind == "ExponentialLR" or (length and length <= self.epochs):
-            return "once an epoch, after the last optimizer.step()"
-        return "after optimizer.step(): once a step, or once an epoch if its length counts epochs"
+            return f"once an epoch, after the last {self.step}"
+        return f"after {self.step}: once a step, or once an epoch if its length counts epochs"
 
 
 def cadences(run: Run) -> dict[int, list[Cadence]]:

@@ -6,7 +6,7 @@ Compares parameters before and after steps. Reports:
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
 - an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
 - an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
-- updates that 16-bit parameters round away: most of their values never change, although they have a gradient;
+- updates that 16-bit parameters round away: their values never change, or less than 40% of the updates is kept;
 - updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
   gradients, so that the script may fail in its second iteration;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
@@ -29,9 +29,9 @@ A learning rate of zero at the start of a warm-up is correct. A learning rate th
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
 not found, because the loop may use only the dict. An average that a helper function computes by rebinding its
-argument isn't found either. Rounding is not reported if most values change now and then, nor for optimizers other
-than torch's own, which may round at random. If a line of the source might step an optimizer, the optimizer is
-reported as never stepped only if nothing steps any optimizer or reads the gradients.
+argument isn't found either. If most values change now and then, rounding is reported only for SGD, Adam and AdamW.
+Optimizers that are not torch's own may round at random and are not judged. If a line of the source might step an
+optimizer, the optimizer is reported as never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -105,10 +105,10 @@ def _rounded_away(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     kind = " or ".join(sorted({run.parameters[number].dtype for number in ids}))
     return RULE.finding(
         run.made[optimizer][0].site,
-        f"{len(steps)} steps of {run.optimizer(optimizer)} left most values of {run.names(ids)} as they were, "
-        f"although the gradients are not zero: at learning rate {max(rates):g}, {kind} rounds their updates away.",
+        f"{len(steps)} steps of {run.optimizer(optimizer)} hardly moved {run.names(ids)}, although the gradients "
+        f"are not zero: at learning rate {max(rates):g}, {kind} rounds most of their updates away.",
         why=f"An update below half the distance to the next {kind} number has no effect, however often it is "
-        "repeated: these values are not trained.",
+        "repeated.",
         advice="Keep the parameters in float32 and run the forward pass under torch.autocast.",
         severity=None if ids == used else "warning",
         count=len(steps),
@@ -235,7 +235,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         + (f", while its scheduler is advanced {len(advanced)} times." if in_place else "."),
         why=_WHY,
         advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward()"
-        + (", before scheduler.step()." if in_place else "."),
+        + (", before its scheduler is advanced." if in_place else "."),
         fix=_called if named else partial(_step_too, name=name),
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},

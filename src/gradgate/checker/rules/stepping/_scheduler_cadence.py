@@ -96,7 +96,7 @@ def _never(cadence: Cadence) -> Iterator[Finding]:
             f"{made.kind} is never advanced: {run.optimizer(made.optimizer)} makes all {len(cadence.steps)} steps "
             f"at the first learning rate, {max(made.lr, default=0.0):g}.",
             why=_WHY,
-            advice=f"Call scheduler.step() {cadence.unit}.",
+            advice=f"Call {cadence.call} {cadence.unit}.",
             evidence={"steps": len(cadence.steps), "advanced": 0},
         )
 
@@ -131,7 +131,7 @@ def _early(cadence: Cadence) -> Finding | None:
         first.site,
         f"The schedule is advanced before the first step: {effect}.",
         why="Each step uses the learning rate meant for the next step.",
-        advice="Call scheduler.step() after optimizer.step(), or at the end of the epoch.",
+        advice=f"Call {cadence.call} after {cadence.step}, or at the end of the epoch.",
         fix=_after_later_steps,
         count=len(cadence.calls),
         evidence={"first": before, "used": after},
@@ -162,7 +162,7 @@ def _fast(cadence: Cadence) -> Finding | None:
             # Milestones that the steps pass in the first fifth of the run also count epochs.
             if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
                 return _finding(cadence, message, "once an epoch", _after_epoch)
-            return _finding(cadence, message, "only where optimizer.step() is called", _after_step)
+            return _finding(cadence, message, f"only where {cadence.step} is called", _after_step)
     elif over and cadence.is_in_epochs(length or 0):
         message = f"{kind} is {length:g} epochs long but is advanced at each batch, {cadence.counts}."
         return _finding(
@@ -191,7 +191,7 @@ def _soon_over(cadence: Cadence) -> Finding | None:
 
 
 def _slow(cadence: Cadence) -> Finding | None:
-    """Report a schedule that is as long as a finished run or is a single cycle, but is hardly advanced."""
+    """Report a schedule for a whole finished run, or of a single cycle, that is hardly advanced."""
     made, calls, steps, micro = cadence.made, len(cadence.calls), len(cadence.steps), cadence.micro_batches
     length = made.horizon
     if made.kind not in _ONE_COURSE or not length or cadence.run.ended != "finished":
@@ -217,7 +217,7 @@ def _slow(cadence: Cadence) -> Finding | None:
     if 2 * calls > min(length, steps) or not near(length, steps):
         return None
     message = f"{made.kind} is {length:g} steps long, like the run, but is advanced only {calls} times."
-    return _finding(cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
+    return _finding(cadence, message, f"after each {cadence.step}, in the inner loop", _after_step)
 
 
 def _finding(cadence: Cadence, message: str, where: str, fix: FixAt | None = None, at: Site = ()) -> Finding:
@@ -229,7 +229,7 @@ def _finding(cadence: Cadence, message: str, where: str, fix: FixAt | None = Non
         site,
         message,
         why=_WHY,
-        advice=f"Call scheduler.step() {where}.",
+        advice=f"Call {cadence.call} {where}.",
         fix=fix or (),
         count=len(cadence.calls),
         evidence={

@@ -39,7 +39,7 @@ def of_second_cadence(cadence: Cadence, rule: Rule) -> Finding | None:
         f"{cadence.made.kind} is advanced {cadence.counts}: line {innermost(main).line} advances it after each "
         f"step, and this line advances it again, {count} times, without a step in between.",
         why="The schedule runs ahead of the training.",
-        advice="Call scheduler.step() in one place.",
+        advice=f"Call {cadence.call} in one place.",
         fix=_deleted,
         count=count,
         evidence={"advanced": len(cadence.calls), "steps": steps},
