@@ -191,7 +191,7 @@ class Probe:
         return (number for place, number in enumerate(self._numbers) if bits >> place & 1)
 
     def zeroed(self) -> Iterator[tuple[int, Site, str, bool]]:
-        """Yield each parameter whose gradient became zero, the operation's line and name, and if float16 rounded it."""
+        """Yield each parameter whose gradient became zero, by which line and operation, and if by rounding."""
         for line, name, bits, rounded in self._killed:
             for number in self._parameters(bits & ~self._alive):
                 yield number, line, name, rounded
