@@ -17,10 +17,11 @@ The parameter is in the graph and in the optimizer, but never changes. No error 
 
 ## Known limits
 A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change. If
-float16 rounds only some elements of a gradient to zero, the rule does not report it. Experts and other layers of a
-list are not reported if some of them get a gradient. For a factor that is written as 0, even in a call, the finding
-is a note. The cause of a zero factor is named only if ``nn.Parameter(torch.zeros(...))`` makes it or ``//`` rounds
-it. Otherwise, for example if a low initial bias puts a ReLU below zero, the finding is at the operation itself.
+float16 rounds a gradient to zero only in some elements or steps, the rule does not report it. Experts and other
+layers of a list are not reported if some of them get a gradient. For a factor that is written as 0, even in a call,
+the finding is a note. The cause of a zero factor is named only if ``nn.Parameter(torch.zeros(...))`` makes it or
+``//`` rounds it. Otherwise, for example if a low initial bias puts a ReLU below zero, the finding is at the
+operation itself.
 
 ## Sources
 docs/checking.md.
