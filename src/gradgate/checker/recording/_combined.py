@@ -240,7 +240,7 @@ class _Reader:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
         if (found := broadcast_at(node, self._users)) is not None:
             above, shape = found
-            how = "broadcast factor" if node.name() == "MulBackward0" else "broadcast"
+            how = "broadcast" + " factor" * (node.name() == "MulBackward0")
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
 
