@@ -89,11 +89,12 @@ ADVICE_ONLY = {
     "accumulation-window": (
         "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru stepper_with_flush"
     ),
-    "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
+    "amp-scaler-misuse": "digits_mlp forgotten_scaler scaler_in_step vae_mixed",
     "attached-target": (
-        "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic distiller feature_teacher "
-        "iou_as_label mean_teacher_stepped momentum_encoder peers q_learning quality_head rollout_of_values "
-        "td_error teacher_in_the_optimizer two_crops two_students value_computed_again"
+        "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
+        "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder peers q_learning "
+        "quality_head rollout_of_values td_error teacher_in_the_optimizer two_crops two_students "
+        "value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "
@@ -118,23 +119,24 @@ ADVICE_ONLY = {
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad one_loop_for_both_phases teacher_in_training_mode prompts_of_earlier_tasks "
-        "two_stages"
+        "extractor_under_no_grad finetuned_later one_loop_for_both_phases teacher_in_training_mode "
+        "prompts_of_earlier_tasks two_stages"
     ),
     "graph-retention": (
         "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
     ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
-        "bfloat16_finetune bfloat16_sgd flag_never_set forum_84911 frozen_encoder rebound_data_sub "
-        "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
-        "reptile_no_copy schedule_in_its_place target_is_online teachers_parameters trunk_of_the_critic"
+        "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
+        "rebound_behind_a_guard rebound_data_sub rebound_list_grad rebound_mixed rebound_mixed_class "
+        "rebound_state_dict reptile_no_copy returned_by_a_guarded_update schedule_in_its_place target_is_online "
+        "teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
         "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
         "softmax_over_words votes_of_examples wine_layer"
     ),
-    "loss-reduction": "chunked_vocabulary pose_multitask shards",
+    "loss-reduction": "chunked_vocabulary masked_words padded_translation pose_multitask shards",
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
@@ -168,7 +170,10 @@ ADVICE_ONLY = {
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
         "trainer_copy unit_rows"
     ),
-    "train-eval-mode": "clients_copied_in_eval eval_stays mode_helpers teacher_dropout",
+    "train-eval-mode": (
+        "baseline_first checked_before clients_copied_in_eval eval_stays helper_before_training mode_helpers "
+        "teacher_dropout"
+    ),
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
@@ -181,7 +186,7 @@ ADVICE_ONLY = {
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
         "clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
-        "rounded_rating small_targets_float16 softmax_one time_stamps"
+        "rounded_rating small_in_float16 small_targets_float16 softmax_one time_stamps"
     ),
 }
 NEVER_AN_EDIT = {

@@ -202,12 +202,12 @@ def _input_shape(node: Any) -> tuple[int, ...]:
 
 
 def targets_of(node: Any) -> int | Tensor | None:
-    """Return the number of targets in a summed class loss, or the sum of their weights.
+    """Return the number of targets in a sum, or plain mean, of class losses, or the sum of their weights.
 
-    The result is None for any other sum.
+    The result is None for any other sum or mean.
     """
     loss = without_smoothing(node)
-    if loss.name() == "SumBackward0":
+    if loss.name() in ("SumBackward0", "MeanBackward0"):
         loss = through(loss.next_functions[0][0], RESHAPES)
     if loss is None or loss.name() not in CLASS_LOSSES:
         return None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from gradgate.torch_compat import saved_tensor
 
 
 def named(names: str, numbers: str = "0") -> frozenset[str]:
@@ -60,6 +63,14 @@ FACTORS = dict.fromkeys(named("Mm Bmm Mv"), 0) | dict.fromkeys(named("Addmm Badd
 
 LAYERS = FACTORS | dict.fromkeys(named("Linear Convolution"), 0)
 """Operations that multiply an input by a weight, with the position of the input among the operands."""
+
+
+def is_half(node: Any) -> bool:
+    """Return whether a node is a layer that reads float16 values."""
+    if node.name() not in LAYERS:
+        return False
+    saved = (saved_tensor.use(node, name) for name in ("input", "mat1", "self"))
+    return any(each is not None and each.dtype is torch.float16 for each in saved)
 
 
 def inputs(node: Any) -> list[Any]:

@@ -35,6 +35,8 @@ _LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
 _COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
 _SCALED = RESHAPES | PRODUCTS
 _LERP = named("Lerp", "01")
+_AFTER_DIFFERENCE = SAME_VALUES | named("Mean Sum Pow Abs LinalgVectorNorm", "01")
+_MOST_PATHS = 200
 _FILLED = ("IndexPutBackward0", "CopySlices")
 
 
@@ -123,6 +125,41 @@ def sums_with_constants(*roots: Any) -> Iterator[Any]:
             yield node
 
 
+def repeated_errors(*roots: Any) -> Iterator[Any]:
+    """Yield each error between two values with graphs that the loss adds again, with another weight."""
+    weights: dict[Any, tuple[Any, float]] = {}
+    todo = [(root, 1.0) for root in roots]
+    for _ in range(_MOST_PATHS):
+        if not todo:
+            return
+        node, weight = todo.pop(0)
+        terms = inputs_of(node)
+        for child, op, number in terms or ():
+            factor = 1.0 if number is None else abs(float(number))
+            if child is not None and factor:
+                todo.append((child, weight * factor if op == "mul" else weight / factor))
+        if terms is None and (error := _error(node)) is not None:
+            other, earlier = weights.setdefault(error, (node, weight))
+            if other is not node and not math.isclose(weight, earlier, rel_tol=1e-6):
+                yield node
+
+
+def _error(node: Any) -> Any:
+    """Return what tells an error, such as a mean square, from others; None for other nodes."""
+    operations = []
+    while node is not None and node.name() in _AFTER_DIFFERENCE:
+        operations.append((node.name(), _details(node, "exponent dim ord")))
+        node = only_input(node)
+    if node is None or node.name() not in _DIFFERENCES or len(inputs(node)) != 2:
+        return None
+    sides = frozenset(node.next_functions[:2])
+    return node.name(), _details(node, "reduction beta delta alpha"), tuple(operations), sides
+
+
+def _details(node: Any, names: str) -> str:
+    return str([getattr(node, f"_saved_{name}", None) for name in names.split()])
+
+
 def _origin(node: Any) -> Any:
     """Return the node that made a node's values, ignoring reshapes, sigmoid and clamping."""
     return through(node, _MONOTONE)
@@ -178,6 +215,27 @@ def _averaged_with_data(node: Any) -> Any:
         number = 1.0 if number is None else float(number)
         factor = factor * number if op == "mul" or not number else factor / number
     return node if 0 < abs(factor) < 1 else None
+
+
+def after_reward(target: Any) -> Any:
+    """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
+    node = through(target, RESHAPES)
+    shape = node_shape(node, 0)
+    if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
+        return None
+    product = through(only_input(node), RESHAPES)
+    node = row(product, RESHAPES | {"MulBackward0"})
+    return None if node is product or node.name() == LEAF else node
+
+
+def row(node: Any, names: frozenset[str]) -> Any:
+    """Return the first node below the operations ``names``. For a row of a stack, ``values[t]``, return the row."""
+    while node is not None and node.name() in names and (below := only_input(node)) is not None:
+        if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
+            same = node._saved_dim == below._saved_dim
+            return below.next_functions[node._saved_index][0] or below if same else below
+        node = below
+    return node
 
 
 def sides_are_equal(node: Any) -> bool | None:

@@ -126,6 +126,9 @@ class Combined(Event):
             "averaged weights",
             "codes",
             "pulled teacher",
+            "padding",
+            "added again",
+            "float16",
         ],
         "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
         "that is trained; 'broadcast': (N, 1) with (N,); 'broadcast factor': their product; "
@@ -141,11 +144,17 @@ class Combined(Event):
         "'normalized twice': probabilities given to a loss that takes logits; 'constant': a sum with one "
         "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
         "their network with that of the parameters; 'codes': codes that pass no gradient on to their "
-        "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own",
+        "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own; "
+        "'padding': targets at positions where the input is padding; 'added again': an error between two values "
+        "that both have a gradient, which the loss adds again with another weight; 'float16': a layer that "
+        "computes in float16",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
-    sizes: Annotated[tuple[int, ...], "the shape after broadcasting"] = ()
+    sizes: Annotated[
+        tuple[int, ...],
+        "the shape after broadcasting; for padding, its index, the targets that are padding, and all targets",
+    ] = ()
     made: Annotated[Site, "where the probabilities were computed"] = ()
 
 

@@ -42,7 +42,6 @@ class Parameter:
     zeros: Annotated[int, "how many of those gradients were exactly zero"] = 0
     zeroed: Annotated[Site, "the operation that turned its gradient to zero"] = ()
     zeroed_by: Annotated[str, "autograd's name of that operation: 'MulBackward0'; '' if unknown"] = ""
-    underflows: Annotated[bool, "that operation rounded it to zero: it was too small for float16"] = False
     still: Annotated[bool, "no examined step changed its values"] = False
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
     ended: Annotated[float | None, "the same sum after its last step, or after the last examined step"] = None
@@ -80,7 +79,10 @@ class Term:
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
     weighted: Annotated[bool, "`items` adds up class weights"] = False
-    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before a mean"] = None
+    masked: Annotated[
+        float | None,
+        "fraction of the items that a 0/1 mask just before the reduction, or ignored targets, keep",
+    ] = None
     classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
     equal: Annotated[bool, "the term is a distance between two values that were equal everywhere"] = False
     paths: Annotated[int, "number of paths from the root to it"] = 1

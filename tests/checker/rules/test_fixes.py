@@ -76,6 +76,12 @@ COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.
             "loss = a + ((nll * mask).sum() / mask.sum())\n",
         ),
         (
+            _loss_reduction._mean_of_kept,
+            2,
+            "total = cross_entropy(z, y, ignore_index=N, reduction='sum')\nloss = total / y.numel()\n",
+            "total = cross_entropy(z, y, ignore_index=N, reduction='sum')\nloss = total / (y != N).sum()\n",
+        ),
+        (
             partial(_divisor_edits.divided_by, size=4),
             1,
             "loss = (a + b) / n\n",

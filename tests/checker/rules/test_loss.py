@@ -45,8 +45,8 @@ def test_a_mean_over_padding() -> None:
     for share in (0.5, 0.8, 0.6):
         story.clear(5).backward(6, mean(40, line=1, masked=share)).step(7)
     assert said(story.judged()) == [
-        "train.py:1: GG104 error: A mean is taken over all 40 positions although a mask keeps only 50 to "
-        "80% of them."
+        "train.py:1: GG104 error: A mean is taken over all 40 positions although a mask, or ignored "
+        "targets, keep only 50 to 80% of them."
     ]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+# private: an edit writes a name only where its value is certain
 from gradgate.checker.rules.accumulation import _divisor_edits
 from tests.checker.rules.test_fixes import fixed
 

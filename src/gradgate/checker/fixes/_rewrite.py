@@ -193,7 +193,8 @@ class _Rewriter(cst.CSTTransformer):
                 body += self._changed(before, after.with_changes(leading_lines=lines))
                 blank = ()
             body += self._after.get(before, ())
-        if not body and original.body:
+        unwrapped = any(original is statement.body for statement in self._unwrapped)
+        if not body and original.body and not unwrapped:
             raise _MisfitError
         return updated.with_changes(body=body, footer=[*blank, *updated.footer])
 
@@ -202,6 +203,8 @@ class _Rewriter(cst.CSTTransformer):
             inner = cst.IndentedBlock([after.with_changes(leading_lines=())])
             return [self._headers[before].with_changes(body=inner, leading_lines=after.leading_lines)]
         if before in self._unwrapped:
+            if not after.body.body:
+                return []
             first, *others = after.body.body
             return [first.with_changes(leading_lines=[*after.leading_lines, *first.leading_lines]), *others]
         return [after]

@@ -246,10 +246,9 @@ class Backwards:
 
     def _after(self, probe: Probe) -> None:
         parameters = self._recorder.parameters
-        for number, site, name, rounded in probe.zeroed():
-            record = parameters.records[number]
-            if not record.zeroed:
-                record.zeroed, record.zeroed_by, record.underflows = site, name, rounded
+        for number, site, name in probe.zeroed():
+            if not parameters.records[number].zeroed:
+                parameters.records[number].zeroed, parameters.records[number].zeroed_by = site, name
         if probe.broken is not None and not self._nan_parameters:
             site, node, numbers = probe.broken
             self._recorder.add(NonfiniteMade(site, node, parameters.same(numbers)))

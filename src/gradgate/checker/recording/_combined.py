@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,16 +17,21 @@ from gradgate.autograd_graph import (
     RESHAPES,
     SUMS,
     Graph,
+    after_reward,
     broadcast_at,
     cancelled,
     compared_views,
     compared_with_own_averages,
     inputs,
+    is_half,
+    losses_of_padding,
     node_shape,
     normalized_twice,
     not_log_probabilities,
     only_input,
     pulled_teacher,
+    repeated_errors,
+    row,
     sides_are_equal,
     sums_with_constants,
     through,
@@ -93,8 +97,17 @@ class _Reader:
         for distance, output in unpassed_codes(self._graph):
             yield self._event("codes", distance, self._ids(output))
         roots = self._graph.roots
-        for how, nodes in {"views": compared_views(*roots), "constant": sums_with_constants(*roots)}.items():
+        found = {
+            "views": compared_views(*roots),
+            "constant": sums_with_constants(*roots),
+            "added again": repeated_errors(*roots),
+        }
+        for how, nodes in found.items():
             yield from (self._event(how, node, self._ids(node)) for node in nodes)
+        for loss, counts in losses_of_padding(self._graph):
+            yield self._event("padding", loss, self._ids(loss), counts)
+        half = [node for node in self._graph.nodes if is_half(node)]
+        yield from (self._event("float16", node, self._ids(node)) for node in half[:1])
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
         for several in compared.values():
@@ -114,10 +127,10 @@ class _Reader:
         if len(sides) != 2:
             return
         for value, target in (sides, sides[::-1]):
-            inner = _after_reward(target)
+            inner = after_reward(target)
             if inner is None:
                 continue
-            value = _row(value, RESHAPES)
+            value = row(value, RESHAPES)
             if (ids := self._ids(inner)) and ids == self._ids(value) and _are_apart(inner, value):
                 yield self._event("own target", through(target, RESHAPES), ids)
                 return
@@ -273,27 +286,6 @@ def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
             seen.add(node)
             todo += inputs(node)
     return {node for node in seen if node is not None and node.name() == LEAF}
-
-
-def _after_reward(target: Any) -> Any:
-    """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
-    node = through(target, RESHAPES)
-    shape = node_shape(node, 0)
-    if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
-        return None
-    product = through(only_input(node), RESHAPES)
-    node = _row(product, RESHAPES | {"MulBackward0"})
-    return None if node is product or node.name() == LEAF else node
-
-
-def _row(node: Any, names: frozenset[str]) -> Any:
-    """Return the first node below the operations ``names``. For a row of a stack, ``values[t]``, return the row."""
-    while node is not None and node.name() in names and (below := only_input(node)) is not None:
-        if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
-            same = node._saved_dim == below._saved_dim
-            return below.next_functions[node._saved_index][0] or below if same else below
-        node = below
-    return node
 
 
 def _are_apart(first: Any, second: Any) -> bool:

@@ -21,12 +21,6 @@ _MOST = 0.8  # rounding is reported if values with more than this share of the g
 _LEAST = 0.4
 _SAMPLE = 2048  # values per sample: from this many to twice as many, or all if there are fewer
 _INFINITE = float("inf")
-_TINY = torch.finfo(torch.float16).tiny  # float16 may round products of smaller gradients to zero
-# Operations whose derivative is not zero at ordinary values: conversions and products with weights
-_ROUNDING = {
-    f"{name}Backward0"
-    for name in ("ToCopy", "Convolution", "MkldnnConvolution", "Linear", "Mm", "Addmm", "Bmm", "Mean")
-}
 _detach, _item = Tensor.detach, Tensor.item  # the original methods: watched ones are slower
 
 
@@ -147,9 +141,8 @@ class Probe:
     def __init__(self, recorder: Recorder, graph: Graph, numbers: dict[int, int]) -> None:
         self._recorder = recorder
         self.broken: tuple[Site, str, frozenset[int]] | None = None
-        # Line and name of each operation that returned a zero gradient, the parameters behind it as bits, and
-        # whether float16 rounded the gradient to zero.
-        self._killed: list[tuple[Site, str, int, bool]] = []
+        # Line and name of each operation that returned a zero gradient, with the parameters behind it as bits.
+        self._killed: list[tuple[Site, str, int]] = []
         self._alive = 0  # parameters that got a nonzero gradient on any path, as bits
         self._numbers = list(numbers.values())
         behind = bits_behind(graph, {leaf: 1 << place for place, leaf in enumerate(numbers)})
@@ -176,12 +169,11 @@ class Probe:
                 if all(size is None or 0 < size < _INFINITE for size in sizes):
                     return
                 given = max((size for size in map(_size, outputs) if size is not None), default=0.0)
-                for gradient, size, behind_input in zip(inputs, sizes, behind_inputs, strict=False):
+                for size, behind_input in zip(sizes, behind_inputs, strict=False):
                     if size is None:
                         continue
                     if size == 0 and given > 0:
-                        tiny = gradient.dtype == torch.float16 and given < _TINY and name in _ROUNDING
-                        self._killed.append((line, name, behind_input, tiny))
+                        self._killed.append((line, name, behind_input))
                     elif self.broken is None and not size < _INFINITE and given < _INFINITE:
                         self.broken = (line, name, frozenset(self._parameters(behind)))
 
@@ -190,11 +182,11 @@ class Probe:
     def _parameters(self, bits: int) -> Iterator[int]:
         return (number for place, number in enumerate(self._numbers) if bits >> place & 1)
 
-    def zeroed(self) -> Iterator[tuple[int, Site, str, bool]]:
-        """Yield each parameter whose gradient became zero, by which line and operation, and if by rounding."""
-        for line, name, bits, rounded in self._killed:
+    def zeroed(self) -> Iterator[tuple[int, Site, str]]:
+        """Yield each parameter whose gradient an operation turned to zero, with that operation's line and name."""
+        for line, name, bits in self._killed:
             for number in self._parameters(bits & ~self._alive):
-                yield number, line, name, rounded
+                yield number, line, name
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ the reduction of torch's losses, the number of valid targets, and the shape that
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
@@ -132,7 +133,7 @@ class Terms:
             *(key, kind, factors, items, sizes, line_of(node), self._squared(squared)),
             weighted=items is not None
             and getattr(without_smoothing(node), "_saved_weight", None) is not None,
-            masked=_padding_mask(node) if plain == "mean" else None,
+            masked=_kept(node) if plain or kind == "sum" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
             equal=_compares_equals(node),
@@ -230,6 +231,16 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
         return None
     result, dim = inner._saved_result, int(inner._saved_dim)
     return result, dim if dim < result.dim() else -1, weights
+
+
+def _kept(reduction: Any) -> float | None:
+    """Return the fraction of the items that a padding mask, or targets to ignore, keep. None if they keep all."""
+    loss = through(without_smoothing(reduction), (*_PLAIN, *RESHAPES))
+    targets = None if getattr(loss, "_saved_weight", None) is not None else targets_of(reduction)
+    if targets is None:
+        return _padding_mask(reduction)
+    kept = float(targets) / max(math.prod(reduced_shape(reduction)), 1)
+    return kept if kept < 1 else None
 
 
 def _padding_mask(mean: Any) -> float | None:

@@ -30,7 +30,7 @@ from gradgate.torch_compat import anything_compiled, tensor_version
 _RUNS = 4  # forward passes recorded per suspect
 _MOST_UNOWNED = 512  # parameters outside optimizers whose values are compared
 _ENTRIES = 8  # blocks without gradients examined per line
-_NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms
+_NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms, as are new optimizers
 
 
 class UnreachedParameters:
@@ -52,6 +52,7 @@ class UnreachedParameters:
         self._looked_at = -1
         self._norms: Numbers[nn.Module] = Numbers()
         self._versions: dict[int, int] | None = None  # batch norm -> version of its statistics
+        self._optimizers = 0  # number of optimizers at the last search
         # batch norm -> running mean and variance when the watcher found it
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
@@ -115,8 +116,9 @@ class UnreachedParameters:
     def _norm_statistics(self) -> None:
         """Record the batch norms whose statistics changed although their parameters are not being trained."""
         recorder, parameters = self._recorder, self._recorder.parameters
-        if self._versions is None or recorder.steps in _NORM_STEPS:
-            self._versions = self._versions or {}
+        optimizers = len(recorder.optimizers)
+        if self._versions is None or recorder.steps in _NORM_STEPS or optimizers > self._optimizers:
+            self._versions, self._optimizers = self._versions or {}, optimizers
             for module in recorder.modules.alive():
                 if is_a(own_buffers(module).get("num_batches_tracked"), Tensor):
                     number = self._norms.number(module)

@@ -5,7 +5,8 @@ Reads from the graph how a loss was reduced. Reports:
 
 - a mean that is divided by the batch size again;
 - a mean of means over unequal numbers of items;
-- a mean over all positions of a sequence, after a mask set the losses of the padding to zero;
+- a mean over all positions, after a mask or ``ignore_index`` set the losses of some of them to zero;
+- a loss that includes targets at positions where the input is an embedding's ``padding_idx``;
 - a mean over samples *and* classes although the targets are distributions.
 
 ## Why is this bad?
@@ -19,7 +20,10 @@ the weights of the samples change too.
     loss = (F.cross_entropy(logits, y, reduction="none") * mask).sum() / mask.sum()
 
 ## Known limits
-A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension.
+A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension. A sum over a
+constant number of positions is reported only if the divisor names them, such as ``labels.numel()``. A mean that
+leaves out less than 10% of the positions is not reported. Padded targets are recognized if their class is the
+``padding_idx``, unless this class also occurs elsewhere or ends sequences that have no end token.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.
@@ -28,24 +32,31 @@ The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 
+from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._loss_weights import Share, listed, shares, spread
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import text_of
-from gradgate.checker.analysis._statement import CLOSED, Statement
+from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._source import inside, text_of
+from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._divisor_edits import undivided
-from gradgate.events import Backward, Site, Term
+from gradgate.events import Backward, Combined, Site, Term
 
 _LEAST = 1.05
 _SIZE = re.compile(r"size\(0\)|shape\[0\]|len\(|batch_?size|\bbs\b|\bn\b|numel\(\)|\bB\b", re.IGNORECASE)
 
+_POSITIONS = re.compile(r"numel\(|shape\[1\]|size\(1\)|\bT\b")
 _MASK = re.compile("mask|valid|keep")
+_MOST_KEPT = 0.9
+_LEAST_PADDED = 0.05
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -61,6 +72,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield from _mean_of_means(events)
         yield from _over_padding(events)
         yield from _over_classes(events)
+    yield from _of_padding(run)
 
 
 def _divided_again(events: list[Backward]) -> Iterator[Finding]:
@@ -127,22 +139,43 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
 
 
 def _over_padding(events: list[Backward]) -> Iterator[Finding]:
-    means = [term for event in events for term in event.terms if term.kind == "mean"]
-    terms = [term for term in means if term.masked is not None]
-    parts = [term.masked or 0.0 for term in terms]
-    if len(parts) < 2 or max(parts) - min(parts) < 1e-6:
+    terms = [term for event in events for term in event.terms if term.masked]
+    varied = len({term.sizes for term in terms}) > 1
+    found = [(term, site) for term in terms if (site := _averaged_at(term, varied=varied))]
+    parts = [term.masked or 0.0 for term, _ in found]
+    if len(parts) < 2 or max(parts) - min(parts) < 1e-6 or min(parts) > _MOST_KEPT:
         return
+    term = found[0][0]
+    size = term.items if term.kind == "mean" else math.prod(term.sizes)
     yield RULE.finding(
-        _longest(terms),
-        f"A mean is taken over all {terms[0].items:g} positions although a mask keeps only "
+        max((site for _, site in found), key=len),
+        f"A mean is taken over all {size:g} positions although a mask, or ignored targets, keep only "
         f"{100 * min(parts):.0f} to {100 * max(parts):.0f}% of them.",
-        why="The masked positions count as zeros: the more padding a batch has, the smaller the weight of its "
+        why="The positions left out count as zeros: the more of them a batch has, the smaller the weight of its "
         "items.",
-        advice="(loss * mask).sum() / mask.sum()",
-        fix=_mean_of_mask,
+        advice="Divide the sum by the number of positions that are kept: (loss * mask).sum() / mask.sum(), or "
+        "total / (labels != ignore_index).sum().",
+        fix=_mean_of_kept,
         count=len(parts),
         evidence={"left_by_mask": parts[:16]},
     )
+
+
+def _averaged_at(term: Term, *, varied: bool) -> Site:
+    """Return where a term becomes a mean over all positions, or () if it does not.
+
+    A sum over tensors of one size may be divided by a constant on purpose, so the divisor must name the positions.
+    """
+    if any(
+        op == "div" and math.isclose(number, term.masked or 0, rel_tol=1e-4) for op, number, _ in term.factors
+    ):
+        return ()  # a division by the mean of the mask follows
+    if term.kind == "mean":
+        return term.site
+    for op, number, site in term.factors:
+        if op == "div" and number == math.prod(term.sizes):
+            return site if varied or _POSITIONS.search(text_of(innermost(site))) else ()
+    return ()
 
 
 def _over_classes(events: list[Backward]) -> Iterator[Finding]:
@@ -166,13 +199,61 @@ def _longest(terms: list[Term]) -> Site:
     return max((term.site for term in terms), key=len)
 
 
+def _of_padding(run: Run) -> Iterator[Finding]:
+    """Report losses that include padded targets."""
+    for each in combinations(run, ["padding"]):
+        events = [run.events[number] for number in each.numbers]
+        sizes = [event.sizes for event in events if isinstance(event, Combined)]
+        parts = [padded / targets for _, padded, targets in sizes]
+        index, padded, targets = sizes[parts.index(max(parts))]
+        if len(parts) < 2 or max(parts) < _LEAST_PADDED:
+            continue
+        yield RULE.finding(
+            each.site,
+            f"{padded} of {targets} targets are padding: the input there is {index}, the padding_idx of an "
+            f"embedding, and so is the target. The loss includes them.",
+            why="The model learns to predict padding, and the more padding a batch has, the smaller the weight of "
+            "its other targets.",
+            advice=f"Pass ignore_index={index} to the loss.",
+            fix=partial(_ignoring, index=index),
+            **each.measured | {"evidence": {"padded": parts}},
+        )
+
+
 # The fix: another reduction
+
+
+def _ignoring(at: Statement, index: int) -> Fix:
+    """Pass ``ignore_index`` to the statement's only loss."""
+    calls = [call for name in ("cross_entropy", "nll_loss") for call in at.calls(name)]
+    if len(calls) != 1 or any(key.arg in (None, "ignore_index") for key in calls[0].keywords):
+        return ()
+    old = ast.unparse(calls[0])
+    return (Replace(at.line, old, f"{old[:-1]}, ignore_index={index})"),)
 
 
 def _batchmean(at: Statement) -> Fix:
     match [key.value for call in at.calls("kl_div") for key in call.keywords if key.arg == "reduction"]:
         case [ast.Constant() as given]:
             return (Replace(at.line, ast.unparse(given), '"batchmean"'),)
+    return ()
+
+
+def _mean_of_kept(at: Statement) -> Fix:
+    return _mean_of_mask(at) or _by_targets(at)
+
+
+def _by_targets(at: Statement) -> Fix:
+    """Divide by the targets that count: ``total / y.numel()`` becomes ``total / (y != ignore_index).sum()``."""
+    calls = [call for call in inside(ast.Call, at.function) if called(call) in ("cross_entropy", "nll_loss")]
+    match at.divisions(), calls:
+        case [ast.BinOp(_, _, ast.Call(ast.Attribute(given, "numel")) as count)], [
+            ast.Call(_, [_, targets, *_])
+        ]:
+            ignored = [key.value for key in calls[0].keywords if key.arg == "ignore_index"]
+            if ast.unparse(given) == ast.unparse(targets) and isinstance(given, CLOSED):
+                index = operand(ignored[0]) if ignored else "-100"
+                return (Replace(at.line, ast.unparse(count), f"({ast.unparse(given)} != {index}).sum()"),)
     return ()
 
 

@@ -76,7 +76,9 @@ def _changed_in_place(node: ast.stmt) -> str:
     target: ast.AST | None = None
     if isinstance(node, ast.AugAssign):
         target = node.target
-    elif isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name):
+    elif isinstance(node, ast.Assign) and (
+        isinstance(node.targets[0], ast.Subscript) or getattr(node.targets[0], "attr", "") == "data"
+    ):
         target = node.targets[0]
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         function = node.value.func

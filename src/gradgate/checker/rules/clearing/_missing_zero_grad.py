@@ -5,7 +5,9 @@ Follows each gradient contribution, parameter by parameter. Reports steps whose 
 gradients that the same optimizer has already used. The script cleared no gradients, or only those of some
 parameters, or those of the wrong parameters. Also reports:
 
-- a model whose gradients are assigned to another model's parameters and never cleared;
+- a model whose gradients another model's parameters use, and that is never cleared;
+- gradients of another model that are added by hand (``shared.grad += worker.grad``) and never cleared;
+- steps that use exactly the gradients of the step before, although other backward calls came in between;
 - tensors that a loop updates by hand from gradients that nothing clears: parameters without an optimizer
   (``p -= lr * p.grad``), or the input of an adversarial attack (``delta.data += lr * delta.grad.sign()``).
 
@@ -28,7 +30,8 @@ the loss may fall for a while.
 These gradients are assumed to be intended: gradients that are scaled or written by hand between two steps (decay,
 momentum by hand), gradients that are copied loss by loss and combined by hand (PCGrad), and gradients at perturbed
 weights that are added to the gradients before the perturbation (sharpness-aware minimization). A closure that
-calls backward in a loop is reported from its optimizer's third step on.
+calls backward in a loop is reported from its optimizer's third step on. Gradients of another model that a new
+assignment adds (``p.grad = p.grad + g``) are not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -55,6 +58,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
 from gradgate.checker.rules.clearing._by_hand import cleared_after, never_cleared
+from gradgate.checker.rules.clearing._used_again import used_again
 from gradgate.events import Backward, Cleared, Frame, Ids, Site, Stepped, Written
 
 _LEAST = 3  # steps whose gradients were assigned from another model
@@ -66,6 +70,7 @@ _NOW_AND_THEN = (
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
+    yield from used_again(run, RULE, why=_WHY)
     yield from _stepped_by_hand(run)
     yield from _closures(run)
     others = {window.optimizer for window in run.windows if run.repeats_closure(window)}

@@ -10,27 +10,39 @@ from functools import partial
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import text_of
-from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.analysis._statement import Statement, owner
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Ids, Site
 
-_PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)s?([._\[]|$)|linear_eval", re.IGNORECASE)
+_PROBE = re.compile(
+    r"(^|[._])((linear_?)?prob(e|er|ing)s?|(online|linear)_?eval(uator|uation)?|online_?(classifier|clf)|monitor)"
+    r"([._\[]|$)",
+    re.IGNORECASE,
+)
 
 
 def probes(run: Run, rule: Rule) -> Iterator[tuple[Site, Finding]]:
     """Yield each line that back-propagates a probe's loss into the probe's input, with its finding."""
-    all_probes = frozenset(number for number in run.owned if _PROBE.search(run.name(number)))
+    optimizers = {each for each in run.stepping if _PROBE.search(run.optimizer(each))}
+    all_probes = frozenset(
+        number for number in run.owned if _PROBE.search(run.name(number)) or run.owners[number] <= optimizers
+    )
     reported: set[Site] = set()
     for window in run.windows:
         losses = [(run.backward(number), *loss) for number in window.micro for loss in _losses(run, number)]
         for event, site, reach in losses:
+            others = [theirs for _, at, theirs in losses if (at, theirs) != (site, reach)]
             own = reach & all_probes
+            if not own and _is_probes(site):
+                own = reach.difference(*others) if any(theirs & reach for theirs in others) else own
             rest = (reach - own) & run.owned
             if not own or not rest or site in reported:
                 continue
-            others = [theirs for _, at, theirs in losses if (at, theirs) != (site, reach) and theirs & rest]
+            if all("online" in run.name(each) for each in own) and any("online" in run.name(n) for n in rest):
+                continue  # the trained copy of a network, as opposed to its average
+            others = [theirs for theirs in others if theirs & rest]
             if any(theirs & own for theirs in others) or all(theirs & all_probes for theirs in others):
                 continue
             reported.add(site)
@@ -50,6 +62,14 @@ def probes(run: Run, rule: Rule) -> Iterator[tuple[Site, Finding]]:
                 about=rest,
             )
             yield event.site, finding
+
+
+def _is_probes(site: Site) -> bool:
+    """Return whether a line assigns or back-propagates a loss that is called a probe's: ``probe_loss``."""
+    at = Statement.at(innermost(site))
+    target = at.node.targets[0] if at is not None and isinstance(at.node, ast.Assign) else None
+    named = ast.unparse(target) if target is not None else owner(at.node) if at is not None else ""
+    return bool(_PROBE.search(named))
 
 
 def _losses(run: Run, number: int) -> list[tuple[Site, Ids]]:

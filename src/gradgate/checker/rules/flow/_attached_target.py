@@ -16,6 +16,8 @@ Reports these values if gradient flows into them:
 - either side of a loss that only compares two views, one of them after a predictor (SimSiam, BYOL);
 - the output of a network whose weights are a running average of the trained network's weights (a mean teacher), if
   the average was computed with a gradient;
+- both sides of an error that the loss adds again with another weight, such as the codebook's and the commitment
+  term of a VQ-VAE;
 - a value on which ``detach()`` is called as a statement of its own, which discards the result.
 
 ## Why is this bad?
@@ -220,6 +222,13 @@ _TEXTS = {
         "A constant output minimizes the loss, so the network may collapse.",
         "Detach the side that doesn't run through the predictor: z.detach(). Or compute it under torch.no_grad() "
         "with a moving average of the encoder.",
+    ),
+    "added again": (
+        "Another line adds the same error of the same two values with another weight: together they are one term, "
+        "whose gradient flows to both values, to {}.",
+        "The two weights only add up. They don't set how far each value moves towards the other.",
+        "Detach one value in one term, and the other value in the other: F.mse_loss(a, b.detach()) + beta * "
+        "F.mse_loss(a.detach(), b).",
     ),
     "advantage": (
         "The log-probability is multiplied by an advantage that has a gradient: the policy's loss also trains {}.",

@@ -1,12 +1,11 @@
-"""Finds terms of a loss that get lost: the key of their weight is mistyped, or the next line overwrites them."""
+"""Finds terms that the next line drops from the loss, and the expressions that compute a term."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from difflib import SequenceMatcher
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TypeGuard
 
 from gradgate.checker.analysis._constant_summands import has_graph
@@ -18,7 +17,6 @@ from gradgate.checker.analysis._scopes import (
     definitions,
     functions,
     is_function,
-    key_of,
     may_be_module,
     names_read,
     own_nodes,
@@ -29,42 +27,7 @@ from gradgate.checker.analysis._scopes import (
 from gradgate.checker.analysis._source import inside
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.flow._unused_weights import is_about
-from gradgate.events import Backward, Frame
-
-_LIKE = 0.6  # similarity of two keys, one of which is mistyped
-
-_Entries = dict[str, ast.expr]
-
-
-def mistyped_weights(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report a key in a dict of weights that no term has, next to a term that has no key and is not in the loss."""
-    dicts = [(scope, entries) for file in run.files for scope in scopes_of(file) for entries in _dicts(scope)]
-    calls = [event for event in run.of(Backward) if event.terms and event.reached & run.owned]
-    added = {frame[:2] for event in calls for term in event.terms if term.weight for frame in term.site}
-    for (where, several), (scope, terms) in product(dicts, dicts):
-        weights = {key: value for key, value in several.items() if _is_weight(value)}
-        known = [key for key in terms.keys() & weights.keys() if _lines(terms[key], scope, run.files) & added]
-        unknown, left = (
-            sorted(each) for each in (weights.keys() - terms.keys(), terms.keys() - several.keys())
-        )
-        for key, name in product(unknown, left) if known else ():
-            if (
-                _is_like(key, name)
-                and _lines(terms[name], scope, run.files).isdisjoint(added)
-                and has_graph(run, scope, terms[name], run.files)
-            ):
-                yield rule.finding(
-                    Frame(where.file, weights[key].lineno, getattr(where.node, "name", "<module>")),
-                    f"The weight `{key}` names no term, and the term `{name}` (line {terms[name].lineno}) has no "
-                    f"weight: none of {len(calls)} backward calls includes it.",
-                    why="The term is computed, but training does not minimize it.",
-                    advice=f"Rename the key to `{name}`. Read the weights without a default, so that a missing one "
-                    "raises an error: weights[name].",
-                    count=len(calls),
-                    evidence={"term": terms[name].lineno},
-                )
-                return
+from gradgate.events import Frame
 
 
 def overwritten_terms(run: Run, rule: Rule, kind: re.Pattern[str]) -> Iterator[Finding]:
@@ -108,37 +71,6 @@ def _adjacent(scope: Scope) -> Iterator[tuple[ast.Assign, ast.Assign]]:
 
 def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-
-
-def _dicts(scope: Scope) -> Iterator[_Entries]:
-    """Yield the entries of each dict that a function makes: ``{...}``, ``dict(...)``, or ``terms["kl"] = ...``."""
-    filled: dict[str, _Entries] = {}
-    for node in own_nodes(scope.node):
-        if isinstance(node, ast.Dict):
-            pairs = zip(node.keys, node.values, strict=True)
-            yield {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
-        elif isinstance(node, ast.Call) and called(node) == "dict":
-            yield {each.arg: each.value for each in node.keywords if each.arg}
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            key = getattr(node.targets[0].slice, "value", None)
-            if isinstance(key, str):
-                filled.setdefault(key_of(node.targets[0]), {})[key] = node.value
-    yield from filled.values()
-
-
-def _is_weight(value: ast.expr) -> bool:
-    return type(getattr(value, "value", None)) in (int, float)
-
-
-def _is_like(key: str, name: str) -> bool:
-    return is_about(key, name) or SequenceMatcher(None, key.lower(), name.lower()).ratio() >= _LIKE
-
-
-def _lines(value: ast.expr, scope: Scope, files: tuple[str, ...]) -> set[tuple[str, int]]:
-    """Return the lines of the expressions that compute a term."""
-    made = made_by([value.id], scope, files) if isinstance(value, ast.Name) else {value}
-    spans = [range(node.lineno, node.end_lineno + 1) for node in made]  # type: ignore[attr-defined]
-    return {(file, line) for file in files for span in spans for line in span}
 
 
 def made_by(

@@ -3,11 +3,11 @@
 ## What it does
 Looks for a value that has a graph but is only converted to a number for display, in a function that back-propagates
 a loss without this value. The value counts as a loss term if its name says so (``kl_loss``, ``l1_penalty``), or if
-the script sets a nonzero weight for it and never reads the weight: ``entropy`` and ``ent_coef = 0.01``. Also looks
-for a sum of losses that is only displayed although some of its summands are back-propagated, for a dict of weights
-in which a term's key is mistyped (``kld`` for ``kl``), so that the term has no weight, and for a term that the next
-line overwrites (``loss = recon + kl``, then ``loss = recon``). Also looks for a loop of n iterations that divides
-each loss by n, with ``backward()`` after the loop instead of inside it, so only the last loss is back-propagated.
+the script sets a nonzero weight for it and reads the weight nowhere, or only in f-strings: ``entropy`` and
+``ent_coef = 0.01``. Also looks for a sum of losses that is only displayed although some of its summands are
+back-propagated, and for a term that the next line overwrites (``loss = recon + kl``, then ``loss = recon``). Also
+looks for a loop of n iterations that divides each loss by n, with ``backward()`` after the loop instead of inside
+it, so only the last loss is back-propagated.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -23,11 +23,10 @@ The term is printed at each step, but nothing minimizes it.
 If a term is only for display, compute it under ``torch.no_grad()``.
 
 ## Known limits
-Terms in lists are missed, and so is a term in a dict whose weight is missing, not mistyped. Terms with other names
-and without a weight are missed too, because an entropy or an error that is printed to monitor training looks the
-same. A loop that overwrites its losses without dividing them is
-assumed to display them. A term that is added to the loss after ``backward()`` is not found, nor is a term that
-another function prints.
+Terms in lists are missed, and so is a term in a dict whose weight is missing. Terms with other names and without a
+weight are missed too, because an entropy or an error that is printed to monitor training looks the same. A loop
+that overwrites its losses without dividing them is assumed to display them. A term that is added to the loss after
+``backward()`` is not found, nor is a term that another function prints.
 
 ## Sources
 docs/checking.md.
@@ -57,7 +56,7 @@ from gradgate.checker.analysis._source import inside, loops_around, nodes_of, st
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
-from gradgate.checker.rules.flow._lost_terms import made_by, mistyped_weights, overwritten_terms
+from gradgate.checker.rules.flow._lost_terms import made_by, overwritten_terms
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
 from gradgate.events import Backward, Cut, Frame, Site
 
@@ -74,7 +73,6 @@ _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")  # func
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
-    yield from mistyped_weights(run, RULE)
     yield from overwritten_terms(run, RULE, _KIND)
     yield from _sums_only_shown(run)
     reported: set[str] = set()

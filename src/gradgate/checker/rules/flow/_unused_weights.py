@@ -1,4 +1,4 @@
-"""Finds weights of loss terms that a script sets but never reads."""
+"""Finds weights of loss terms that a script sets but never reads, except to display them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ class Weight(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def unused_weights(files: tuple[str, ...]) -> tuple[Weight, ...]:
-    """Return the weights that these files set to a nonzero number and never read."""
+    """Return the weights that these files set to anything but zero and never read, except to display them."""
     nodes = [(file, node) for file in files for node in nodes_of([file])]
-    read = {name for _, node in nodes for name in _read_in(node)}
+    shown = {id(inner) for _, node in nodes if isinstance(node, ast.JoinedStr) for inner in ast.walk(node)}
+    read = {name for _, node in nodes if id(node) not in shown for name in _read_in(node)}
     found = []
     for file, node in nodes:
         for name, value in _set_in(node):
-            number, match = getattr(value, "value", None), _WEIGHT.fullmatch(name)
+            match = _WEIGHT.fullmatch(name)
+            number = (
+                value.value if isinstance(value, ast.Constant) else isinstance(value, (ast.BinOp, ast.Call))
+            )
             if match and name not in read and isinstance(number, (int, float)) and number:
                 term = match["before"] or match["after"] or ""
                 found.append(Weight(name, term, Frame(file, value.lineno, "")))

@@ -16,12 +16,11 @@ The parameter is in the graph and in the optimizer, but never changes. No error 
     scores = F.log_softmax(logits, dim=1)
 
 ## Known limits
-A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change. If
-float16 rounds a gradient to zero only in some elements or steps, the rule does not report it. Experts and other
-layers of a list are not reported if some of them get a gradient. For a factor that is written as 0, even in a call,
-the finding is a note. The cause of a zero factor is named only if ``nn.Parameter(torch.zeros(...))`` makes it or
-``//`` rounds it. Otherwise, for example if a low initial bias puts a ReLU below zero, the finding is at the
-operation itself.
+A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change.
+Experts and other layers of a list are not reported if some of them get a gradient. For a factor that is written as
+0, even in a call, the finding is a note. The cause of a zero factor is named only if
+``nn.Parameter(torch.zeros(...))`` makes it or ``//`` rounds it. Otherwise, for example if a low initial bias puts a
+ReLU below zero, the finding is at the operation itself.
 
 ## Sources
 docs/checking.md.
@@ -32,7 +31,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at
@@ -42,9 +41,10 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Parameter, Site
+from gradgate.events import Combined, Frame, Parameter, ScalerUsed
 
 _LOOKS = 3
+_PRODUCTS = "mul mm addmm bmm mv dot"
 _BY_OPERATION = {
     "round floor ceil trunc sign": "Remove the rounding before the loss, or pass the gradient "
     "through the rounding: x + (torch.round(x) - x).detach().",
@@ -54,21 +54,16 @@ _BY_OPERATION = {
     "clamp clampmin clampmax clip hardtanh": "Initialize the values inside the limits of the clamp.",
     "tanh sigmoid": "Scale the inputs down: all values are at the limit of this function.",
     # The last one: a factor may be zero because of one of the other operations.
-    "mul mm addmm bmm mv dot": "A factor of this product is 0 in each step: initialize it with nonzero values. If "
+    _PRODUCTS: "A factor of this product is 0 in each step: initialize it with nonzero values. If "
     "it starts at 0 on purpose, let an optimizer train it.",
 }
 _IN_GENERAL = (
     "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
     "the two factors with nonzero values."
 )
-_WHY = "The parameters are in the graph and in the optimizer, but never change."
 _SCALED = (
     "Scale the loss with a torch.amp.GradScaler: scaler.scale(loss).backward(), scaler.step(optimizer), "
     "scaler.update(). Or use torch.bfloat16 instead of torch.float16."
-)
-_BFLOAT16 = (
-    "Keep the parameters in float32, and run the forward pass under torch.autocast with dtype=torch.bfloat16, or "
-    "with float16 and a torch.amp.GradScaler."
 )
 _CHOSEN = "A factor at this line is set to 0. To train the parameters, give it another value."
 # key = 0, key: 0.0, "key": 0, key: float = 0, "--key", default=0
@@ -86,44 +81,38 @@ def _judge(run: Run) -> Iterator[Finding]:
             and not _has_live_sibling(run, parameter)
         ):
             groups[parameter.zeroed[0]].append(parameter)
-    # Behind a ReLU of zeros, products are zero in any number format.
-    too_small = all(each.underflows for several in groups.values() for each in several)
+    half = [event.backward for event in run.of(Combined) if event.how == "float16"]
+    unscaled = bool(half) and not any(event.op == "scale" for event in run.of(ScalerUsed))
+    # A matrix of zeros is the other cause of zero gradients behind a layer.
+    unscaled &= not any(each.began == 0 and len(each.shape) > 1 for each in run.parameters.values())
     for frame, several in groups.items():
         factors = _factors(frame)
         ids = {parameter.id for parameter in several}
         looks = [parameter.looks for parameter in several]
-        unscaled = _unscaled(run, ids) if too_small and not _made_of_zeros(several) else None
-        if unscaled is not None:
-            yield RULE.finding(
-                unscaled,
-                f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps: no gradient scaler "
-                f"scales this loss, and float16 rounds gradients below 6e-8 to zero, first at line {frame.line}.",
-                why=_WHY,
-                advice=_BFLOAT16 if any(each.dtype == "float16" for each in several) else _SCALED,
-                count=max(looks),
-                evidence={"parameters": len(several), "steps": min(looks)},
-                about=ids,
-            )
-            continue
         chosen = _written_as_zero(run, frame, factors)
+        advice = _CHOSEN if chosen else _advice(several, frame, factors)
+        small = unscaled and advice in (_IN_GENERAL, _BY_OPERATION[_PRODUCTS])
         yield RULE.finding(
-            frame if chosen else _made_of_zeros(several) or _rounded(frame, factors) or frame,
-            f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, "
-            f"because the operation at line {frame.line} has a derivative of zero.",
-            why=_WHY,
-            advice=_CHOSEN if chosen else _advice(several, frame, factors),
-            fix=not_rounded,
+            half[0]
+            if small
+            else frame
+            if chosen
+            else _made_of_zeros(several) or _rounded(frame, factors) or frame,
+            f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps"
+            + (
+                ": no gradient scaler scales this loss, and float16 rounds gradients below 6e-8 to zero, first at "
+                f"line {frame.line}."
+                if small
+                else f", because the operation at line {frame.line} has a derivative of zero."
+            ),
+            why="The parameters are in the graph and in the optimizer, but never change.",
+            advice=_SCALED if small else advice,
+            fix=() if small else not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
             count=max(looks),
             evidence={"parameters": len(several), "steps": min(looks)},
             about=ids,
         )
-
-
-def _unscaled(run: Run, ids: Iterable[int]) -> Site | None:
-    """Return the line that back-propagates into these parameters, if no gradient scaler scales its losses."""
-    calls = [event for event in run.of(Backward) if event.reached.intersection(ids)]
-    return calls[0].site if calls and all(event.scaler is None for event in calls) else None
 
 
 def _has_floor(frame: Frame) -> bool:

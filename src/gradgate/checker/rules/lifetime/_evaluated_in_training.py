@@ -40,12 +40,12 @@ def evaluated_in_training(run: Run, rule: Rule) -> Iterator[Finding]:
     for number, event in run.numbered(NormsMoved, Backward):
         if isinstance(event, Backward):
             in_a_row.clear()
-        elif isinstance(event, NormsMoved) and number < last and (block := _block_at(event.site)):
+        elif isinstance(event, NormsMoved) and number < last and (block := block_at(event.site)):
             blocks[block].append(event)
             in_a_row[block] += event.passes
             most |= in_a_row
     for block, events in blocks.items():
-        if most[block] < 2 or not _measures(block.node):
+        if most[block] < 2 or not measures(block.node):
             continue
         ids = sorted(frozenset().union(*(event.parameters for event in events)))
         norms = list(dict.fromkeys(run.name(number).rpartition(".")[0] for number in ids))
@@ -68,7 +68,7 @@ def evaluated_in_training(run: Run, rule: Rule) -> Iterator[Finding]:
         )
 
 
-def _block_at(site: Site) -> Scope | None:
+def block_at(site: Site) -> Scope | None:
     """Return the ``with`` statement, or the decorated function, that turns gradients off."""
     file, line, _ = site[0]
     calls = own_calls(statement_at(site[0]) or ast.Pass())
@@ -77,7 +77,7 @@ def _block_at(site: Site) -> Scope | None:
     return next((each for each in (*around, *decorated) if without_gradients(each.node) is not None), None)
 
 
-def _measures(block: ast.AST) -> bool:
+def measures(block: ast.AST) -> bool:
     """Return whether a block compares outputs with targets, and does not compute the statistics on purpose."""
     nodes = own_nodes(block)
     names = {str(getattr(node, "attr", getattr(node, "id", ""))) for node in nodes}

@@ -47,17 +47,23 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._gradient_modes import without_gradients
+from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes
-from gradgate.checker.analysis._source import inside, tree_of
+from gradgate.checker.analysis._source import function_at, inside, spans, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.lifetime._evaluated_in_training import at_the_end, evaluated_in_training
+from gradgate.checker.rules.lifetime._evaluated_in_training import (
+    at_the_end,
+    block_at,
+    evaluated_in_training,
+    measures,
+)
 from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site, Stepped
 
+_SHORT = 4  # statements of a function that sets the mode, and does little else
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
@@ -150,21 +156,34 @@ def _modes(run: Run) -> dict[int, dict[Ids, int]]:
 def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
     """Return whether the script evaluates around an ``eval()`` before it continues to train.
 
-    ``strict``: no training came before the ``eval()``. Then the function that calls ``eval()`` must be the one that
-    evaluates, not the one that trains.
+    ``strict``: no training came before the ``eval()``. Then the function that calls ``eval()``, itself or through a
+    short helper, must be the one that evaluates, not the one that trains, or the next statement must evaluate.
     """
-    last = max((number for number, _ in run.numbered(Backward, Stepped) if number < cause), default=-1)
+    site = run.events[cause].site
     following = next((number for number, _ in run.numbered(Backward) if number > cause), step)
-    blocks = [event.site for number, event in run.numbered(NoGradEntered) if last < number < following]
+    blocks = [event.site for number, event in run.numbered(NoGradEntered) if cause < number < following]
+    if any(map(no_grad_around, site)) or any(_evaluated_next(innermost(site), block) for block in blocks):
+        return True
     if not strict:
         return bool(blocks)
-    site = run.events[cause].site
-    own = {(frame.file, frame.function) for frame in site[:1]} - {(frame.file, "<module>") for frame in site}
+    short = (
+        len(inside(ast.stmt, function_at(innermost(site)))) <= _SHORT
+    )  # it may only set the mode, for its caller
+    own = {each[::2] for each in site[: 1 + short]} - {(each.file, "<module>") for each in site}
     evaluating = {(frame.file, frame.function) for block in blocks for frame in block}
     training = {
         (frame.file, frame.function) for number in (step, following) for frame in run.events[number].site
     }
-    return bool(own & evaluating) and not own & training
+    return bool(own & evaluating - training)
+
+
+def _evaluated_next(line: Frame, block: Site) -> bool:
+    """Return whether a block without gradients measures something, and runs in the statement after a line."""
+    at, scope = Statement.at(line), block_at(block)
+    following = [node for node in at.block if node.lineno > at.line] if at is not None else []
+    if not following or scope is None or not measures(scope.node):
+        return False
+    return any(frame.file == line.file and spans(following[0], frame.line) for frame in block)
 
 
 def _functional(run: Run) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
         layers, count = len(norms), sum(map(len, norms.values()))
         if count // layers >= _STEPS:
             names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
-            parts = sorted({_untrained_module(run, ids) for ids in norms} - {""})
+            parts = sorted({_untrained_module(run, ids, newest=not holder) for ids in norms} - {""})
             at = Statement.at(line)
             calls = [
                 f"{name}.eval()" for part in parts if (name := part if at is None else _name_at(at, part))
@@ -143,9 +143,15 @@ def _frozen_since(run: Run, ids: Ids) -> int | None:
     return last if frozen and still and now > 2 * max(before, default=0) and writes <= _STEPS else None
 
 
-def _untrained_module(run: Run, ids: Ids) -> str:
-    """Return the largest module that holds a batch norm but no trained parameter: "model.features"."""
+def _untrained_module(run: Run, ids: Ids, *, newest: bool = False) -> str:
+    """Return the largest module that holds a batch norm but no trained parameter: "model.features".
+
+    ``newest``: if several models have the same names, only the last one counts.
+    """
     trained = [number for number in run.owned & run.reached if run.parameters[number].trainable]
+    if newest:
+        last = {run.name(number): number for number in sorted(run.parameters)}
+        trained = [number for number in trained if last[run.name(number)] == number]
     root, *inner = module_without(run, min(ids), trained) or [""]
     return root + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in inner)
 

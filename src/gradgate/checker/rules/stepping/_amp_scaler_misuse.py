@@ -8,7 +8,8 @@ Follows which gradients are multiplied by a ``GradScaler``'s scale, and when the
 - a loss, or a summand of a loss, that isn't scaled although its gradient is unscaled;
 - a scaled loss after ``unscale_``;
 - a scaler that is updated between a backward pass and its step;
-- a scaler that is constructed again for each step.
+- a scaler that is constructed again for each step;
+- a scaler that is constructed and never used, if layers compute in float16.
 
 ## Why is this bad?
 The scale is initially 65536. If scaled gradients are clipped, almost nothing is left after they are unscaled. The
@@ -54,7 +55,9 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.events import Backward, Clipped, Event, ScalerUsed, Site, Written
+from gradgate.events import Backward, Clipped, Combined, Event, ScalerUsed, Site, Written
+
+_SCALED_BY_HAND = 64  # a loss with a larger weight
 
 # The fix: use the scaler
 
@@ -174,6 +177,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             about=chain(*(window.parameters for window in windows_of(run, optimizer))),
         )
     yield from _built_anew(run)
+    yield from _never_used(run)
 
 
 def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
@@ -250,6 +254,33 @@ def _built_anew(run: Run) -> Iterator[Finding]:
             advice="Construct the scaler once, before the loop, and call scaler.update() after each scaler.step().",
             count=len(used),
             evidence={"built": len(used), "skipped": skipped},
+        )
+
+
+def _never_used(run: Run) -> Iterator[Finding]:
+    """Report losses of float16 layers that no gradient scaler scales, although the script constructs one."""
+    if any(event.op != "made" for event in run.of(ScalerUsed)):
+        return
+    made = run.of(ScalerUsed)[0].site
+    half = {event.backward for event in run.of(Combined) if event.how == "float16"}
+    losses: dict[Site, list[Backward]] = defaultdict(list)
+    for event in run.of(Backward):
+        if event.site in half and event.reached & run.owned:
+            losses[event.site].append(event)
+    for site, events in losses.items():
+        if any(term.weight >= _SCALED_BY_HAND for event in events for term in event.terms):
+            continue
+        line = f" in line {made[0].line}" if made else ""
+        yield RULE.finding(
+            site,
+            f"A gradient scaler is constructed{line} and never used: this loss isn't scaled, although layers "
+            "compute in float16.",
+            why="Gradients below 6e-8 are zero in float16, and those below 6e-5 lose digits.",
+            advice="Write scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update(). Or use "
+            "bfloat16, which needs no scaler.",
+            count=len(events),
+            evidence={"losses": len(events)},
+            about=frozenset().union(*(event.reached for event in events)),
         )
 
 

@@ -59,18 +59,20 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
-from gradgate.checker.rules.stepping._updates_by_hand import failed_updates, lost_updates, rebound_leaves
+from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves, replaced_leaves
 from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
-_LEAST_ROUNDED = 10  # steps under a close look, at the highest learning rate or after it
+_LEAST_ROUNDED = (
+    8  # steps under a close look, at the highest rate or after it; a second optimizer may get no more
+)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     by_hand = list(lost_updates(run, RULE))
     yield from by_hand or rebound_leaves(run, RULE)
-    yield from failed_updates(run, RULE)
+    yield from replaced_leaves(run, RULE)
     yield from lost_writes(run, RULE)
     yield from cleared_parts(run, RULE)
     for optimizer in run.made if not by_hand else ():

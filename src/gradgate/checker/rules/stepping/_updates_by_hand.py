@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import chain
 
 from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, called_by, last_name
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of
+from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of, whole_text
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -71,8 +72,14 @@ def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
                 )
 
 
-def failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report updates that replace a leaf by the result of an operation, if the script soon fails."""
+def replaced_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report updates that replace a leaf by the result of an operation."""
+    yield from _failed_updates(run, rule)
+    yield from _unused_results(run, rule)
+
+
+def _failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report the updates if the script soon fails."""
     calls = Counter(event.site for event in run.of(Backward)) if run.ended == "failed" else {}
     found: dict[Frame, str] = {}
     for site in (site for site, times in calls.items() if times <= _FEW):
@@ -102,12 +109,54 @@ def failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     )
 
 
+def _unused_results(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report the updates if later calls reach the leaf only through its update, in graphs that don't grow."""
+    calls: dict[Site, list[Backward]] = defaultdict(list)
+    for event in run.of(Backward):
+        if event.seen:
+            calls[event.site].append(event)
+    for first, *later in calls.values():
+        constant = len(later) >= _LEAST and later[0].nodes == later[-1].nodes
+        used = [{number: site[0] for number, site in each.through if site} for each in (first, *later)]
+        found: dict[Frame, str] = {}
+        for number, line in used[-1].items() if constant else ():
+            always = all(each.get(number) == line for each in used[1:]) and used[0].get(number) != line
+            if always and run.parameters[number].still and (name := _replaced_at(line)):
+                found[line] = name
+        if found:
+            where, (name, *others) = min(found), [f"`{found[line]}`" for line in sorted(found)]
+            yield rule.finding(
+                where,
+                f"This line replaces {name} by a result, whose .grad stays None: the {len(later)} later backward "
+                "calls reach only the first tensor, which nothing changes."
+                + (f" The same holds for {', '.join(others)}." if others else ""),
+                why="Only a leaf with requires_grad gets a gradient. The result of an operation is not a leaf.",
+                advice="Update in place, under torch.no_grad(): p -= lr * p.grad. Then clear: p.grad = None.",
+                fix=tuple(chain(*(_in_place_and_cleared(line) for line in found))),
+                count=len(later),
+                evidence={"backward_calls": len(later)},
+            )
+
+
+def _replaced_at(line: Frame) -> str:
+    """Return the name of the leaf that a line replaces by a result, or returns a result for; else ""."""
+    node, text = statement_at(line), whole_text(line.file)
+    match node:
+        case ast.Assign([target, *_], value):
+            name = ast.unparse(target)
+            read = name in map(ast.unparse, inside(ast.expr, value)) and f"{name}.grad" in text
+            return name if read or _replaces(node, name) else ""
+        case ast.Return(ast.BinOp() as value):
+            return next((each.id for each in inside(ast.Name, value) if f"{each.id}.grad" in text), "")
+    return ""
+
+
 def _replaces(node: ast.Assign, name: str) -> bool:
     """Return whether an assignment computes a name's new value from its gradient, or a new list from gradients."""
     match node.value:
-        case ast.ListComp(ast.BinOp() as of) | ast.DictComp(_, ast.BinOp() as of):
+        case ast.ListComp(of) | ast.DictComp(_, of):
             read = map(ast.unparse, inside(ast.expr, *node.value.generators))
-            return ".grad" in ast.unparse(of) and name in read
+            return any(".grad" in ast.unparse(each) for each in inside(ast.BinOp, of)) and name in read
         case ast.BinOp() | ast.Call() as value:
             parts = [ast.unparse(each) for each in inside(ast.expr, value)]
             calls = [called(call) for call in inside(ast.Call, value)]
@@ -169,4 +218,15 @@ def _in_place(at: Statement) -> Fix:
             name = ast.unparse(target)
             if ast.unparse(left) == name:
                 return (Insert(f"{name} -= {ast.unparse(right)}", after=at.line), Delete(at.line))
+    return ()
+
+
+def _in_place_and_cleared(line: Frame) -> Fix:
+    """Turn ``p = p - ...`` into ``p -= ...`` under no_grad. Clear: the new tensor had no gradient either."""
+    match statement_at(line):
+        case ast.Assign([ast.Name() | ast.Attribute() as target], ast.BinOp(left, ast.Sub(), right)):
+            name = ast.unparse(target)
+            if ast.unparse(left) == name:
+                update = f"with torch.no_grad():\n    {name} -= {ast.unparse(right)}\n{name}.grad = None"
+                return (Insert(update, after=line.line), Delete(line.line))
     return ()
