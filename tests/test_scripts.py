@@ -108,6 +108,7 @@ ADVICE_ONLY = {
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "compared-with-itself": (
         "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
+        "labels_from_the_meter "
         "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones teacher_is_student "
         "triplet_positive views_without_noise"
     ),
@@ -128,15 +129,18 @@ ADVICE_ONLY = {
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
         "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
+        "functional_update_unread "
         "rebound_behind_a_guard rebound_data_sub rebound_list_grad rebound_mixed rebound_mixed_class "
         "rebound_state_dict reptile_no_copy returned_by_a_guarded_update schedule_in_its_place target_is_online "
         "teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
-        "labels_of_two_domains policy_logits sequential_sigmoid softmax_before_nll softmax_in_distillation "
-        "softmax_over_words votes_of_examples wine_layer"
+        "labels_of_two_domains pairs_shifted_again policy_logits sequential_sigmoid softmax_before_nll "
+        "softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
-    "loss-reduction": "chunked_vocabulary masked_words padded_translation pose_multitask shards",
+    "loss-reduction": (
+        "attention_mask_counted chunked_vocabulary masked_words padded_translation pose_multitask shards"
+    ),
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
@@ -154,15 +158,17 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "adapters_in_blocks curve_data_in_the_optimizer inputs_beside_the_weights "
+        "adapters_in_blocks auxiliary_of_a_class curve_data_in_the_optimizer inputs_beside_the_weights "
+        "projector_of_each_round "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
-        "group_not_appended layers_of_an_inner_module weights_in_a_dict "
+        "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
         "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
     ),
     "scheduler-cadence": (
         "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
-        "cosine_micro decay_from_a_helper exponential_unused linear_micro onecycle_micro onecycle_wine "
+        "cosine_micro decay_from_a_helper exponential_unused linear_micro linear_warmup_iters "
+        "onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
@@ -185,8 +191,9 @@ ADVICE_ONLY = {
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
-        "clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
-        "rounded_rating small_in_float16 small_targets_float16 softmax_one time_stamps"
+        "adapter_half_frozen clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores "
+        "relu_scores rounded_rating small_in_float16 small_targets_float16 softmax_layer_at_the_end softmax_one "
+        "time_stamps"
     ),
 }
 NEVER_AN_EDIT = {

@@ -65,6 +65,37 @@ trainer = L.Trainer(
 trainer.fit(Model(), torch.utils.data.DataLoader(data, 4, num_workers=0))
 """
 
+TRANSFORMERS = """
+import torch
+from torch.nn import functional as F
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+
+def smoothed(outputs, labels, num_items_in_batch=None):
+    logits, following = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    return F.cross_entropy(logits, following, label_smoothing=0.1)
+
+
+torch.manual_seed(0)
+rows = []
+for length in (4, 9, 12, 5, 7, 11, 6, 10) * 4:
+    ids = torch.randint(1, 20, (12,))
+    rows.append({"input_ids": ids, "labels": ids.masked_fill(torch.arange(12) >= length, -100)})
+model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=12, n_embd=8, n_layer=1, n_head=1))
+arguments = TrainingArguments(
+    output_dir="runs",
+    per_device_train_batch_size=2,
+    gradient_accumulation_steps=4,
+    max_steps=4,
+    save_strategy="no",
+    report_to="none",
+    use_cpu=True,
+    disable_tqdm=True,
+)
+trainer = Trainer(model, arguments, train_dataset=rows, compute_loss_func=smoothed)
+trainer.train()
+"""
+
 
 def findings(script: Path) -> list[Finding]:
     watcher = Watcher(str(script), strict=True)
@@ -116,3 +147,28 @@ def test_an_import_below_the_line_is_not_where_the_new_one_goes(tmp_path: Path) 
     assert edited.index("from gradgate.integrations.accelerate import exact") < edited.index(
         "exact(accelerator)"
     )
+
+
+def test_the_edit_passes_the_count_of_a_loss_whose_graph_does_not_show_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "train.py"
+    file.write_text(TRANSFORMERS, "utf-8")
+    (found,) = (each for each in findings(file) if each.code == "GG103")
+    edited = apply(TRANSFORMERS.splitlines(), edits_for(found))
+    assert "trainer = exact(trainer, count=lambda inputs: (inputs['labels'][:, 1:] != -100).sum())" in edited
+    after = tmp_path / "edited.py"
+    after.write_text("\n".join(edited), "utf-8")
+    assert findings(after) == []
+
+
+def test_where_the_source_does_not_show_the_count_nothing_is_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "train.py"
+    file.write_text(TRANSFORMERS.replace("label_smoothing=0.1", "ignore_index=1 - 101"), "utf-8")
+    (found,) = (each for each in findings(file) if each.code == "GG103")
+    assert edits_for(found) == ()
+    assert "exact(trainer, count=" in found.advice

@@ -6,7 +6,11 @@ from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
-from gradgate.autograd_graph._loss_inputs import normalized_twice, not_log_probabilities
+from gradgate.autograd_graph._loss_inputs import (
+    labels_are_predictions,
+    normalized_twice,
+    not_log_probabilities,
+)
 from gradgate.autograd_graph._losses import (
     WEIGHT_ROUNDING,
     Input,
@@ -36,6 +40,7 @@ from gradgate.autograd_graph._nodes import (
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._padding import losses_of_padding
+from gradgate.autograd_graph._shifts import shifted_twice
 from gradgate.autograd_graph._targets import (
     after_reward,
     cancelled,
@@ -78,6 +83,7 @@ __all__ = [
     "inputs",
     "inputs_of",
     "is_half",
+    "labels_are_predictions",
     "losses_of_padding",
     "named",
     "node_shape",
@@ -91,6 +97,7 @@ __all__ = [
     "roots_of",
     "row",
     "shape_of",
+    "shifted_twice",
     "sides_are_equal",
     "sums_with_constants",
     "targets_of",

@@ -124,6 +124,8 @@ class Combined(Event):
             "normalized twice",
             "constant",
             "averaged weights",
+            "own predictions",
+            "shifted twice",
             "codes",
             "pulled teacher",
             "padding",
@@ -147,7 +149,8 @@ class Combined(Event):
         "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own; "
         "'padding': targets at positions where the input is padding; 'added again': an error between two values "
         "that both have a gradient, which the loss adds again with another weight; 'float16': a layer that "
-        "computes in float16",
+        "computes in float16; 'own predictions': labels that are the classes to which the input of the loss gives "
+        "most probability; 'shifted twice': targets that are the tokens two positions later",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

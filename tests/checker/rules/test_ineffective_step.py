@@ -1,8 +1,13 @@
 """GG304: steps after which nothing has moved."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 
-from gradgate.checker.rules import Finding
+from gradgate.checker.fixes import apply, edits_for
+from gradgate.checker.recording import Watcher
+from gradgate.checker.rules import Finding, check
 from gradgate.events import Scheduled, SchedulerMade, Stepped
 from tests.checker.rules._build import Story, said, site
 
@@ -21,6 +26,15 @@ for epoch in range(9):
     loss.backward()
     {update}
     {after}
+"""
+
+
+IN_PLACE = """\
+import torch
+w = torch.ones(3, requires_grad=True)
+for _ in range(2):
+    w.pow(2).sum().backward()
+    w -= 0.1 * w.grad
 """
 
 
@@ -115,6 +129,42 @@ def test_an_update_after_which_the_script_fails(update: str, why: str) -> None:
     assert judged(update, "w.requires_grad_()") == []
     assert judged("w -= lr * w.grad") == []
     assert judged("w = (w - lr * w.grad).detach().requires_grad_()") == []
+
+
+@pytest.mark.parametrize(
+    "update",
+    ["w -= lr * w.grad", "w.sub_(lr * w.grad)", "w.add_(w.grad, alpha=-lr)", "w[0] -= lr * w.grad[0]"],
+)
+def test_an_update_in_place_outside_no_grad(update: str) -> None:
+    def judged(update: str, *, how: str = "failed", calls: int = 1) -> list[str]:
+        story = Story("", source=REPLACED.format(update=update, after="pass"))
+        for _ in range(calls):
+            story.backward(3)
+        return said(story.judged("GG304", how=how))
+
+    assert judged(update) == [
+        "train.py:4: GG304 error: This line changes a leaf in place while autograd records, which torch does not "
+        "allow. The script failed in its first iteration."
+    ]
+    assert judged(update, how="finished") == []
+    assert judged(update, calls=2) == []  # the first update raised no error
+    assert judged(f"with torch.no_grad(): {update}") == []
+    assert judged("w.data -= lr * w.grad") == []
+    assert judged("w.grad *= 2") == []
+
+
+def test_an_update_in_place_is_put_under_no_grad(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(IN_PLACE)
+    watcher = Watcher(str(script), strict=True)
+    watcher.start()
+    with pytest.raises(RuntimeError, match="in-place"):
+        runpy.run_path(str(script))
+    watcher.stop("failed")
+    (finding,) = check(watcher.log(), strict=True)
+    assert finding.line == 5
+    script.write_text("\n".join(apply(IN_PLACE.splitlines(), edits_for(finding))))
+    assert runpy.run_path(str(script))["w"].grad is not None
 
 
 def test_updates_that_16_bit_parameters_round_away() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
@@ -67,7 +68,25 @@ def left_out(run: Run) -> list[Left]:
             # A parameter that changes is trained by hand, unless it belongs to a copy.
             if all(each.still for each in several) or _is_twin(run, several):
                 found.append(_judged(run, several, site, reached & run.owned))
-    return found
+    return [*found, *_unfrozen_again(run)]
+
+
+def _unfrozen_again(run: Run) -> Iterator[Left]:
+    """Yield parameters of an earlier phase's optimizer that are unfrozen while another optimizer steps."""
+    last = {optimizer: (run.steps(optimizer) or [-1])[-1] for optimizer in run.made}
+    for site, reached in _training_lines(run).items():
+        groups: dict[frozenset[int], set[int]] = defaultdict(set)
+        for number in reached & run.owned:
+            groups[frozenset(run.owners[number])].add(number)
+        for owners, numbers in groups.items():
+            ids, since = frozenset(numbers), max(last[owner] for owner in owners)
+            if since >= max((step for other, step in last.items() if other not in owners), default=-1):
+                continue
+            calls = (event for number, event in run.numbered(Backward) if number > since)
+            ids &= frozenset().union(*(event.reached for event in calls if event.site == site))
+            unfrozen = _unfrozen(run, ids, site, since)[1] if ids and since >= 0 else None
+            if unfrozen is not None:
+                yield Left(ids, site, forgotten=True, unfrozen=unfrozen)
 
 
 def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
@@ -140,15 +159,25 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     return Left(ids, site, forgotten=forgotten, fixed=False)
 
 
-def _unfrozen(run: Run, ids: Ids, backward: Site) -> tuple[bool, Frame | None]:
+def _unfrozen(run: Run, ids: Ids, backward: Site, since: int = -1) -> tuple[bool, Frame | None]:
     """Return whether a line's losses reach parameters only after some steps, and the line that unfreezes them."""
-    calls = [event for event in run.of(Backward) if event.site[:1] == backward[:1] and event.seen]
+    later = (event for number, event in run.numbered(Backward) if number > since)
+    calls = [event for event in later if event.site[:1] == backward[:1] and event.seen]
     reaching = [bool(event.reached & ids) for event in calls]
     first = reaching.index(True) if True in reaching else 0
     if first < _STEPS or not all(reaching[first:]):
         return False, None
-    parts = {part for number in ids for part in run.name(number).split(".")[:-1] if not part.isdigit()}
-    return True, unfreezing_line({frame.file: None for event in calls for frame in event.site}, parts)
+    files = {frame.file: None for event in calls for frame in event.site}
+    parts, others = (
+        _parts(run, ids),
+        _parts(run, frozenset().union(*(each.reached for each in calls[:first]))),
+    )
+    return True, unfreezing_line(files, parts - others) or unfreezing_line(files, parts)
+
+
+def _parts(run: Run, ids: Ids) -> set[str]:
+    """Return the parts of parameters' names, without numbers and the parameters' own attributes."""
+    return {part for number in ids for part in run.name(number).split(".")[:-1] if not part.isdigit()}
 
 
 def _compares(run: Run, ids: Ids, backward: Site) -> bool:
@@ -214,4 +243,5 @@ def optimizer_beside(run: Run, left: Left) -> int:
     """Return the optimizer that holds the other parameters of the same losses."""
     reached = frozenset().union(*(event.reached for event in run.of(Backward) if event.site == left.backward))
     using: list[int] = [event.optimizer for event in run.of(Stepped) if event.used & reached]
+    using = [optimizer for optimizer in using if optimizer not in run.optimizers_of(left.ids)]
     return max(set(using), key=using.count)

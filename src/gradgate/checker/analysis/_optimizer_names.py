@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from gradgate.checker.analysis._scopes import called
-from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._source import function_at, inside, spans, statement_at
 from gradgate.checker.analysis._statement import method, owner
 from gradgate.events import Log, OptimizerMade, SchedulerMade, Site
 
@@ -33,16 +33,46 @@ def scheduler_name(made: SchedulerMade, call: Site = ()) -> str:
     return known.removeprefix("self.") or _assigned_at(made) or "scheduler"
 
 
+def as_written(name: str, site: Site) -> str:
+    """Return an optimizer's name with the ``self.`` that the function at these lines writes before it."""
+    own = f"self.{name.partition('[')[0]}"
+    attributes = inside(ast.Attribute, function_at(site[0])) if site else ()
+    return f"self.{name}" if any(ast.unparse(node) == own for node in attributes) else name
+
+
 def _assigned_at(made: OptimizerMade | SchedulerMade) -> str:
     """Return the variable that the constructing line assigns, or a line that calls a function which returns it."""
     maker = made.kind
     for frame in made.site:
         statement = statement_at(frame)
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-            target = statement.targets[0]
-            named = isinstance(target, (ast.Name, ast.Attribute)) and called(statement.value) == maker
-            return ast.unparse(target).removeprefix("self.") if named else ""
+        if isinstance(statement, ast.Assign):
+            return _item_made(statement, maker, frame.line)
         if not isinstance(statement, ast.Return):
             return ""
         maker = frame.function
     return ""
+
+
+def _item_made(statement: ast.Assign, maker: str, line: int) -> str:
+    """Return the variable, or the item of its dict or list, to which a line assigns the result of a call."""
+    target, value = statement.targets[0], statement.value
+    constant = isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant)
+    if not isinstance(target, (ast.Name, ast.Attribute)) and not constant:
+        return ""
+    name = ast.unparse(target).removeprefix("self.")
+    items = [(f"{name}{index}", item) for index, item in _items(value)] or [(name, value)]
+    names = [
+        each
+        for each, item in items
+        if isinstance(item, ast.Call) and called(item) == maker and spans(item, line)
+    ]
+    return names[0] if len(names) == 1 else ""
+
+
+def _items(value: ast.expr) -> list[tuple[str, ast.expr]]:
+    """Return the items of a dict or list that the source writes out, with their indices: ``['trunk']``, ``[0]``."""
+    if isinstance(value, ast.Dict):
+        pairs = zip(value.keys, value.values, strict=True)
+        return [(f"[{ast.unparse(key)}]", item) for key, item in pairs if key is not None]
+    items = value.elts if isinstance(value, (ast.List, ast.Tuple)) else []
+    return [(f"[{place}]", item) for place, item in enumerate(items)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called, statements_at
 from gradgate.checker.analysis._source import function_at, inside
 from gradgate.events import Backward, Frame, Site
 
@@ -40,9 +41,32 @@ def one_line(run: Run, site: Site | None = None, computed: Site = ()) -> str:
     library = accumulating_library(run, site)
     line = _LINES.get(library, "")
     if library == "transformers" and computed:
-        labels = f"inputs['labels']{'[:, 1:]' if _shifts(computed[0]) else ''}"
-        line = f"{line[:-1]}, count=lambda inputs: ({labels} != -100).sum())"
+        line = f"{line[:-1]}, {count_of(computed)})"
     return line and f"Let gradgate weight micro-batches by their numbers of items and divide once: {line}."
+
+
+def count_of(computed: Site) -> str:
+    """Return the argument that counts the labels of a loss that the script computes at these lines."""
+    labels = f"inputs['labels']{'[:, 1:]' if _shifts(computed[0]) else ''}"
+    return f"count=lambda inputs: ({labels} != -100).sum()"
+
+
+def counts_labels(computed: Site) -> bool:
+    """Return whether the script's loss is certainly a mean over the ``labels`` that aren't -100."""
+    function = function_at(computed[0])
+    names = {getattr(node, key, None) for node in inside(ast.AST, function) for key in ("id", "arg", "value")}
+    calls = inside(ast.Call, *statements_at(computed[0]))
+    options = [
+        {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        for call in calls
+        if called(call) in ("cross_entropy", "nll_loss") and len(call.args) < 3
+    ]
+    return (
+        "labels" in names
+        and len(options) == 1
+        and options[0].get("ignore_index", "-100") == "-100"
+        and not options[0].keys() & {"reduction", "weight", None}
+    )
 
 
 def _shifts(frame: Frame) -> bool:

@@ -24,6 +24,7 @@ from gradgate.autograd_graph import (
     compared_with_own_averages,
     inputs,
     is_half,
+    labels_are_predictions,
     losses_of_padding,
     node_shape,
     normalized_twice,
@@ -32,6 +33,7 @@ from gradgate.autograd_graph import (
     pulled_teacher,
     repeated_errors,
     row,
+    shifted_twice,
     sides_are_equal,
     sums_with_constants,
     through,
@@ -79,6 +81,8 @@ class _Reader:
                 below = Graph(node).nodes if given == "probabilities" else ()
                 made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
                 yield replace(self._event(given, node, self._ids(node)), made=made)
+            if labels_are_predictions(node):
+                yield self._event("own predictions", node, self._ids(node))
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in ERRORS:
@@ -101,6 +105,7 @@ class _Reader:
             "views": compared_views(*roots),
             "constant": sums_with_constants(*roots),
             "added again": repeated_errors(*roots),
+            "shifted twice": shifted_twice(self._graph),
         }
         for how, nodes in found.items():
             yield from (self._event(how, node, self._ids(node)) for node in nodes)

@@ -65,7 +65,7 @@ from gradgate.checker.rules.accumulation._loops import (
     is_over_kinds,
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
-from gradgate.checker.rules.accumulation._undivided_terms import undivided_term
+from gradgate.checker.rules.accumulation._undivided_terms import divided_apart, undivided_term
 from gradgate.events import Differentiated, DividedTwice, Frame, Ids, Reduced, Site, Term, Written
 
 _WHY = (
@@ -102,9 +102,12 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue  # cross-loss-leak reports an attack's gradients
         if any(all(run.backward(number).retain for number in micro[:-1]) for _, micro in full):
             continue  # several losses of one forward pass
+        apart = bool(divided_apart(run, *full[0]))
         if undivided := undivided_term(run, full[:8], size):
-            yield _one_undivided(*undivided, site, size, len(full), full[0][0].parameters)
+            yield _one_undivided(*undivided, site, size, len(full), full[0][0].parameters, apart)
             continue
+        if apart and not any(op == "div" for term in run.terms(full[0][1][0]) for op, _, _ in term.factors):
+            continue  # the loss's weight may include the division
         several = [columns_of(run, window, micro) for window, micro in full[:8]]
         terms = [(column, len(columns)) for columns in several for column in columns]
         means = [each for each in terms if all(share.factor is not None for share in each[0])]
@@ -128,15 +131,21 @@ def _at_each_of(calls: list[int], found: Finding) -> Finding:
     return replace(found, fix=(), advice=f"{found.advice.rstrip('.')}, for each of the lines {lines}.")
 
 
-def _one_undivided(term: Term, where: Site, backward: Site, size: int, windows: int, ids: Ids) -> Finding:
+def _one_undivided(
+    term: Term, where: Site, backward: Site, size: int, windows: int, ids: Ids, apart: bool
+) -> Finding:
+    """Report a term of full weight. ``apart``: another line back-propagates the terms that are divided."""
     computed = f" (line {innermost(term.site).line})" if term.site else ""
     return RULE.finding(
         where or backward,
         f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, but divides the other "
         f"terms by {size}: the term counts {size} times as much as in the loss of the whole batch.",
         why=_WHY,
-        advice="Divide the whole loss, after all terms are added.",
-        severity="warning",
+        advice=f"Divide this loss by {size}, too."
+        if apart
+        else "Divide the whole loss, after all terms are added.",
+        fix=lambda at: divided(at, size) if apart else (),
+        severity=None if apart else "warning",
         count=windows,
         evidence={"micro_batches": size},
         about=ids,

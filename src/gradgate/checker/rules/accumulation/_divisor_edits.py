@@ -10,7 +10,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, names_stored, own_nodes
 from gradgate.checker.analysis._source import inside, path_to
 from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, owner
-from gradgate.checker.analysis._trainers import accumulating_library
+from gradgate.checker.analysis._trainers import accumulating_library, count_of, counts_labels
 from gradgate.checker.fixes import Fix, Insert, Replace
 from gradgate.checker.rules.accumulation._window_edits import count_in
 from gradgate.events import Frame, Site
@@ -67,6 +67,9 @@ def divided(at: Statement, size: int) -> Fix:
     """Divide the loss where it is computed or back-propagated."""
     by = _name_of(at, size) or str(size)
     match at.node:
+        case ast.Expr(ast.Call(ast.Attribute(ast.BinOp(_, ast.Mult()) as value, "backward"), []) as call):
+            new = f"({ast.unparse(value)} / {by}).backward()"
+            return (Replace(at.line, ast.unparse(call), new),) if not call.keywords else ()
         case ast.Expr(ast.Call(ast.Attribute(value, "backward"))) if isinstance(value, CLOSED):
             new = f"({ast.unparse(value)} / {by})"
         case ast.Assign([ast.Name()], ast.BinOp(_, ast.Mult() | ast.Div()) as value):
@@ -135,13 +138,15 @@ def _numbers(step: ast.If) -> Iterator[ast.expr]:
 # A trainer's windows
 
 
-def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
+def one_line_fix(run: Run, site: Site, at: Statement, computed: Site = ()) -> Fix:
     """Return the edit that makes a trainer exact, with its import; () unless the file shows exactly one trainer.
 
     Args:
         run: run of the script.
         site: line of the backward calls to correct.
         at: statement that the finding names, in the file to edit.
+        computed: where the script computes the loss, if it does. The edit of a transformers trainer then passes the
+            count, and there is no edit if the source doesn't show what the loss counts.
     """
     library = accumulating_library(run, site)
     imported = "ExactAccumulation" if library == "lightning" else "exact"
@@ -153,7 +158,9 @@ def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
     change: Insert | Replace | None = None
     if library == "transformers":
         if method(at.node) == "train" and owner(at.node).isidentifier():
-            change = Insert(f"{owner(at.node)} = exact({owner(at.node)})", before=at.line)
+            count = f", {count_of(computed)}" if computed else ""
+            if not computed or counts_labels(computed):
+                change = Insert(f"{owner(at.node)} = exact({owner(at.node)}{count})", before=at.line)
     elif len(constructed) == 1:
         change = _at_the_constructor(constructed[0])
     if change is None:

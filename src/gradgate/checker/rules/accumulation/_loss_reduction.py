@@ -7,6 +7,7 @@ Reads from the graph how a loss was reduced. Reports:
 - a mean of means over unequal numbers of items;
 - a mean over all positions, after a mask or ``ignore_index`` set the losses of some of them to zero;
 - a loss that includes targets at positions where the input is an embedding's ``padding_idx``;
+- a sum over shifted positions, divided by a count of the positions before the shift;
 - a mean over samples *and* classes although the targets are distributions.
 
 ## Why is this bad?
@@ -48,6 +49,7 @@ from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._divisor_edits import undivided
+from gradgate.checker.rules.accumulation._unshifted_count import divided_by_unshifted_count
 from gradgate.events import Backward, Combined, Site, Term
 
 _LEAST = 1.05
@@ -72,6 +74,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield from _mean_of_means(events)
         yield from _over_padding(events)
         yield from _over_classes(events)
+        yield from divided_by_unshifted_count(events, RULE)
     yield from _of_padding(run)
 
 

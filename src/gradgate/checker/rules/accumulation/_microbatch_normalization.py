@@ -113,8 +113,8 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     worst = max(unequal, key=lambda column: spread(share.per_item for share in column))
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
-    where = worst[0].term.site
-    trainer = one_line(run, site, where if where[:1] != site[:1] else ())
+    computed = _in_the_script(worst[0], site)
+    trainer = one_line(run, site, computed)
     divided = worst[0].divided_by(len(worst)) is not None
     instead = (
         f"Instead of dividing each mean by {len(worst)}, multiply it" if divided else "Multiply each mean"
@@ -132,13 +132,19 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
         or f"{instead} by its number of items, (loss * items).backward(), and divide the gradients once, before "
         f"the {'clipping' if clips else 'step'}, by all items of the window.",
         fix=lambda at: (
-            () if weighted else one_line_fix(run, site, at) if trainer else divided_by_its_items(at)
+            () if weighted else one_line_fix(run, site, at, computed) if trainer else divided_by_its_items(at)
         ),
         severity="info" if weighted else unless_rare(len(unequal), len(windows)),
         count=len(unequal),
         evidence={"items": counts, "times": times},
         about=windows[0][0].parameters,
     )
+
+
+def _in_the_script(share: Share, site: Site) -> Site:
+    """Return where the script computes the loss of a trainer, or () if the trainer's model computes it."""
+    where = share.term.site
+    return where if where[:1] != site[:1] else ()
 
 
 def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
@@ -153,7 +159,8 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
     # A single micro-batch at the start is a misplaced window, which accumulation-window reports.
     if not short or (len(short) == len(short[0]) == len(windows[0][1]) == 1):
         return
-    held, trainer = len(short[0]), one_line(run, site)
+    held, computed = len(short[0]), _in_the_script(short[0][0], site)
+    trainer = one_line(run, site, computed)
     yield RULE.finding(
         short[0][0].divided_by(size) or site,
         f"The last window holds {held} micro-batch{'' if held == 1 else 'es'} but is divided by {size}: its "
@@ -161,7 +168,7 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
         why="Items in the shorter window count less than all other items, and the update is too small.",
         advice=trainer
         or f"Divide by the number of micro-batches in the window, which is {held} for the last window.",
-        fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_window(at) or (),
+        fix=lambda at: one_line_fix(run, site, at, computed) if trainer else divided_by_its_window(at) or (),
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run
@@ -18,8 +18,9 @@ def undivided_term(
 ) -> tuple[Term, Site] | None:
     """Return a term that each micro-batch adds undivided, and its line, if other terms are divided by ``size``.
 
-    A term with a different divisor may be a mean over something else. A weight that is computed by a division may
-    already include the division by the number of micro-batches.
+    The other terms may be back-propagated at another line. A term with a different divisor may be a mean over
+    something else. A weight that is computed by a division may already include the division by the number of
+    micro-batches.
     """
     first: tuple[Term, Site] | None = None
     for window, micro in full:
@@ -31,16 +32,25 @@ def undivided_term(
             terms = [term for term in run.terms(number, window.parameters) if term.kind != "constant"]
             divided = [term for term in terms if _by(term, size)]
             others = [term for term in terms if term not in divided]
+            apart = [] if divided else divided_apart(run, window, micro)
             whole = [term for term in others if not any(op == "div" for op, _, _ in term.factors)]
-            if not divided or not whole or len(whole) < len(others):
+            if not (divided or apart) or not whole or len(whole) < len(others):
                 return None
             if first is None:
                 weighed = [where for _, _, where in whole[0].factors]
-                where = next(filter(None, weighed), _by(divided[0], size) or ())
+                where = () if apart else next(filter(None, weighed), _by(divided[0], size) or ())
                 if any(_computed(site) for site in weighed):
                     return None
                 first = whole[0], where
     return first
+
+
+def divided_apart(run: Run, window: StepWindow, micro: Collection[int]) -> list[Term]:
+    """Return the terms of another line's loss that each micro-batch divides by the number of micro-batches."""
+    lines = run.by_line(number for number in window.micro if number not in micro)
+    calls = [number for several in lines.values() if len(several) == len(micro) for number in several]
+    terms = [term for number in calls for term in run.terms(number, window.parameters)]
+    return [term for term in terms if _by(term, len(micro))]
 
 
 def _by(term: Term, size: int) -> Site | None:

@@ -129,14 +129,14 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
         calls = [event for event in run.of(Backward) if event.reached & source]
         clearing = [event.site for event in run.of(Cleared) if event.site and event.parameters & receivers]
         where = clearing[-1] if clearing else calls[0].site
-        own = f"self.{root.rpartition('.')[2]}"
-        named = own if own in ast.unparse(function_at(innermost(where)) or ast.Pass()) else root
+        own, computed = f"self.{root.rpartition('.')[2]}", innermost(calls[0].site)
+        named = own if own in ast.unparse(function_at(computed) or ast.Pass()) else root
         yield RULE.finding(
             where,
             f"Nothing clears the gradients of {run.names(source)}. They are assigned to {run.names(receivers)} for "
             f"{len(windows)} steps, so each backward() adds to the gradients of all earlier steps.",
             why=_WHY,
-            advice="Also clear the gradients where they are computed: "
+            advice=f"Also clear these gradients, before the backward() of line {computed.line} computes them: "
             f"{named or run.name(min(source))}.zero_grad().",
             count=len(windows),
             evidence={"steps": len(windows), "parameters": len(source)},

@@ -76,7 +76,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for swap in replaced(run):
         missing -= swap.old
     summands, ends = [], set[tuple[str, int]]()
-    for finding, cuts in constant_terms(run, RULE):
+    for finding, cuts in constant_terms(run, RULE, missing):
         summands.append(finding)
         ends.update(frame[:2] for frame in cuts)
     behind = _behind(run, ends)

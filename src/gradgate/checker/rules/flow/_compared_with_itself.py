@@ -29,10 +29,11 @@ falls.
 ## Known limits
 A term is reported from the fifth backward call on, and a part of a term from the third, if the sides were equal in
 all calls. Distributions are compared if ``log_softmax`` computes one of them. A cross entropy with the model's own
-predictions is reported only if the predictions overwrite the labels' name, because pseudo-labels look the same
-otherwise. A target that is computed from the input is not seen, because an autoencoder does this on purpose. A
-ratio to a detached copy is reported only if it is clipped and nothing reads the log-probabilities that the script
-stores. Such a ratio is right if each sample is used once.
+predictions is reported only if the predictions overwrite the labels' name, and nothing reads the labels but a
+comparison with the predictions: pseudo-labels look the same otherwise. A target that is computed from the input is
+not seen, because an autoencoder does this on purpose. A ratio to a detached copy is reported
+only if it is clipped and nothing reads the log-probabilities that the script stores. Such a ratio is right if each
+sample is used once.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
@@ -47,9 +48,9 @@ from collections.abc import Container, Iterator
 
 from gradgate.checker.analysis._combinations import Combination, combinations
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, definitions, key_of, own_nodes, scope_at
+from gradgate.checker.analysis._scopes import called, definitions, key_of, names_read, own_nodes, scope_at
 from gradgate.checker.analysis._slices import files_of, slice_at
-from gradgate.checker.analysis._source import nodes_of
+from gradgate.checker.analysis._source import nodes_of, statement_at
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
@@ -97,24 +98,26 @@ def _equal_sides(run: Run) -> Iterator[Finding]:
 def _overwritten_labels(run: Run) -> Iterator[Finding]:
     """Report labels that the model's predictions overwrite before anything reads them."""
     reached = {event.site: event.reached for event in run.of(Backward) if event.reached & run.owned}
+    own = [each for each in combinations(run, ["own predictions"]) if len(each.numbers) >= _READ]
+    lines = {frame[:2] for each in own for frame in each.site}
     reported: set[Frame] = set()
     for site, ids in reached.items():
         for file, node in slice_at(site, files_of([site])).nodes:
             frame = Frame(file, getattr(node, "lineno", 0), "")
-            lines = _overwritten_before(node, frame)
-            if lines is None or frame in reported:
+            stored = _overwritten_before(node, frame, seen=frame[:2] in lines)
+            if stored is None or frame in reported:
                 continue
             reported.add(frame)
             labels = ast.unparse(node.args[1])  # type: ignore[attr-defined]
             yield RULE.finding(
-                frame,
-                f"The loss compares with `{labels}`, which line {lines[1]} overwrites with the model's own "
-                f"predictions. Nothing reads the `{labels}` of line {lines[0]}.",
+                frame._replace(line=stored[1]),
+                f"This line overwrites the `{labels}` of line {stored[0]} with the model's own predictions, with "
+                f"which the loss at line {frame.line} compares.",
                 why="The labels are never used: the model only becomes more confident in its own predictions.",
                 advice="Give the predictions another name, and compare with the labels.",
                 severity="warning",
                 count=sum(event.site == site for event in run.of(Backward)),
-                evidence={"overwritten_at": lines[1]},
+                evidence={"loss_at": frame.line},
                 about=ids,
             )
 
@@ -145,19 +148,35 @@ def _passed_straight(at: Statement) -> Fix:
     return ()
 
 
-def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
-    """Return the lines that assign ``y`` before ``loss(out, y)``, if they assign data and then ``out.argmax()``."""
+def _overwritten_before(loss: ast.AST, frame: Frame, *, seen: bool) -> tuple[int, int] | None:
+    """Return the lines that assign ``y`` before ``loss(out, y)``, if they assign data and then ``out.argmax()``.
+
+    Nothing may read the data. If labels equal to the predictions were seen, other code may compare both, such as
+    ``accuracy(out, y)``, and return the predictions.
+    """
     scope = scope_at(frame)
     if scope is None or not isinstance(loss, ast.Call) or len(loss.args) < 2:
         return None
     output, labels = ast.unparse(loss.args[0]), ast.unparse(loss.args[1])
     uses = [node for node in own_nodes(scope.node) if isinstance(node, ast.Name) and node.id == labels]
-    stored = {node.lineno: isinstance(node.ctx, ast.Store) for node in uses if node.lineno < frame.line}
-    if len(stored) < 2 or not all(stored.values()):
+    uses = [node for node in uses if node.lineno < frame.line]
+    stored = sorted({node.lineno for node in uses if isinstance(node.ctx, ast.Store)})
+    read = {node.lineno for node in uses if isinstance(node.ctx, ast.Load)}
+    values = [each.value for each in definitions(scope).get(labels, ()) if [each.value.lineno] == stored[-1:]]
+    if len(stored) < 2 or not values:
         return None
-    *_, before, last = sorted(stored)
-    values = [each.value for each in definitions(scope).get(labels, ()) if each.value.lineno == last]
-    return (before, last) if values and _is_argmax(values[0], output) else None
+    *_, before, last = stored
+    if seen:
+        found = definitions(scope).items()
+        known = {
+            output,
+            *(key for key, several in found if any(output in names_read(d.value) for d in several)),
+        }
+        read = {line for line in read if before < line <= last}
+        near = [statement_at(frame._replace(line=line)) for line in (*read, last)]
+        own = all(node is not None and names_read(node) & (known - {labels}) for node in near)
+        return (before, last) if own else None
+    return (before, last) if not read and _is_argmax(values[0], output) else None
 
 
 def _is_argmax(value: ast.expr, output: str) -> bool:

@@ -24,6 +24,7 @@ from gradgate.checker.rules.flow._graph_fixes import (
     without_leaf,
 )
 from gradgate.checker.rules.flow._in_no_optimizer import whole_module
+from gradgate.checker.rules.flow._policy_weights import detached_as_weight, has_another_use, weights_of
 from gradgate.events import Differentiated, Frame, Ids
 
 LEAF, OFF, CHECKPOINT = "A new leaf", "Running without gradients", "A reentrant checkpoint"
@@ -46,6 +47,14 @@ _INDEX = (
 _NOT_A_COPY = (
     "Keep the value in the graph, without item(), and without {}() at line {}, which makes a tensor without a "
     "graph. Join several values with torch.stack()."
+)
+_BESIDE_A_WEIGHT = (
+    "To train {}, keep its output in the graph, without {}. Detach only {}, which weights a log-probability: the "
+    "policy's loss must not train it."
+)
+_ONLY_A_WEIGHT = (
+    "To train {}, add a loss of its own, such as F.mse_loss(values, returns). The weight at line {} should stay "
+    "detached."
 )
 _FREEZE = "Freeze {0} instead, so that gradients pass through it: {0}.requires_grad_(False), without no_grad."
 
@@ -96,6 +105,15 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
             return _FREEZE.format(others[0]), ()
     if how == OFF or "detach" in how:
         off = "no_grad" if how == OFF else "detach"
+        weights = weights_of(statement) if statement is not None else {}
+        if weights and statement is not None:
+            first = next(iter(weights))
+            if not has_another_use(run, statement, weights):
+                return _ONLY_A_WEIGHT.format(network or "it", first.lineno), ()
+            weight = f"`{ast.unparse(first)}` at line {first.lineno}"
+            return _BESIDE_A_WEIGHT.format(network or "it", off, weight), partial(
+                detached_as_weight, weights=weights, fix=fix
+            )
         return (
             f"To train {network or 'this part'}, keep its output in the graph, without {off}. To keep it "
             f"unchanged (a teacher, a fixed target), leave it out of {name}."

@@ -101,8 +101,11 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
             )
 
 
-def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]]:
-    """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it."""
+def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding, list[Frame]]]:
+    """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it.
+
+    ``missing`` are the optimizers' parameters that get no gradient.
+    """
     calls: dict[Site, list[tuple[set[Site], Counter[Site]]]] = defaultdict(list)
     for event in run.of(Backward):
         if event.reached & run.owned and event.terms:
@@ -119,7 +122,7 @@ def constant_terms(run: Run, rule: Rule) -> Iterator[tuple[Finding, list[Frame]]
         if reported.issuperset(cuts):
             continue
         reported.update(cuts)
-        likely = _likely(run, cuts, site[0], reached[site])
+        likely = _likely(run, cuts, site[0], reached[site], missing)
         cut = likely[0]
         penalty, untrained = cut[:2] in penalties, _is_untrained(run, cut, reached[site])
         counts = any(map(is_count, inside(ast.AST, *statements_at(cut))))
@@ -168,9 +171,10 @@ def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[t
             yield site, len(having)
 
 
-def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Frame]:
+def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids, missing: Ids) -> list[Frame]:
     """Leave out cuts of parameters that the loss doesn't train, and cuts outside of the loop around the sum.
 
+    If a cut concerns parameters that get no gradient at all, the others are left out: these may be targets.
     A cut that comes after the sum, or in another loop, detaches a stored value, such as a target. If all cuts are
     of this kind, all are returned.
     """
@@ -179,7 +183,12 @@ def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids) -> list[Fra
     for event in run.of(Cut):
         if event.site:
             of[event.site[0][:2]] |= run.optimizers_of(event.parameters)
-    own = [
+    whole = {
+        event.site[0][:2]
+        for event in run.of(Cut)
+        if event.site and event.parameters and event.parameters <= missing
+    }
+    own = [cut for cut in cuts if cut[:2] in whole] or [
         cut
         for cut in cuts
         if (not of[cut[:2]] or of[cut[:2]] & steps) and not _is_untrained(run, cut, reached)

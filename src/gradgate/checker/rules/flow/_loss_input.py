@@ -8,6 +8,8 @@ Reads the input of a loss from the first graphs of each backward call.
   ``log_softmax`` over another dimension.
 - ``cross_entropy``, ``log_softmax``, ``Categorical(logits=...)`` and ``binary_cross_entropy_with_logits`` expect
   logits. Reports the output of a softmax or sigmoid, which is then applied twice.
+- A class loss over a sequence expects the next tokens. Reports targets that are the tokens two positions later,
+  because both the data and the model, or the loss, shift them.
 
 ## Why is this bad?
 The loss runs and its value falls, but the gradient is not the gradient of a likelihood. With probabilities, the
@@ -37,6 +39,7 @@ docs.pytorch.org/docs/stable/generated/torch.nn.NLLLoss.html, torch.nn.CrossEntr
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -44,7 +47,7 @@ from gradgate.checker.analysis._combinations import Combination, combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, key_of, last_name, scopes_of
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, nodes_of, statement_at
+from gradgate.checker.analysis._source import inside, nodes_of, statement_at, tree_of
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
@@ -73,6 +76,9 @@ _LOSSES = ("kl_div", "KLDivLoss", "nll_loss", "NLLLoss", "ctc_loss", "CTCLoss")
 _OF_LOGITS = ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax")
 _RESHAPES = ("flatten", "view", "reshape", "squeeze", "unsqueeze")
 _FUNCTIONS = ("softmax", "sigmoid")
+_READ = 3  # backward calls whose graphs are read
+_FIRST_LEFT_OUT = re.compile(r"1:|.*\+ 1:.*\+ 1.*|.*\+ 1:")
+_LABELS = re.compile(r"label|target|\by\b|:-1\b", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -111,6 +117,29 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=_given_logits,
             **each.measured,
         )
+    for each in combinations(run, ["shifted twice"]):
+        if len(each.numbers) >= _READ:
+            yield RULE.finding(
+                _shift_line(run) or innermost(each.site),
+                "The target at each position is the token two positions later in the model's input: the labels are "
+                "shifted twice.",
+                why="The model never learns the next token.",
+                advice="Shift once. A model or loss that shifts the labels itself, such as those of transformers, "
+                "takes labels that equal its input.",
+                **each.measured,
+            )
+
+
+def _shift_line(run: Run) -> Frame | None:
+    """Return the only line that shifts labels: it leaves out their first position, ``labels[:, 1:]``."""
+    found = {
+        Frame(file, node.lineno, "")
+        for file in run.files
+        for node in inside(ast.Subscript, tree_of(file))
+        if any(_FIRST_LEFT_OUT.fullmatch(ast.unparse(each)) for each in inside(ast.Slice, node.slice))
+        and _LABELS.search(ast.unparse(statement_at(Frame(file, node.lineno, "")) or node))
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def _of_several(softmax: Frame, given: list[Combination]) -> Finding:

@@ -92,7 +92,8 @@ def _of_others(run: Run) -> Iterator[Finding]:
     stepped = stepped.difference(*by_hand)  # gradients that the script combines by hand (gradient surgery)
     times = Counter(event.site for event in run.of(Backward))
     networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
-    never: Ids = frozenset().union(*cleared_unused(run).values())  # reported by ineffective-step
+    # reported by ineffective-step and param-not-in-optimizer
+    never: Ids = frozenset().union(*cleared_unused(run).values(), *(left.ids for left in left_out(run)))
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
         if not used[site] or not ids & stepped or ids & never or times[site] <= 2:

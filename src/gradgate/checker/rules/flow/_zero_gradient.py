@@ -34,13 +34,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at
+from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at, scopes_of
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import inside, statement_at, text_of, whole_text
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.ownership._batch_norms import freezing_line
 from gradgate.events import Combined, Frame, Parameter, ScalerUsed
 
 _LOOKS = 3
@@ -48,8 +49,7 @@ _PRODUCTS = "mul mm addmm bmm mv dot"
 _BY_OPERATION = {
     "round floor ceil trunc sign": "Remove the rounding before the loss, or pass the gradient "
     "through the rounding: x + (torch.round(x) - x).detach().",
-    "softmax": "A softmax over one value is always 1: use a sigmoid. For several values, make their "
-    "differences smaller.",
+    "softmax logsoftmax": "Make the differences between the softmax's inputs smaller.",
     "relu": "No input of the ReLU is above zero: remove the ReLU, or initialize its inputs above zero.",
     "clamp clampmin clampmax clip hardtanh": "Initialize the values inside the limits of the clamp.",
     "tanh sigmoid": "Scale the inputs down: all values are at the limit of this function.",
@@ -57,6 +57,11 @@ _BY_OPERATION = {
     _PRODUCTS: "A factor of this product is 0 in each step: initialize it with nonzero values. If "
     "it starts at 0 on purpose, let an optimizer train it.",
 }
+_ONE_VALUE = (
+    "A softmax over one value is always 1: use a sigmoid for one output, or give the last layer one output for "
+    "each class."
+)
+_FROZEN = "Don't freeze `{}`, and pass it to the optimizer, too: it then moves away from zero."
 _IN_GENERAL = (
     "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
     "the two factors with nonzero values."
@@ -87,27 +92,27 @@ def _judge(run: Run) -> Iterator[Finding]:
     unscaled &= not any(each.began == 0 and len(each.shape) > 1 for each in run.parameters.values())
     for frame, several in groups.items():
         factors = _factors(frame)
-        ids = {parameter.id for parameter in several}
+        ids = frozenset(parameter.id for parameter in several)
         looks = [parameter.looks for parameter in several]
-        chosen = _written_as_zero(run, frame, factors)
-        advice = _CHOSEN if chosen else _advice(several, frame, factors)
-        small = unscaled and advice in (_IN_GENERAL, _BY_OPERATION[_PRODUCTS])
+        chosen, frozen = _written_as_zero(run, frame, factors), _frozen_factor(run, frame)
+        advice = _CHOSEN if chosen else _FROZEN.format(frozen) if frozen else _advice(several, frame, factors)
+        cause = f"the operation at line {frame.line} has a derivative of zero"
+        if frozen:
+            cause = f"`{frozen}`, a factor at line {frame.line}, is zero and frozen"
+        elif advice == _ONE_VALUE:
+            cause = f"the softmax at line {frame.line} runs over one value and is constant"
+        elif unscaled and advice in (_IN_GENERAL, _BY_OPERATION[_PRODUCTS]):
+            cause = (
+                f"it is too small for float16 at line {frame.line}, and no gradient scaler scales this loss"
+            )
+            advice = _SCALED
+        where = freezing_line(run, ids) if frozen else _made_of_zeros(several) or _rounded(frame, factors)
         yield RULE.finding(
-            half[0]
-            if small
-            else frame
-            if chosen
-            else _made_of_zeros(several) or _rounded(frame, factors) or frame,
-            f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps"
-            + (
-                ": no gradient scaler scales this loss, and float16 rounds gradients below 6e-8 to zero, first at "
-                f"line {frame.line}."
-                if small
-                else f", because the operation at line {frame.line} has a derivative of zero."
-            ),
+            half[0] if advice == _SCALED else frame if chosen else where or frame,
+            f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, because {cause}.",
             why="The parameters are in the graph and in the optimizer, but never change.",
-            advice=_SCALED if small else advice,
-            fix=() if small else not_rounded,
+            advice=advice,
+            fix=() if advice == _SCALED else not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
             count=max(looks),
             evidence={"parameters": len(several), "steps": min(looks)},
@@ -131,9 +136,16 @@ def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> 
         return "Initialize one of the factors with nonzero values: a product of zeros has the derivative 0."
     if _rounded(frame, factors) or "//" in text_of(frame):
         return "Divide with / instead of //."
-    known = {parameter.zeroed_by.partition("Backward")[0].lower() for parameter in several} - {""}
-    known = known or {called(call).strip("_").lower() for call in inside(ast.Call, statement_at(frame))}
-    return next((advice for names, advice in _BY_OPERATION.items() if known & {*names.split()}), _IN_GENERAL)
+    operations = {parameter.zeroed_by.partition("Backward")[0].lower() for parameter in several} - {""}
+    operations = operations or {
+        called(call).strip("_").lower() for call in inside(ast.Call, statement_at(frame))
+    }
+    single = any(parameter.shape[:1] == (1,) for parameter in several)
+    if single and operations & {"softmax", "logsoftmax", "log_softmax"}:  # over a layer's only output
+        return _ONE_VALUE
+    return next(
+        (advice for names, advice in _BY_OPERATION.items() if operations & {*names.split()}), _IN_GENERAL
+    )
 
 
 def _has_live_sibling(run: Run, parameter: Parameter) -> bool:
@@ -166,6 +178,20 @@ def _written_as_zero(run: Run, frame: Frame, factors: list[ast.expr]) -> bool:
             return True
     names = {re.escape(key_of(side).lstrip(".")).replace("_", "[_-]") for side in factors} - {""}
     return any(re.search(_WRITTEN_ZERO.format(key=name), whole_text(frame.file)) for name in names)
+
+
+def _frozen_factor(run: Run, frame: Frame) -> str:
+    """Return the parameter or layer at a line that starts at zero and that no loss reaches: "lora_B"."""
+    reached, scopes = run.words(run.reached), list(scopes_of(frame.file))
+    for name in (node.attr for node in inside(ast.Attribute, statement_at(frame))):
+        made = [each.value for scope in scopes for each in definitions(scope).get(f".{name}", ())]
+        layers = [value for value in made if isinstance(value, ast.Call) and called(value)[:1].isupper()]
+        zeros = any(called(layer) == "Parameter" and "zeros" in ast.unparse(layer) for layer in layers)
+        if name not in reached and layers:
+            text = whole_text(frame.file)
+            if zeros or re.search(rf"zeros_\([^\n]*\.{name}\b|\.{name}\b[^\n]*\.zero_\(", text):
+                return name
+    return ""
 
 
 def _made_of_zeros(several: list[Parameter]) -> Frame | None:

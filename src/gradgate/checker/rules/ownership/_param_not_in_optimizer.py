@@ -42,9 +42,17 @@ from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, data_among, list_line, unlisted_group
 from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import Scope, called, definitions, makes_leaf, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import (
+    Scope,
+    called,
+    definitions,
+    last_name,
+    makes_leaf,
+    scope_at,
+    scopes_of,
+)
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, statement_at, text_of
+from gradgate.checker.analysis._source import function_at, inside, loops_around, statement_at, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.ownership._parameter_fixes import (
@@ -116,6 +124,12 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
         "changes them.",
         None,
     ),
+    "in a loop": (
+        "made after {name}, and again in each pass of a loop",
+        "Build the module once, before {name} and outside of the loop, and pass {name} its parameters, too. Here "
+        "each pass builds a new module with new random values.",
+        None,
+    ),
     "unlisted": ("in no optimizer's list", "Pass {name} all parameters that should be trained.", None),
 }
 
@@ -129,21 +143,29 @@ def _judge(run: Run) -> Iterator[Finding]:
             reason = _reason(run, left, optimizer)
             frame = _line(run, left, optimizer, reason)
             reason = "in a call" if reason == "later" and frame.function in _IN_A_CALL else reason
+            reason = "in a loop" if reason == "later" and _is_rebuilt(run, left.ids) else reason
             others = _in_base_class(run.made[optimizer][0].site, frame) if reason == "later" else ""
             reason = "in a subclass" if others else reason
             if reason == "unlisted" and (data := data_among(run.log, run.held(optimizer))):
                 reason, others = "data", run.names(data)
             together[frame, run.optimizer(optimizer), reason, others] |= left.ids
     for (frame, name, reason, others), ids in together.items():
-        times = sum(bool(ids & event.reached) for event in run.of(Backward))
+        since = max((n for owner in run.optimizers_of(ids) for n in run.steps(owner)), default=-1)
+        times = sum(bool(ids & event.reached) for n, event in run.numbered(Backward) if n > since)
         text, advice, fix = _REASONS[reason]
         if reason == "unlisted":
             fix = partial(added, names=[run.name(number) for number in ids])
+        named = frozenset({run.name(number): number for number in ids}.values())  # a loop repeats the names
+        earlier = bool(ids & run.owned)  # trained by an optimizer that no longer steps
+        # In the later phase, the graphs of only a few calls are read.
+        of, calls = (f" of {name}", "later") if earlier else ("", f"{times}")
         yield RULE.finding(
             frame,
-            f"No step changed {run.names(ids)} ({text.format(name=name)}), although {times} backward calls "
+            f"No step{of} changed {run.names(named)} ({text.format(name=name)}), although {calls} backward calls "
             f"computed gradients for {'them' if len(ids) > 1 else 'it'}.",
-            why="Parameters that no step changes keep their initial values, and the rest of the model must adapt.",
+            why="These parameters keep the values of the earlier training."
+            if earlier
+            else "These parameters keep their initial values, and the rest of the model must adapt.",
             advice=advice.format(name=name, others=others),
             fix=fix or (),
             count=times,
@@ -222,8 +244,28 @@ def _line(run: Run, left: Left, optimizer: int, reason: str) -> Frame:
         scopes = (scope for file in files_of([made, left.backward]) for scope in scopes_of(file))
         return _assigned_at(attribute, scopes) or innermost(made)
     if first.made and reason not in ("unlisted", "group"):
-        return first.made[0]
+        return _beside(first.made, made, run.optimizer(optimizer)) if reason == "later" else first.made[0]
     return unlisted_group(made) or comprehension_line(made) or list_line(made) or innermost(made)
+
+
+def _beside(layer: Site, optimizer: Site, name: str) -> Frame:
+    """Return the line that builds a layer's object where an optimizer is known, instead of a line of its class."""
+    for place, frame in enumerate(layer if layer[0].function == "__init__" else ()):
+        callers = [
+            other[::2] for at, other in enumerate(optimizer) if optimizer[at + 1 :] == layer[place + 1 :]
+        ]
+        names = map(last_name, inside(ast.AST, function_at(frame)))
+        if frame[::2] in callers or frame.function in _IN_A_CALL or name.rpartition(".")[2] in names:
+            return frame
+    return layer[0]
+
+
+def _is_rebuilt(run: Run, ids: Ids) -> bool:
+    """Return whether a variable holds one module after another, which the same line builds."""
+    several = [run.parameters[number] for number in ids]
+    made, names = {each.made for each in several}, {each.name for each in several} - {""}
+    in_loop = all(any(map(loops_around, site)) for site in made)
+    return in_loop and len(made) <= len(names) < len(several)
 
 
 def _is_loose(run: Run, left: Left) -> bool:

@@ -35,8 +35,9 @@ FSDP, pipeline parallelism, tensor parallelism and compiled modules are not judg
 tensors in another way (parameters, flat buffers) are judged only if they do so between all steps and the ranks'
 values never become equal again. To compare values, the rule takes the sum or norm of some parameters in the first
 60 steps. A sum that is never divided is reported for SGD only, and only if the learning rate is not divided by the
-number of ranks. A loss that is divided by the items of all ranks and then averaged by DDP is found only if its
-targets are class indices and the number of targets changes between steps.
+number of ranks. In a flat buffer, it is reported only if one function copies the gradients in and out and computes
+nothing. A loss that is divided by the items of all ranks and then averaged by DDP is found only if its targets are
+class indices and the number of targets changes between steps.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.

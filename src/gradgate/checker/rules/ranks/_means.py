@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
+from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, shares, spread
 from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called
-from gradgate.checker.analysis._source import inside, text_of, tree_of
+from gradgate.checker.analysis._scopes import called, last_name, own_nodes
+from gradgate.checker.analysis._source import function_at, inside, text_of, tree_of
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Ids, Reduced, Site, Written
+from gradgate.events import Frame, Ids, Reduced, Site, Written
 
 LEAST = 3  # steps, or backward calls: fewer are not reported
 _UNEQUAL = 1.05
 _EQUAL = 1e-6  # relative: the values are compared by norms
+_FEW_ELEMENTS = 2  # such collectives carry counts or losses
+# Functions that copy gradients into a buffer or out of it, with all their values unchanged.
+_COPYING = re.compile(
+    "all_reduce|append|cat|clone|contiguous|copy_|detach|empty|enumerate|flatten|get_world_size|is_initialized|len|"
+    "list|named_parameters|narrow|numel|parameters|parameters_to_vector|range|ravel|reshape|reshape_as|size|split|"
+    "split_with_sizes|sum|tuple|view|view_as|wait|zip|_flatten_dense_tensors|_unflatten_dense_tensors"
+)
 RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
 
 
@@ -67,8 +75,13 @@ def _combined(run: Run, window: StepWindow) -> Literal["averaged", "added"] | No
 
 def is_one_mean(run: Run, window: StepWindow) -> bool:
     """Return whether the window's losses add up to one mean over the rank's items."""
-    columns = columns_of(run, window, list(window.micro))
-    return len(columns) == 1 and abs(sum(share.factor or 0.0 for share in columns[0]) - 1) < 1e-3
+    return _is_one([*zip(*columns_of(run, window, list(window.micro)), strict=True)])
+
+
+def _is_one(rows: Sequence[Sequence[Share]]) -> bool:
+    """Return whether each backward call has one term, and the weights of these terms add up to 1."""
+    alone = rows and all(len(row) == 1 for row in rows)
+    return bool(alone) and abs(sum(row[0].factor or 0.0 for row in rows) - 1) < 1e-3
 
 
 # Never divided
@@ -105,7 +118,15 @@ def _divides_somewhere(site: Site) -> bool:
         if isinstance(getattr(node, "op", None), (ast.Div, ast.Mult))
         or (isinstance(node, ast.Call) and re.search("div|mul", called(node)))
     )
-    return any(RANKS.search(ast.unparse(node)) for node in scaling)
+    return any(RANKS.search(name) for node in scaling for name in _names_outside_slices(node))
+
+
+def _names_outside_slices(node: ast.AST) -> Iterator[str]:
+    """Yield the names and texts in a node, without the bounds of slices: ``x[rank::world] * 20`` scales by 20."""
+    if not isinstance(node, ast.Slice):
+        yield last_name(node) or str(getattr(node, "value", "") if isinstance(node, ast.Constant) else "")
+        for child in ast.iter_child_nodes(node):
+            yield from _names_outside_slices(child)
 
 
 def _summed_only(run: Run, window: StepWindow) -> Site | None:
@@ -116,20 +137,49 @@ def _summed_only(run: Run, window: StepWindow) -> Site | None:
         # The steps of other optimizers don't depend on the gradient's scale, and a learning rate may suit a sum.
         if made.kind != "SGD" or RANKS.search(text_of(innermost(made.site))):
             return None
-    if any(
-        contribution.clips or contribution.backward < 0 for contribution in (*window.fresh, *window.stale)
-    ):
+    if any(contribution.clips for contribution in (*window.fresh, *window.stale)):
         return None
-    summed = [
-        event
-        for event in run.events[window.micro[-1] : window.step]
-        if isinstance(event, Reduced) and event.parameters
-    ]
+    between = run.events[window.micro[-1] : window.step]
+    summed = [event for event in between if isinstance(event, Reduced) and event.parameters]
+    if not summed:
+        summed = _in_a_buffer(run, window)
+        one_mean = _is_one([shares(run.terms(number, window.parameters)) for number in window.micro])
+        return summed[-1].site if summed and one_mean else None
+    if any(contribution.backward < 0 for contribution in (*window.fresh, *window.stale)):
+        return None
     times = [number for event in summed for number in event.parameters]
     once = len(times) == len(set(times)) and set(times) == window.parameters
     if not once or not all(map(sums_over_ranks, summed)):
         return None
     return summed[-1].site if is_one_mean(run, window) else None
+
+
+def _in_a_buffer(run: Run, window: StepWindow) -> list[Reduced]:
+    """Return the collectives of buffers that hold the gradients, if the source only copies these in and out."""
+    between = run.events[window.micro[-1] : window.step]
+    reduced = [event for event in between if isinstance(event, Reduced) and event.numel > _FEW_ELEMENTS]
+    written = [event for event in between if isinstance(event, Written) and event.target == "gradient"]
+    size = sum(math.prod(run.parameters[number].shape) for number in window.parameters)
+    held = sum(event.numel for event in reduced) == size and all(map(sums_over_ranks, reduced))
+    copied = frozenset().union(*(event.parameters for event in written)) == window.parameters
+    if not held or not copied or any(event.factor for event in written):
+        return []
+    function = reduced[-1].site[0]
+    together = all(event.site and event.site[0][::2] == function[::2] for event in written)
+    return (
+        reduced if together and _only_copies(function, between[0].site, run.events[window.step].site) else []
+    )
+
+
+def _only_copies(reduces: Frame, backward: Site, step: Site) -> bool:
+    """Return whether the function that reduces, between the backward call and the step, changes no values."""
+    lines = [[frame.line for frame in site if frame[::2] == reduces[::2]] for site in (backward, step)]
+    after, before = (at[0] if at else None for at in lines)
+    nodes = own_nodes(function_at(reduces))
+    own = [node for node in nodes if (after or 0) < getattr(node, "lineno", 0) < (before or math.inf)]
+    return all(_COPYING.fullmatch(called(node)) for node in own if isinstance(node, ast.Call)) and not any(
+        isinstance(getattr(node, "op", None), (ast.Div, ast.Mult)) for node in own
+    )
 
 
 # Unequal numbers of items
@@ -149,10 +199,10 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         columns = [columns_of(run, window, list(window.micro)) for run, window in pairs]
         if len({len(column) for column in columns}) != 1:
             continue
-        for shares in zip(*columns, strict=True):
-            ranks = [_of_rank(column) for column in shares]
-            if len({column[0].term.site for column in shares}) == 1 and _is_unequal(ranks):
-                found[shares[0][0].term.site, how].append(ranks)
+        for several in zip(*columns, strict=True):
+            ranks = [_of_rank(column) for column in several]
+            if len({column[0].term.site for column in several}) == 1 and _is_unequal(ranks):
+                found[several[0][0].term.site, how].append(ranks)
                 break
     for (site, combined), unequal in found.items():
         worst = max(unequal, key=lambda ranks: spread(weight / items for weight, items in ranks))

@@ -58,7 +58,7 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
         used = next((event for event in reversed(events) if event.uses), last)
         where, how, advice = _past_wrapper(used), f", {_PAST}", f"{_CALL_WRAPPER}."
     elif synced == {False}:
-        how, advice = ", under no_sync()", "Leave no_sync() for the last micro-batch of each window."
+        how, advice = ", under no_sync()", "Run the last micro-batch of each window outside of no_sync()."
     ranks = f"Each of {run.log.world} ranks" if run.log.world > 1 else "Each rank"
     return rule.finding(
         where,
@@ -140,8 +140,8 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
             "so the ranks' models drift apart.",
             advice=f"{_CALL_WRAPPER}, in these steps too."
             if around
-            else "Leave no_sync() for the last micro-batch of each window, including a shorter window at the "
-            "end of an epoch.",
+            else "Run the last micro-batch of each window outside of no_sync(), also if a window at the end of an "
+            "epoch is shorter.",
             severity="error",
             count=count,
             evidence={"windows": count, "ranks": run.log.world},

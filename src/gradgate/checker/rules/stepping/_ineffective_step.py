@@ -7,8 +7,8 @@ Compares parameters before and after steps. Reports:
 - an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
 - an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: their values never change, or less than 40% of the updates is kept;
-- updates by hand that rebind a name, drop their result, or replace a leaf by a constant or a result without
-  gradients, so that the script may fail in its second iteration;
+- updates by hand that rebind a name, drop their result, bind it to a name that the loop doesn't read, replace a
+  leaf by a constant or a result without gradients, or change it in place outside ``no_grad``;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
 ## Why is this bad?
@@ -27,11 +27,10 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 ## Known limits
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
-reported. Parameters that are updated in a dict for ``functional_call`` and never copied back to their module are
-not found, because the loop may use only the dict. An average that a helper function computes by rebinding its
-argument isn't found either. If most values change now and then, rounding is reported only for SGD, Adam and AdamW.
-Optimizers that are not torch's own may round at random and are not judged. If a line of the source might step an
-optimizer, the optimizer is reported as never stepped only if nothing steps any optimizer or reads the gradients.
+reported. Not found: updates in a dict that the loop reads but never copies back, and averages in a helper that
+rebinds its argument. Rounding is reported only for torch's own optimizers, and only for SGD, Adam and AdamW if most
+values change now and then. If a line might step an optimizer, the optimizer is reported as never stepped only if
+nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -47,6 +46,7 @@ from math import prod
 
 from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._history import Contribution
+from gradgate.checker.analysis._optimizer_names import as_written
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
@@ -59,6 +59,7 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
+from gradgate.checker.rules.stepping._unread_updates import unread_updates
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves, replaced_leaves
 from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
 
@@ -70,7 +71,7 @@ _LEAST_ROUNDED = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    by_hand = list(lost_updates(run, RULE))
+    by_hand = [*lost_updates(run, RULE)] or [*unread_updates(run, RULE)]
     yield from by_hand or rebound_leaves(run, RULE)
     yield from replaced_leaves(run, RULE)
     yield from lost_writes(run, RULE)
@@ -201,15 +202,13 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     """Report an optimizer that never steps: its ``step`` lacks parentheses, or doesn't occur at all."""
-    held = run.held(optimizer)
+    held, name = run.held(optimizer), run.optimizer(optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
-    if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
-        return None
-    if any(event.target == "value" for event in run.of(Written)):
+    shared = any(run.owners[parameter] - {optimizer} for parameter in held)
+    if len(reaching) < _LEAST or shared or any(event.target == "value" for event in run.of(Written)):
         return None
     schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}
     advanced = [event.site for event in run.of(Scheduled) if event.scheduler in schedules]
-    name = run.optimizer(optimizer)
     files = files_of(event.site for event in (*reaching, *run.made[optimizer]))
     named = [
         Frame(file, node.lineno, "")
@@ -223,19 +222,19 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
     updates = max(len(advanced), len({part.backward for part in parts if part.is_lost}))
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
-    alone = run.log.world == 1  # with several ranks, others may step: GG106 judges that
-    unused = alone and idle and not run.stepping and not _read(run, parts, files)
+    # With several ranks, others may step: GG106 judges that.
+    unused = run.log.world == 1 and idle and not run.stepping and not _read(run, parts, files)
     may_step = run.ended != "finished" or (not unused and any(_calls_step(file, name, ran) for file in files))
-    known = [run.parameters[number] for number in held if number in run.parameters]
-    if not named and (may_step or not all(parameter.still for parameter in known)):
+    if not named and (may_step or any(not run.parameters[n].still for n in held & set(run.parameters))):
         return None
     # Whether the scheduler is stepped in the place of the optimizer.
     in_place = not (named or run.stepping) and 2 * len(advanced) > len(reaching)
+    name = as_written(name, reaching[-1].site)
     return RULE.finding(
         named[0] if named else advanced[-1] if in_place else reaching[-1].site,
         f"{name}.step is never called: {len(reaching)} backward calls compute gradients that no step uses"
         + (f", while its scheduler is advanced {len(advanced)} times." if in_place else "."),
-        why=_WHY,
+        why=f"{run.names(held)} keep their initial values." if run.stepping else _WHY,
         advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward()"
         + (", before its scheduler is advanced." if in_place else "."),
         fix=_called if named else partial(_step_too, name=name),
@@ -268,8 +267,8 @@ def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
 
 def _step_too(at: Statement, *, name: str) -> Fix:
     """Insert the step after the other steps that follow the backward call."""
-    steps = at.later("step")
-    return (Insert(f"{name}.step()", after=steps[-1].lineno),) if steps and at.knows(name) else ()
+    steps, known = at.later("step"), at.knows(re.split(r"[.[]", name)[0])
+    return (Insert(f"{name}.step()", after=steps[-1].lineno),) if steps and known else ()
 
 
 def _after_backward(at: Statement) -> Fix:

@@ -28,12 +28,13 @@ slowly.
 
 ## Known limits
 A schedule that is too slow is found only if the run ends by itself and has as many steps or micro-batches as the
-schedule is long. A run that is stopped early is not reported. If no DataLoader shows the epochs, a length counts as
-a number of epochs if an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``.
-Otherwise only a rate near zero for a large part of the run is reported. The rule doesn't follow schedules written
-by hand, schedulers constructed again in each epoch, or a ``LambdaLR`` without a known length. If the line that
-advances a scheduler didn't run, the scheduler is reported only if this line waits for a flag that is set next to
-optimizer steps that didn't run either.
+schedule is long, or if it ends before half of a warm-up that a name such as ``warmup_steps`` counts in steps. A run
+that is stopped early is not reported. If no DataLoader shows the epochs, a length counts as a number of epochs if
+an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise only a rate near
+zero for a large part of the run is reported. The rule doesn't follow schedules written by hand, schedulers
+constructed again in each epoch, or a ``LambdaLR`` without a known length. If the line that advances a scheduler
+didn't run, the scheduler is reported only if this line waits for a flag that is set next to optimizer steps that
+didn't run either.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -42,17 +43,14 @@ https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checker.analysis._origins import length_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
-from gradgate.checker.analysis._source import (
-    inside,
-    loops_around,
-    spans,
-)
+from gradgate.checker.analysis._source import inside, loops_around, spans, whole_text
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
@@ -71,6 +69,8 @@ _FROM_ZERO = (
     "PolynomialLR",
     "OneCycleLR",
 )  # count calls from 0
+_WARMUP_STEPS = re.compile(r"warm\w*(step|iter|batch|update)", re.IGNORECASE)
+_WARMUP_EPOCHS = re.compile(r"warm\w*epoch|epochs?_?warm", re.IGNORECASE)
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
 
 
@@ -85,7 +85,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield from _never(several[-1])
         for cadence in advanced:
             found = _early(cadence) or of_second_cadence(cadence, RULE) or _fast(cadence) or _slow(cadence)
-            yield from filter(None, [found])
+            yield from filter(None, [found or _still_warming_up(cadence)])
 
 
 def _never(cadence: Cadence) -> Iterator[Finding]:
@@ -218,6 +218,25 @@ def _slow(cadence: Cadence) -> Finding | None:
         return None
     message = f"{made.kind} is {length:g} steps long, like the run, but is advanced only {calls} times."
     return _finding(cadence, message, f"after each {cadence.step}, in the inner loop", _after_step)
+
+
+def _still_warming_up(cadence: Cadence) -> Finding | None:
+    """Report a warm-up in steps that is advanced once an epoch, if a finished run ends before half of it."""
+    made, calls, steps = cadence.made, len(cadence.calls), len(cadence.steps)
+    length, text = made.horizon or 0.0, whole_text(innermost(made.site).file)
+    base = [group.lr or 0.0 for group in cadence.run.made[made.optimizer][0].groups]
+    if cadence.run.ended != "finished" or not 2 * calls <= length <= steps or not 2 <= calls <= steps / 3:
+        return None
+    rates = cadence.rates
+    if rates != sorted(rates) or rates[0] == rates[-1] or rates[-1] > max(base, default=0.0) / 2:
+        return None
+    if not _WARMUP_STEPS.search(text) or _WARMUP_EPOCHS.search(text):
+        return None  # a short run of a schedule in epochs
+    message = (
+        f"{made.kind} is {length:g} steps long but is advanced {cadence.counts}: the run ends in its warm-up, at "
+        f"{rates[-1] / max(base):.0%} of the learning rate."
+    )
+    return _finding(cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
 
 
 def _finding(cadence: Cadence, message: str, where: str, fix: FixAt | None = None, at: Site = ()) -> Finding:

@@ -9,17 +9,18 @@ from itertools import chain
 
 from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, called_by, last_name
+from gradgate.checker.analysis._scopes import called, called_by, last_name, names_stored
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of, whole_text
 from gradgate.checker.analysis._statement import Statement, method
-from gradgate.checker.fixes import Delete, Fix, Insert
+from gradgate.checker.fixes import Delete, Fix, Insert, PutUnder
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Site, Written
+from gradgate.events import Backward, Differentiated, Frame, NoGradEntered, Site, Written
 
 _LEAST = 3  # backward calls
 _FEW = 8  # most backward calls of a line before a failure: one or more in each of two iterations
+_QUIET = (NoGradEntered, Written)
 _LEAVES = ("requires_grad", "requires_grad_", "retain_grad")
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
@@ -93,6 +94,7 @@ def _failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
                     if _replaces(node, ast.unparse(node.targets[0]))
                 }
     if not found:
+        yield from _failed_in_place(run, rule)
         return
     where, value = min(found), ast.unparse(getattr(statement_at(min(found)), "value", None) or ast.Pass())
     constant = no_grad_around(where) is not None or ".data" in value or "detach()" in value
@@ -106,6 +108,57 @@ def _failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
         advice="Update in place, under torch.no_grad(): p -= lr * p.grad. Then clear: p.grad = None.",
         count=len(found),
         evidence={"backward_calls": sum(calls.values())},
+    )
+
+
+def _failed_in_place(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report updates that change a leaf in place while autograd records, if the script fails at once."""
+    computed = [*run.numbered(Backward, Differentiated)] if run.ended == "failed" else []
+    number, last = computed[-1] if computed else (0, None)
+    once = last is not None and sum(event.site == last.site for _, event in computed) == 1
+    if last is None or not once or any(isinstance(each, _QUIET) for each in run.events[number:]):
+        return
+    for file in files_of([last.site]):
+        loops = [loop for frame in last.site for loop in loops_around(frame)][-1:]
+        parts = [*(loops if file == last.site[-1].file else ()), *called_by(file, *loops)]
+        updates: list[ast.AugAssign | ast.Expr] = [*inside(ast.AugAssign, *parts)]
+        updates += inside(ast.Expr, *parts)
+        pairs = [(node.value, node.targets) for node in inside(ast.Assign, *parts)]
+        pairs += [(node.iter, [node.target]) for node in inside(ast.For, *parts)]
+        gradients = {
+            name for value, to in pairs if "grad" in ast.unparse(value) for name in names_stored(*to)
+        }
+        lines = {node.lineno: node for node in updates if _is_in_place(node, gradients)}
+        found = [
+            Frame(file, line, "") for line in sorted(lines) if no_grad_around(Frame(file, line, "")) is None
+        ]
+        if found:
+            yield rule.finding(
+                found[0],
+                "This line changes a leaf in place while autograd records, which torch does not allow. The script "
+                "failed in its first iteration.",
+                why="Autograd would record the update as a part of the next loss's graph.",
+                advice="Put the update under `with torch.no_grad():`.",
+                fix=tuple(PutUnder(each.line, "with torch.no_grad():") for each in found),
+                count=len(found),
+                evidence={"backward_calls": len(run.of(Backward))},
+            )
+
+
+def _is_in_place(node: ast.AugAssign | ast.Expr, gradients: set[str]) -> bool:
+    """Return whether a statement changes a tensor in place by its gradient: ``w -= w.grad``, ``p.sub_(lr * g)``."""
+    match node:
+        case ast.AugAssign(target, ast.Sub(), value):
+            given = [value]
+        case ast.Expr(ast.Call(ast.Attribute(target, "sub_" | "add_" | "addcdiv_"), given)):
+            pass
+        case _:
+            return False
+    name = ast.unparse(target)
+    of = ast.unparse(target.value) if isinstance(target, ast.Subscript) else name
+    read = {ast.unparse(each) for each in inside(ast.expr, *given)}
+    return not name.endswith((".data", ".grad")) and bool(
+        read & {f"{name}.grad", f"{of}.grad", *(gradients - {name})}
     )
 
 
