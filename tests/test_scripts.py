@@ -48,6 +48,7 @@ MISSED = {
 # No finding, and no certificate either: a note names the module.
 NO_CERTIFICATE = {
     "wrong/attached-target/mean_teacher_stepped": "optimizer updates model.teacher, and other code overwrites it",
+    "wrong/param-not-in-optimizer/inputs_beside_the_weights": "opt changes x, which line 11 converted",
     "wrong/ineffective-step/reptile_no_copy": "None of 10 steps of outer moved meta.net",
     "wrong/ineffective-step/target_is_online": "None of 12 steps of optimizer moved model.online",
 }
@@ -85,7 +86,9 @@ ADVICE_ONLY = {
         "balance_term chunks_of_reviews name_ngram penalty_not_divided "
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
-    "accumulation-window": "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru",
+    "accumulation-window": (
+        "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru stepper_with_flush"
+    ),
     "amp-scaler-misuse": "digits_mlp forgotten_scaler scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
@@ -155,7 +158,8 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "adapters_in_blocks auxiliary_of_a_class projector_of_each_round "
+        "adapters_in_blocks auxiliary_of_a_class curve_data_in_the_optimizer inputs_beside_the_weights "
+        "projector_of_each_round "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
@@ -179,7 +183,7 @@ ADVICE_ONLY = {
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
-        "target_network_synced task_weights tcn_forecast tied_output unread_context"
+        "depth_head_only_logged target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
         "critic_slopes domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
@@ -188,7 +192,8 @@ ADVICE_ONLY = {
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
         "adapter_half_frozen clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores "
-        "relu_scores rounded_rating small_in_float16 softmax_layer_at_the_end softmax_one time_stamps"
+        "relu_scores rounded_rating small_in_float16 small_targets_float16 softmax_layer_at_the_end softmax_one "
+        "time_stamps"
     ),
 }
 NEVER_AN_EDIT = {

@@ -108,6 +108,7 @@ class Combined(Event):
             "own target",
             "advantage",
             "broadcast",
+            "broadcast factor",
             "teacher",
             "trained target",
             "summand",
@@ -132,7 +133,8 @@ class Combined(Event):
             "float16",
         ],
         "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
-        "that is trained; 'broadcast': (N, 1) with (N,); 'teacher', 'trained target': the target of a "
+        "that is trained; 'broadcast': (N, 1) with (N,); 'broadcast factor': their product; "
+        "'teacher', 'trained target': the target of a "
         "divergence, or of an error, whose parameters get no other gradient; 'summand': one that shares no "
         "parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
         "'own copy': a clipped ratio of a value to a constant that equals it; "

@@ -198,6 +198,43 @@ FOLLOWED = {
         "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
         [("{k: p - 0.1 * g for", "{k: (p - 0.1 * g).detach().requires_grad_() for")],
     ),
+    "graph-retention/moving_center": (
+        "Then retain_graph=True is needed only if another backward call uses the same graph",
+        [
+            ("(retain_graph=True)", "()"),
+            ("= self.momentum * self.center", "= self.momentum * self.center.detach()"),
+        ],
+    ),
+    "microbatch-normalization/gpt_padding": (
+        "divide the gradients once, before the clipping, by all items of the window",
+        [
+            (
+                "(loss / gradient_accumulation_steps).backward()",
+                "(loss * (batch[:, 1:] != PAD).sum()).backward()",
+            ),
+            (
+                "        running += loss",
+                "        items = (it % 4 and items) + (batch[:, 1:] != PAD).sum()\n        running += loss",
+            ),
+            (
+                "            torch.nn.utils.clip",
+                "            for p in model.parameters():\n                p.grad /= items\n"
+                "            torch.nn.utils.clip",
+            ),
+        ],
+    ),
+    "param-not-in-optimizer/curve_data_in_the_optimizer": (
+        "all parameters that should be trained, but not conc and rate: these tensors hold data",
+        [("[self.conc, self.rate]", "[self.v_max, self.k_m]"), (".float().requires_grad_()", ".float()")],
+    ),
+    "unreached-parameter/depth_head_only_logged": (
+        "in the loss that is back-propagated",
+        [("loss = 1.0 * parts[0]", "loss = parts[0] + parts[1]")],
+    ),
+    "zero-gradient/small_targets_float16": (
+        "Or use torch.bfloat16 instead of torch.float16",
+        [("torch.float16", "torch.bfloat16")],
+    ),
     "compared-with-itself/own_predictions": (
         "Give the predictions another name, and compare with the labels",
         [("    y = out.argmax(1)", "    predicted = out.argmax(1)")],

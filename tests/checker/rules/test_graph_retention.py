@@ -19,7 +19,7 @@ def test_a_list_of_losses_keeps_their_graphs() -> None:
         story.clear(1).backward(3).step(4)
     story.add(GraphsKept(site(4), 4, site(3), "losses", site(1)))
     assert said(story.judged("GG601")) == [
-        "train.py:6: GG601 warning: losses keeps the graphs of 4 earlier backward calls alive."
+        "train.py:6: GG601 warning: losses keeps the graphs of at least 4 earlier backward calls alive."
     ]
 
 

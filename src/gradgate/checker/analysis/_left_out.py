@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
-from gradgate.checker.analysis._queries import within
 from gradgate.checker.analysis._rebound import rebound
 from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
@@ -95,8 +94,10 @@ def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
     holder, dot, _ = parameter.name.partition("[")[0].rpartition(".")
     if parameter.registered or parameter.made or parameter.root or not dot:
         return False
-    outer = holder.rpartition(".")[0]  # a module may hold nothing but such tensors
-    return any(within(run, each) & run.owned & run.reached for each in (holder, outer) if each)
+    # A module may hold nothing but such tensors, and its name may begin at another variable than those of others.
+    paths = [f".{each}." for each in (holder, holder.rpartition(".")[0]) if each]
+    names = [f".{run.name(number)}" for number in run.owned & run.reached]
+    return any(path in name for path in paths for name in names)
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable
 
 from gradgate.checker.analysis._gradient_modes import requires_grad
@@ -18,10 +19,17 @@ from gradgate.checker.analysis._scopes import (
     part_of,
     returned,
     scope_at,
+    scopes_of,
 )
 from gradgate.checker.analysis._slices import Slice, files_of
 from gradgate.checker.analysis._source import inside, loops_around, nodes_of, statement_at, tree_of
-from gradgate.events import Frame, Site
+from gradgate.events import Backward, Frame, Ids, Log, Site
+
+# Calls that make a tensor of values that exist already, and names of values that a search may start from
+_CONVERSIONS = ("tensor", "as_tensor", "asarray", "from_numpy", "FloatTensor", "DoubleTensor")
+_INITIAL = re.compile(
+    r"rand|zeros|ones|full|eye|normal|uniform|clone|copy|init|start|guess|Parameter", re.IGNORECASE
+)
 
 
 def computed_rate(site: Site) -> Frame | None:
@@ -196,3 +204,48 @@ def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr
         if not any(getattr(value, "value", None) is False for value in given):
             found += given
     return found
+
+
+def data_among(log: Log, ids: Ids) -> dict[int, Frame]:
+    """Return the tensors that steps change although they hold data, and the lines that make them.
+
+    Such a tensor is converted from other values, no module holds it, and a loss has one item for each of its rows.
+    """
+    several = [log.parameters[number] for number in ids if number in log.parameters]
+    plain = [
+        each
+        for each in several
+        if each.name and each.shape and not (each.registered or each.root or each.made or each.still)
+    ]
+    calls = [event for event in log.events if plain and isinstance(event, Backward)]
+    found = {}
+    for each in plain:
+        counts = {
+            (*term.sizes[:1], term.items)
+            for event in calls
+            if each.id in event.reached
+            for term in event.terms
+        }
+        line = None
+        if each.shape[0] > 1 and each.shape[0] in {count for several in counts for count in several}:
+            line = _converted(each.name, files_of({event.site for event in calls}))
+        if line is not None:
+            found[each.id] = line
+    return found
+
+
+def _converted(name: str, files: Iterable[str]) -> Frame | None:
+    """Return the first line that converts values to the tensor of this name, if no line sets it otherwise."""
+    last = name.rpartition(".")[2]
+    found: dict[str, list[tuple[str, ast.expr]]] = {}
+    for scope in (scope for file in files for scope in scopes_of(file)):
+        for key in (last, f".{last}"):
+            values = [each.value for each in definitions(scope).get(key, ()) if each.whole]
+            found.setdefault(key, []).extend((scope.file, value) for value in values)
+    made = found.get(f".{last}") or found.get(last, [])  # an attribute may have the name of an argument
+    for _, value in made:
+        calls = [call for call in inside(ast.Call, value) if called(call) in _CONVERSIONS and call.args]
+        reads = any(inside(ast.Name, call.args[0]) for call in calls)
+        if not reads or _INITIAL.search(ast.unparse(value)):
+            return None
+    return Frame(made[0][0], made[0][1].lineno, "") if made else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -185,7 +186,8 @@ def line_of_loss(run: Run, ids: Ids, site: Site, files: tuple[str, ...]) -> Fram
     function computes only a number for display from the result, the line is the last one in this function that
     computes the loss.
     """
-    slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
+    backward = {event.site for event in run.of(Backward)}
+    slices = [slice_at(site, files) for site in backward]
     for frame in site:
         statement = statement_at(frame)
         if isinstance(statement, ast.Expr):
@@ -202,7 +204,9 @@ def line_of_loss(run: Run, ids: Ids, site: Site, files: tuple[str, ...]) -> Fram
         if not isinstance(statement, ast.Return):
             break
     for frame in [event.site[0] for event in run.of(Cut) if event.scalar and event.parameters & ids]:
-        lines = _loss_lines(frame, slices)
+        calls = [each.line for site in backward for each in site if function_at(each) is function_at(frame)]
+        last = max(calls, default=math.inf)
+        lines = [line for line in _loss_lines(frame, slices) if line <= last]  # not those of an evaluation
         if lines:
             return Frame(frame.file, max(lines), frame.function)
     return None

@@ -258,7 +258,8 @@ class _Reader:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
         if (found := broadcast_at(node, self._users)) is not None:
             above, shape = found
-            yield self._event("broadcast", node if line_of(node) else above, self._ids(node), shape)
+            how = "broadcast" + " factor" * (node.name() == "MulBackward0")
+            yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
 
 def _reachable(start: Any, following: Callable[[Any], list[Any]]) -> Iterator[Any]:

@@ -1,12 +1,13 @@
-"""Notes about parameters that their optimizer's steps do not change."""
+"""Notes about parameters that their optimizer's steps do not change, and about data that they change."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from gradgate.checker.analysis._origins import data_among
 from gradgate.checker.reports._optimizers import distinct_names
-from gradgate.checker.reports._words import counted
+from gradgate.checker.reports._words import counted, listed
 from gradgate.events import Backward, Ids, Log, OptimizerMade, Stepped
 
 _LEAST = 3  # sampled steps with a learning rate above zero
@@ -17,8 +18,8 @@ _NETWORK = 4  # networks with fewer tensors may have equal shapes by chance
 def unmoved(log: Log) -> Iterator[str]:
     """Yield a sentence for each optimizer, parameter group or network that no step changed.
 
-    Also yield sentences for parameters that changed at first, but not in the last third of the sampled steps, and
-    for networks that the script overwrites after each step.
+    Also yield sentences for parameters that changed at first, but not in the last third of the sampled steps, for
+    networks that the script overwrites after each step, and for data that an optimizer changes beside parameters.
     """
     steps: dict[int, list[Stepped]] = defaultdict(list)
     names = distinct_names(log)
@@ -40,6 +41,15 @@ def unmoved(log: Log) -> Iterator[str]:
         if len(several) < _LEAST:
             continue
         name = names.get(optimizer, "optimizer")
+        ids = frozenset[int]().union(*held.get(optimizer, ()))
+        data = data_among(log, ids)
+        if data and ids & moved - data.keys():
+            tensors = listed([log.parameters[number].name for number in data])
+            lines = listed([str(line) for line in sorted({frame.line for frame in data.values()})])
+            yield (
+                f"{name} changes {tensors}, which line{'s' * (' ' in lines)} {lines} converted from other values. "
+                f"Remove data from the list that {name} gets."
+            )
         parts = list(_parts(log, held.get(optimizer, ())))
         late = several[len(several) - len(several) // _LATE :]
         for number, (ids, called) in enumerate(parts):

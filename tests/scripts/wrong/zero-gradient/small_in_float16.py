@@ -13,9 +13,9 @@ optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
 for _ in range(12):
     with torch.autocast("cpu", dtype=torch.float16):
         hidden = body(x).tanh()
-        errors = head(hidden).float() - y  # expect: zero-gradient
+        errors = head(hidden).float() - y
     loss = errors.square().mean()
     optimizer.zero_grad()
-    loss.backward()
+    loss.backward()  # expect: zero-gradient
     optimizer.step()
 print(f"{loss.item():.3e}")

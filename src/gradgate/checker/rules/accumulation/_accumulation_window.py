@@ -46,16 +46,17 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
-from itertools import combinations, groupby, pairwise
+from itertools import combinations, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of
 from gradgate.checker.analysis._queries import condition_around
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.accumulation._left_over import clearing_line, is_flag_elsewhere, left_over
 from gradgate.checker.rules.accumulation._surplus_steps import surplus
 from gradgate.checker.rules.accumulation._window_edits import count_in, divided_by_its_window
 from gradgate.events import Frame, Site
@@ -92,7 +93,7 @@ def _of_line(
         if condition and max(sizes) > 1 and adds_up_to_one(run, *largest):
             yield _never_reset(sizes, condition, at)
         return
-    left = _left_over(run, optimizer, site)
+    left = left_over(run, optimizer, site)
     complete = sum(len(window.micro) == divisor for window, _ in windows) * 2 > len(
         windows
     )  # counting the calls of all lines
@@ -110,11 +111,14 @@ def _of_line(
             "at the end of an epoch."
         )
     elif left and max(left) < max(sizes):
-        count, rest = len(left), max(left)
+        count, rest, cleared = len(left), max(left), clearing_line(run, site)
         message = (
             f"No step uses the gradients of the {f'{rest} micro-batches' if rest > 1 else 'micro-batch'} left "
-            f"after the last window of {size}{f' ({count} times)' if count > 1 else ''}{_cleared_by(run, site)}."
+            f"after the last window of {size}{f' ({count} times)' if count > 1 else ''}"
+            f"{f': line {cleared.line} clears them' if cleared else ''}."
         )
+        if condition and cleared and at is not None and is_flag_elsewhere(at, site):
+            condition = cleared  # the missing step belongs before it
         if carried and count == 1 and not varied:
             count += carried
             message = (
@@ -206,35 +210,6 @@ def _follows_its_windows(columns: list[list[Share]]) -> bool:
         by_size[len(column)] |= weights
     # Each window size has its own weight, so the divisor isn't a fixed window size.
     return len(by_size) > 1 and not any(first & other for first, other in combinations(by_size.values(), 2))
-
-
-def _left_over(run: Run, optimizer: int, site: Site) -> list[int]:
-    """Return the length of each sequence of consecutive backward calls at this line that no step used."""
-    held = run.held(optimizer)
-
-    def is_unused(number: int) -> bool:
-        mine = [part for part in run.by_backward[number] if part.atom & held]
-        return bool(mine) and not any(part.consumed for part in mine)
-
-    calls = [n for n in sorted(run.by_backward) if n >= 0 and run.events[n].site == site]
-    rows = [(unused, list(row)) for unused, row in groupby(calls, key=is_unused)]
-    last = [part for number in rows[-1][1] for part in run.by_backward[number]]
-    if run.ended != "finished" and any(part.cleared is None for part in last):
-        del rows[-1]  # the script ended early: a step may have followed
-    return [len(row) for unused, row in rows if unused]
-
-
-def _cleared_by(run: Run, site: Site) -> str:
-    """Return ": line 9 clears them" if a single line clears this line's gradients unused, and "" otherwise."""
-    lost = [
-        part.cleared
-        for number, parts in run.by_backward.items()
-        if number >= 0 and run.events[number].site == site
-        for part in parts
-        if part.is_lost and part.cleared is not None
-    ]
-    lines = {innermost(run.events[number].site) for number in lost if run.events[number].site}
-    return f": line {lines.pop().line} clears them" if len(lines) == 1 else ""
 
 
 def _never_reset(sizes: list[int], condition: Frame, at: Statement | None) -> Finding:

@@ -119,6 +119,7 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     instead = (
         f"Instead of dividing each mean by {len(worst)}, multiply it" if divided else "Multiply each mean"
     )
+    clips = any(part.clips for window, _ in windows for part in window.fresh)
     # With class weights, the divisor differs from batch to batch, with or without accumulation.
     weighted = all(share.term.weighted for column in unequal for share in column)
     of = f"whose class weights add up to {listed(counts)}" if weighted else f"of {listed(counts)} items"
@@ -129,7 +130,7 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
         why=_WHY,
         advice=trainer
         or f"{instead} by its number of items, (loss * items).backward(), and divide the gradients once, before "
-        "the step, by all items of the window.",
+        f"the {'clipping' if clips else 'step'}, by all items of the window.",
         fix=lambda at: (
             () if weighted else one_line_fix(run, site, at, computed) if trainer else divided_by_its_items(at)
         ),

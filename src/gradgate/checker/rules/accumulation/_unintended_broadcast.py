@@ -6,7 +6,8 @@ the loss. The loss may be written out by hand, such as a Huber or a pinball loss
 
 ## Why is this bad?
 The loss compares each prediction with the targets of all samples, so it is smallest if every prediction is the mean
-of all targets. The loss falls to the variance of the targets and stays there.
+of all targets. The loss falls to the variance of the targets and stays there. In a product of losses and weights,
+each loss is multiplied by all weights, so the weights lose their effect.
 
 ## Example
     loss = ((model(x) - y) ** 2).mean()               # model(x) is (N, 1), y is (N,)
@@ -42,17 +43,24 @@ _PAIRS = re.compile(
 def _judge(run: Run) -> Iterator[Finding]:
     found: dict[Frame, Combined] = {}
     for event in run.of(Combined):
-        if event.how == "broadcast" and event.site and event.parameters & run.owned:
+        if event.how in ("broadcast", "broadcast factor") and event.site and event.parameters & run.owned:
             found.setdefault(innermost(event.site), event)
     for frame, event in found.items():
         if _wants_pairs(frame):
             continue
-        size = event.sizes[0]
+        size, factor = event.sizes[0], event.how == "broadcast factor"
         yield RULE.finding(
             frame,
             f"Shapes [{size}, 1] and [{size}] are broadcast here: the result has the shape "
-            f"[{size}, {size}], and the loss compares all {size} samples with each other.",
-            why="Each prediction is trained towards the targets of all samples: the model learns their mean.",
+            f"[{size}, {size}], and "
+            + (
+                f"each value is multiplied by the factors of all {size} samples."
+                if factor
+                else f"the loss compares all {size} samples with each other."
+            ),
+            why="A sample's factor counts for all samples alike: weights per sample lose their effect."
+            if factor
+            else "Each prediction is trained towards the targets of all samples: the model learns their mean.",
             advice="Give both the same shape: call squeeze(1) on the value of shape (N, 1).",
             count=sum(each.site == event.backward for each in run.of(Backward)),
             evidence={"shape": list(event.sizes)},

@@ -73,14 +73,18 @@ def _judge(run: Run) -> Iterator[Finding]:
         phases = max(sizes) == 1  # after its last step, an optimizer may pause or be done
         if (phases or sizes.count(1) * 2 < len(sizes)) and not _UNUSUAL.search(test):
             continue
-        skipped = sum(size - 1 for size in sizes) + left
-        name = run.optimizer(optimizer)
-        uses = f"one step of {name} then uses" if max(sizes) >= left else f"the next step of {name} would use"
+        skipped, used = sum(size - 1 for size in sizes) + left, max(sizes)
+        effects = [f"one step of {run.optimizer(optimizer)} then uses the gradients of up to {used} batches"]
+        effects += [
+            f"the gradients of {'all' if left == skipped else f'the last {left}'} add up, and no step follows"
+        ]
         yield RULE.finding(
             where,
-            f"`if {test}` skips the step and the clearing for {skipped} batches: {uses} the gradients of up to "
-            f"{max(*sizes, left)} batches.",
-            why="The updates still include the batches that should have been skipped.",
+            f"`if {test}` skips the step and the clearing for {skipped} batches: "
+            f"{'; '.join(effects[used == 1 : 2 if left else 1])}.",
+            why="The updates still include the batches that should have been skipped."
+            if used > 1
+            else "The gradient still includes the batches that should have been skipped, and may stay too large.",
             advice="Call zero_grad() before each backward(), or where a batch is skipped.",
             fix=_cleared,
             count=skipped,

@@ -112,7 +112,7 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids) -> Finding | None:
         line = line_without(key, run.files)
         return found("is never used", line[0], severity="warning" if line[1] else "info") if line else None
     if len(ran) >= _RUNS:
-        unused = "runs, but no loss uses the output"
+        unused = "runs, but no loss that is back-propagated uses the output"
         dropped = dropped_result(event.site for event in ran)
         if dropped is not None:
             advice = (
@@ -167,7 +167,7 @@ def _finding(
         f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",
         why="The layer keeps its random initial values and has no effect on the loss.",
         advice=advice
-        or f"Use `{attribute}` in the forward pass and in the loss, or remove the layer from the model.",
+        or f"Use `{attribute}` in the forward pass and in the loss that is back-propagated, or remove the layer.",
         fix=fix,
         severity=severity,
         count=max(1, len(layers)),

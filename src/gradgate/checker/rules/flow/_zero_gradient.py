@@ -3,7 +3,8 @@
 ## What it does
 Looks for parameters of an optimizer whose gradient was all zero in every check. Names the operation that made the
 gradient zero in the backward pass: a ReLU below zero, ``round``, a clamp outside its range, a saturated ``tanh``, a
-softmax over one value, or a factor of zero.
+softmax over one value, or a factor of zero. If float16 rounded a loss's gradients to zero and no ``GradScaler``
+scales the loss, names the backward call.
 
 ## Why is this bad?
 The parameter is in the graph and in the optimizer, but never changes. No error is raised.
@@ -65,8 +66,9 @@ _IN_GENERAL = (
     "Choose initial values inside the range, remove the rounding or the ReLU before the loss, or initialize one of "
     "the two factors with nonzero values."
 )
-_HALF = (
-    "Scale the loss with torch.amp.GradScaler, or use bfloat16: in float16, gradients below 6e-8 are zero."
+_SCALED = (
+    "Scale the loss with a torch.amp.GradScaler: scaler.scale(loss).backward(), scaler.step(optimizer), "
+    "scaler.update(). Or use torch.bfloat16 instead of torch.float16."
 )
 _CHOSEN = "A factor at this line is set to 0. To train the parameters, give it another value."
 # key = 0, key: 0.0, "key": 0, key: float = 0, "--key", default=0
@@ -84,8 +86,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             and not _has_live_sibling(run, parameter)
         ):
             groups[parameter.zeroed[0]].append(parameter)
-    half = any(event.how == "float16" for event in run.of(Combined))
-    unscaled = half and not any(event.op == "scale" for event in run.of(ScalerUsed))
+    half = [event.backward for event in run.of(Combined) if event.how == "float16"]
+    unscaled = bool(half) and not any(event.op == "scale" for event in run.of(ScalerUsed))
     # A matrix of zeros is the other cause of zero gradients behind a layer.
     unscaled &= not any(each.began == 0 and len(each.shape) > 1 for each in run.parameters.values())
     for frame, several in groups.items():
@@ -100,14 +102,17 @@ def _judge(run: Run) -> Iterator[Finding]:
         elif advice == _ONE_VALUE:
             cause = f"the softmax at line {frame.line} runs over one value and is constant"
         elif unscaled and advice in (_IN_GENERAL, _BY_OPERATION[_PRODUCTS]):
-            cause, advice = f"it is too small for float16 at line {frame.line}", _HALF
+            cause = (
+                f"it is too small for float16 at line {frame.line}, and no gradient scaler scales this loss"
+            )
+            advice = _SCALED
         where = freezing_line(run, ids) if frozen else _made_of_zeros(several) or _rounded(frame, factors)
         yield RULE.finding(
-            frame if chosen else where or frame,
+            half[0] if advice == _SCALED else frame if chosen else where or frame,
             f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, because {cause}.",
             why="The parameters are in the graph and in the optimizer, but never change.",
             advice=advice,
-            fix=not_rounded,
+            fix=() if advice == _SCALED else not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
             count=max(looks),
             evidence={"parameters": len(several), "steps": min(looks)},

@@ -61,6 +61,7 @@ _BY_HAND = (
     "Detach values that are carried over from step to step. For parameters that are updated by hand: "
     "(p - lr * gradient).detach().requires_grad_()."
 )
+_RETAINED = " Then retain_graph=True is needed only if another backward call uses the same graph."
 _GROWS = 4  # consecutive calls, each with a longer graph
 
 
@@ -79,15 +80,15 @@ def _kept(run: Run) -> Iterator[Finding]:
     for event in [*{event.backward: event for event in events if event.backward}.values(), *evaluations]:
         where = _line_that_keeps(event)
         holder = event.holder or "A variable or an object"
-        text = f"{holder} keeps the graphs of {event.count} earlier backward calls alive."
+        text = f"{holder} keeps the graphs of at least {event.count} earlier backward calls alive."
         why, advice = (
             "Memory grows with each step until it runs out.",
             "Keep only the value: loss.item(), or output.detach().",
         )
         if not event.backward:
             text = (
-                f"{holder} keeps the graphs of {event.count} forward passes of an evaluation alive, and no "
-                "backward pass uses them."
+                f"{holder} keeps the graphs of at least {event.count} forward passes of an evaluation alive, "
+                "and no backward pass uses them."
             )
             why = "The activations of each batch stay in memory, so memory grows with the evaluation data."
             advice = "Evaluate without graphs: put the loop under torch.no_grad()."
@@ -184,11 +185,14 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
             carried[0] if carried else most.old_site or site,
             f"The graph grows with each step: {grown if by_hand else before_last}.",
             why="Each backward pass goes through all earlier steps, so memory and time grow with every step.",
-            advice=_BY_HAND
-            if by_hand
-            else f"Detach {carried[1]} where the next step uses it."
-            if carried
-            else "Detach values that are carried over from step to step: self.state = new.detach().",
+            advice=(
+                _BY_HAND
+                if by_hand
+                else f"Detach {carried[1]} where the next step uses it."
+                if carried
+                else "Detach values that are carried over from step to step: self.state = new.detach()."
+            )
+            + (_RETAINED if any(isinstance(event, Backward) and event.retain for event in events) else ""),
             fix=() if by_hand else partial(_detached_again, name=carried[1]) if carried else _detached,
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},

@@ -13,7 +13,7 @@ from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, loops_around, nodes_of, tree_of
+from gradgate.checker.analysis._source import function_at, inside, loops_around, nodes_of, path_to, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -49,6 +49,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
             line = _training_line(run, ids, len(run.events), _running_line(run, ids))
             if line is not None:
                 groups[line, holder][ids] = [event for _, event in events]
+    at_least = "" if all(event.seen for event in run.of(Stepped)) else "at least "
     for (line, holder), norms in groups.items():
         layers, count = len(norms), sum(map(len, norms.values()))
         if count // layers >= _STEPS:
@@ -66,7 +67,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 f"{layers} {'' if holder else 'frozen '}batch norm{'s' if layers > 1 else ''}{named}"
                 f"{' of a network that no loss trains' if holder else ''} {'are' if layers > 1 else 'is'} in "
                 f"training mode: {'their' if layers > 1 else 'its'} running statistics changed in "
-                f"{count // layers} steps, but the parameters did not.{_in_numbers(drift)}",
+                f"{at_least}{count // layers} steps, but the parameters did not.{_in_numbers(drift)}",
                 why="Evaluation uses these statistics: the features differ from those of the trained network. Some "
                 "scripts do this on purpose, to adapt the statistics to new data.",
                 advice="Put the untrained part into evaluation mode, and again after each train()"
@@ -93,11 +94,25 @@ def _in_numbers(drift: tuple[float, float]) -> str:
 
 def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Frame | None:
     """Return the line that put a norm into training mode before an event; ``unset`` if none set its mode."""
-    modes = [event for number, event in run.numbered(ModeSet) if number < before]
-    last = next((event for event in reversed(modes) if ids <= event.parameters), None)
-    if last is None:
+    modes = [event for number, event in run.numbered(ModeSet) if number < before and ids <= event.parameters]
+    while modes and modes[-1].training and (frame := next(iter(modes[-1].site), None)) and _restores(frame):
+        modes = [
+            event for event in modes if not event.site or function_at(event.site[0]) is not function_at(frame)
+        ]
+    if not modes:
         return unset
-    return last.site[0] if last.training and last.site else None
+    return modes[-1].site[0] if modes[-1].training and modes[-1].site else None
+
+
+def _restores(frame: Frame) -> bool:
+    """Return whether a line puts a module back into the mode that it had before: ``net.train(was_training)``."""
+    at = Statement.at(frame)
+    if at is None or not any(node.attr == "training" for node in inside(ast.Attribute, at.function)):
+        return False
+    given = [call.args for call in at.calls("train")]
+    return any(args and not isinstance(args[0], ast.Constant) for args in given) or any(
+        isinstance(node, ast.If) for node in path_to(frame.file, frame.line)
+    )
 
 
 def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
@@ -163,20 +178,20 @@ def _is_unused(run: Run, ids: Ids) -> bool:
 
 
 def _evaluated(at: Statement, parts: list[str]) -> Fix:
-    """Put the untrained parts of a model back into evaluation mode after ``train()``: ["model.backbone"]."""
+    """Put the untrained parts of a model into evaluation mode after a line that trains or freezes the model."""
     inner = [_name_at(at, part) for part in parts]
-    if method(at.node) != "train" or len(parts) > _MOST_PARTS:
+    if method(at.node) not in ("train", "requires_grad_") or len(parts) > _MOST_PARTS:
         return ()
-    root = owner(at.node)
-    within = all(name.startswith((f"{root}.", f"{root}[")) for name in inner)
+    root, freezes = owner(at.node), method(at.node) == "requires_grad_"
+    within = all(name.startswith((f"{root}.", f"{root}[")) or (freezes and name == root) for name in inner)
     return tuple(Insert(f"{name}.eval()", after=at.line) for name in inner) if within else ()
 
 
 def _name_at(at: Statement, part: str) -> str:
     """Return how a line names a module: "self.model.body" for "model.body"; "" if its name is unknown there."""
     root = owner(at.node)
-    inside_root = re.search(rf"\b{re.escape(root.rpartition('.')[2])}([.\[].*)", part)
-    if method(at.node) == "train" and inside_root is not None:
+    inside_root = re.search(rf"\b{re.escape(root.rpartition('.')[2])}([.\[].*|)$", part)
+    if method(at.node) in ("train", "requires_grad_") and inside_root is not None:
         return f"{root}{inside_root[1]}"
     first = re.split(r"[.\[]", part)[0]
     attributes = {node.attr for node in inside(ast.Attribute, at.function)}

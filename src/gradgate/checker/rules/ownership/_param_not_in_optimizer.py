@@ -9,8 +9,7 @@ Looks for parameters that losses reach repeatedly, but that are in no optimizer 
 - layers that each forward pass builds again.
 
 ## Why is this bad?
-The parameters keep their random initial values, and the rest of the model must adapt to them. The loss falls
-anyway.
+The parameters keep their initial values, and the rest of the model must adapt to them. The loss falls anyway.
 
 ## Example
     self.layers = [nn.Linear(64, 64) for _ in range(4)]       # a plain list
@@ -24,7 +23,8 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
 or is a copy of a trained network: see wasted-gradient. A new layer that is frozen together with a pretrained
-network is not reported.
+network is not reported. If an optimizer changes tensors of data beside parameters, only a note of the run names
+them.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -39,10 +39,18 @@ from functools import partial
 from pathlib import Path
 
 from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
-from gradgate.checker.analysis._origins import comprehension_line, list_line, unlisted_group
+from gradgate.checker.analysis._origins import comprehension_line, data_among, list_line, unlisted_group
 from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import Scope, called, definitions, last_name, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import (
+    Scope,
+    called,
+    definitions,
+    last_name,
+    makes_leaf,
+    scope_at,
+    scopes_of,
+)
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import function_at, inside, loops_around, statement_at, text_of
 from gradgate.checker.rules._finding import Finding
@@ -100,7 +108,7 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
     ),
     "in a subclass": (
         "made after {name}, which the base class's __init__ creates",
-        "{base} creates {name} before these layers exist. Create it after super().__init__() and the layers, "
+        "{others} creates {name} before these layers exist. Create it after super().__init__() and the layers, "
         "or add their parameters here: {name}.add_param_group({{'params': ...}}).",
         None,
     ),
@@ -108,6 +116,12 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
         "made after {name}",
         "Build the layer once, in __init__, and call it in forward: here each call builds a new layer with new "
         "random values.",
+        None,
+    ),
+    "data": (
+        "in no optimizer's list",
+        "Pass {name} all parameters that should be trained, but not {others}: these tensors hold data, and {name} "
+        "changes them.",
         None,
     ),
     "in a loop": (
@@ -130,10 +144,12 @@ def _judge(run: Run) -> Iterator[Finding]:
             frame = _line(run, left, optimizer, reason)
             reason = "in a call" if reason == "later" and frame.function in _IN_A_CALL else reason
             reason = "in a loop" if reason == "later" and _is_rebuilt(run, left.ids) else reason
-            base = _in_base_class(run.made[optimizer][0].site, frame) if reason == "later" else ""
-            reason = "in a subclass" if base else reason
-            together[frame, run.optimizer(optimizer), reason, base] |= left.ids
-    for (frame, name, reason, base), ids in together.items():
+            others = _in_base_class(run.made[optimizer][0].site, frame) if reason == "later" else ""
+            reason = "in a subclass" if others else reason
+            if reason == "unlisted" and (data := data_among(run.log, run.held(optimizer))):
+                reason, others = "data", run.names(data)
+            together[frame, run.optimizer(optimizer), reason, others] |= left.ids
+    for (frame, name, reason, others), ids in together.items():
         since = max((n for owner in run.optimizers_of(ids) for n in run.steps(owner)), default=-1)
         times = sum(bool(ids & event.reached) for n, event in run.numbered(Backward) if n > since)
         text, advice, fix = _REASONS[reason]
@@ -149,8 +165,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"computed gradients for {'them' if len(ids) > 1 else 'it'}.",
             why="These parameters keep the values of the earlier training."
             if earlier
-            else "These parameters keep their random initial values, and the rest of the model must adapt to them.",
-            advice=advice.format(name=name, base=base),
+            else "These parameters keep their initial values, and the rest of the model must adapt.",
+            advice=advice.format(name=name, others=others),
             fix=fix or (),
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
@@ -268,12 +284,15 @@ def _is_computed(parameter: Parameter) -> bool:
 
 def _assigned_at(attribute: str, scopes: Iterable[Scope]) -> Frame | None:
     """Return the only line of these functions that assigns an attribute, such as a plain list of layers."""
-    lines = {
-        Frame(scope.file, each.value.lineno, "")
+    values = [
+        (scope.file, each.value)
         for scope in scopes
         for each in definitions(scope).get(f".{attribute}", ())
         if each.whole
-    }
+    ]
+    # A module may have the name of its tensor.
+    leaves = [each for each in values if any(map(makes_leaf, inside(ast.Call, each[1])))]
+    lines = {Frame(file, value.lineno, "") for file, value in leaves or values}
     return lines.pop() if len(lines) == 1 else None
 
 
