@@ -76,7 +76,10 @@ def _padded(indices: Tensor | None, loss: Any, index: int) -> int:
 
 
 def _at_one_end(padding: Tensor) -> bool:
-    """Return whether some rows hold padding, at the same end of all rows, and no row holds nothing else."""
+    """Return whether rows end, or rows begin, with padding, and no row holds nothing else.
+
+    A row must hold at least two, because a token may be at an end by chance.
+    """
     steps = padding.to(torch.int8).diff(dim=-1)
     one_way = not (bool((steps < 0).any()) and bool((steps > 0).any()))
-    return one_way and bool(padding.any()) and not bool(padding.all(dim=-1).any())
+    return one_way and bool((padding.sum(dim=-1) > 1).any()) and not bool(padding.all(dim=-1).any())

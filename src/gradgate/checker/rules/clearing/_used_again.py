@@ -19,7 +19,6 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Cleared, Frame, Gap, Written
 
 _LEAST = 3  # steps
-_GRADIENTS = ("grad", "_grad")
 
 
 def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
@@ -105,14 +104,18 @@ def _adds(line: Frame) -> bool:
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and method(node) == "add_":
         target, added = getattr(node.value.func, "value", None), node.value.args
     own = {name.id for name in inside(ast.Name, target)}
-    named = isinstance(target, ast.Attribute) and target.attr in _GRADIENTS
+    named = _is_gradient(target)
     return named and bool(own) and own.isdisjoint(name.id for name in inside(ast.Name, *added))
+
+
+def _is_gradient(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr.lstrip("_") == "grad"
 
 
 def _assignments(files: tuple[str, ...]) -> list[tuple[str, ast.Assign]]:
     """Return the statements that assign a gradient, or None in its place."""
     nodes = ((file, node) for file in files for node in inside(ast.Assign, tree_of(file)))
-    return [(file, node) for file, node in nodes if getattr(node.targets[0], "attr", "") in _GRADIENTS]
+    return [(file, node) for file, node in nodes if _is_gradient(node.targets[0])]
 
 
 def _assigned(files: tuple[str, ...]) -> Frame | None:
@@ -124,7 +127,7 @@ def _assigned(files: tuple[str, ...]) -> Frame | None:
     at = Statement.at(Frame(file, node.lineno, ""))
     above = [each for each in at.block if each.lineno < node.lineno] if at is not None else []
     tests = [each for each in (*above, *path_to(file, node.lineno)) if isinstance(each, ast.If)]
-    guards = [each for each in tests if any(a.attr in _GRADIENTS for a in inside(ast.Attribute, each.test))]
+    guards = [each for each in tests if any(map(_is_gradient, inside(ast.Attribute, each.test)))]
     return Frame(file, guards[-1].lineno if guards else node.lineno, "")
 
 

@@ -224,7 +224,7 @@ def _still_warming_up(cadence: Cadence) -> Finding | None:
     """Report a warm-up in steps that is advanced once an epoch, if a finished run ends before half of it."""
     made, calls, steps = cadence.made, len(cadence.calls), len(cadence.steps)
     length, text = made.horizon or 0.0, whole_text(innermost(made.site).file)
-    base = [group.lr or 0.0 for group in cadence.run.made[made.optimizer][0].groups]
+    base = [group.lr or 0.0 for each in cadence.run.made.get(made.optimizer, [])[:1] for group in each.groups]
     if cadence.run.ended != "finished" or not 2 * calls <= length <= steps or not 2 <= calls <= steps / 3:
         return None
     rates = cadence.rates
