@@ -26,6 +26,9 @@ Around: TypeAlias = Generator[None, Any, None]
 
 _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (the path as code objects spell it)
 _MISSING = object()
+_OWN = ("torch.", "gradgate.")  # modules that must go on calling the original functions
+# name of a library's module that imported no watched function -> its number of attributes at that time
+_without: dict[str, int] = {}
 # id of a replacement that could not be undone -> the replacement and the attribute below it
 _beneath: dict[int, tuple[Any, Any]] = {}
 
@@ -89,11 +92,16 @@ class Patches:
         """Also replace the functions in modules that imported them by name."""
         wanted = self._functions.keys()
         for name, module in list(sys.modules.items()):
-            if not is_a(module, types.ModuleType) or name.partition(".")[0] in ("torch", "gradgate"):
+            if f"{name}.".startswith(_OWN) or not is_a(module, types.ModuleType):
                 continue
             names = fields_of(module)
+            if _without.get(name) == len(names):  # a later watcher needn't search it again
+                continue
             # Most modules import none of the functions. This test is ten times as fast as a loop.
-            if not wanted.isdisjoint(map(id, list(names.values()))):
+            if wanted.isdisjoint(map(id, list(names.values()))):
+                if kind_of(str(names.get("__file__"))) == "library":
+                    _without[name] = len(names)
+            else:
                 for known_as, value in list(names.items()):
                     if id(value) in self._functions:
                         self.replace(module, known_as, self._functions[id(value)][1])
