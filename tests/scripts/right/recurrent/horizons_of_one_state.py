@@ -7,7 +7,7 @@ torch.manual_seed(0)
 encoder = nn.GRU(4, 16, batch_first=True)
 heads = nn.ModuleList(nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 1)) for _ in range(6))
 optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()], lr=1e-2)
-for step in range(10):
+for step in range(6):
     x = torch.randn(8, 20, 4)
     _, state = encoder(x[:, :14])
     optimizer.zero_grad()

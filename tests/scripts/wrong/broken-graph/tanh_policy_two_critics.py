@@ -64,6 +64,6 @@ class Agent:
 
 
 agent = Agent()
-for step in range(20):
+for step in range(12):
     value = agent.update(torch.randn(32, 3))
 print(f"{value:.3f}")

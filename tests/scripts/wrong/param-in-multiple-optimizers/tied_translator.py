@@ -74,7 +74,7 @@ def main():
     parameters = list(encoder.parameters()) + list(decoder.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.1)  # expect: param-in-multiple-optimizers
     for epoch in range(2):
-        losses = [train_step(encoder, decoder, optimizer, *sample_pairs(32)) for _ in range(8)]
+        losses = [train_step(encoder, decoder, optimizer, *sample_pairs(32)) for _ in range(4)]
         acc = greedy_accuracy(encoder, decoder, *sample_pairs(64))
         print(f"epoch {epoch} loss {sum(losses) / len(losses):.4f} greedy acc {acc:.3f}")
 

@@ -7,7 +7,7 @@ from torch import nn
 np.random.seed(0)
 torch.manual_seed(0)
 
-t = np.linspace(0, 20 * np.pi, 800)
+t = np.linspace(0, 10 * np.pi, 400)
 series = (np.sin(t) + 0.3 * np.sin(3.1 * t) + 0.05 * np.random.randn(len(t))).astype(np.float32)
 WINDOW = 24
 windows = np.lib.stride_tricks.sliding_window_view(series, WINDOW + 1)[::4]

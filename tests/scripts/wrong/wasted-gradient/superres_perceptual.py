@@ -72,7 +72,7 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     low, high = textures(96)
     val = textures(24)
-    for epoch in range(3):
+    for epoch in range(2):
         total = 0.0
         for idx in torch.randperm(len(low)).split(16):
             output = model(low[idx])
