@@ -161,7 +161,7 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
         if value.func.id == "zip" and place < len(value.args):
             return value.args[place], None
         if value.func.id == "enumerate" and value.args:
-            return (value.args[0], None) if place else (ast.Constant(0), None)
+            return (value.args[0], None) if place else (ast.copy_location(ast.Constant(0), value), None)
     if isinstance(value, ast.Tuple) and place < len(value.elts):
         return value.elts[place], None
     return value, place
