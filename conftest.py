@@ -1,6 +1,7 @@
 """What holds for tests, docstring examples and the code blocks of README and docs alike."""
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,6 +62,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 # The tests of a script share no more than its runs: each script is dealt out by itself. They come last, as what is
 # largest comes first, so that workers end together.
 DEALT_ONE_BY_ONE = ("tests/test_scripts.py",)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Start one worker more than there are cores: tests that wait for other processes leave a core idle."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
