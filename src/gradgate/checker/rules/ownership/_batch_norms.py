@@ -190,6 +190,10 @@ def _evaluated(at: Statement, parts: list[str]) -> Fix:
 def _name_at(at: Statement, part: str) -> str:
     """Return how a line names a module: "self.model.body" for "model.body"; "" if its name is unknown there."""
     root = owner(at.node)
+    if any(
+        node.id == root for loop in inside(ast.For, at.function) for node in inside(ast.Name, loop.target)
+    ):
+        return ""  # the name of another module in the next iteration
     inside_root = re.search(rf"\b{re.escape(root.rpartition('.')[2])}([.\[].*|)$", part)
     if method(at.node) in ("train", "requires_grad_") and inside_root is not None:
         return f"{root}{inside_root[1]}"
