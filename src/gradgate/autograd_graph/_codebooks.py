@@ -33,28 +33,33 @@ def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
 
     Source: van den Oord et al., "Neural Discrete Representation Learning", 2017, section 3.2.
     """
-    distances = [(node, *pair) for node in graph.nodes if (pair := _to_data(node)) is not None][:_MOST]
-    for (first, codes, gap), (second, output, other) in permutations(distances, 2):
+    distances = [(node, value) for node in graph.nodes if (value := _compared_with_data(node)) is not None]
+    for (first, codes), (second, output) in permutations(distances[:_MOST], 2):
         lookup = through(codes, _MOVED)
         if lookup.name() not in _LOOKUPS or all(each.name() != LEAF for each in inputs(lookup)):
             continue
-        if gap.numel() != other.numel() or not torch.equal(
-            *(each.reshape(-1).abs() for each in (gap, other))
-        ):
+        gap, other = _gap(first).reshape(-1).abs(), _gap(second).reshape(-1).abs()
+        if not gap.any() or not torch.equal(gap, other):
             continue
         leaves = set(Graph(output).leaf_nodes)
-        if gap.any() and lookup in _below(graph, first) and leaves.isdisjoint(_below(graph, second)):
+        if lookup in _below(graph, first) and leaves.isdisjoint(_below(graph, second)):
             yield first, output
 
 
-def _to_data(node: Any) -> tuple[Any, Tensor] | None:
-    """Return the value that a node compares with a constant, and their difference; otherwise None."""
+def _compared_with_data(node: Any) -> Any:
+    """Return the value that an error, or a square of a difference, compares with a constant; otherwise None."""
     value = only_input(node)
-    if node.name() in ERRORS and value is not None and node._saved_self.shape == node._saved_target.shape:
-        return value, node._saved_self - node._saved_target
-    if node.name() == "PowBackward0" and value.name() == "SubBackward0" and only_input(value) is not None:
-        return only_input(value), node._saved_self
-    return None
+    if node.name() in ERRORS:
+        return value if node._saved_self.shape == node._saved_target.shape else None
+    square = node.name() == "PowBackward0" and value is not None and value.name() == "SubBackward0"
+    return only_input(value) if square else None
+
+
+def _gap(node: Any) -> Tensor:
+    """Return the difference between the sides of an error or a square. This makes a tensor of their size."""
+    square = node.name() == "PowBackward0"
+    gap: Tensor = node._saved_self if square else node._saved_self - node._saved_target
+    return gap
 
 
 def _below(graph: Graph, without: Any) -> set[Any]:

@@ -10,9 +10,11 @@ from torch import Tensor
 from gradgate.autograd_graph._losses import signed
 from gradgate.autograd_graph._nodes import CLASS_LOSSES, LAYERS, SAME_VALUES, inputs, leaf_at, named
 from gradgate.autograd_graph._walk import Graph
+from gradgate.torch_compat import saved_tensor
 
 _PARTS = named("Slice Select Index Narrow", "01")
 _BELOW = SAME_VALUES | _PARTS | named("LogSoftmax ToCopy Add") | LAYERS.keys()
+_EMBEDDINGS = named("Embedding")
 _MOST_TOKENS = 1 << 20
 _LEAST_TARGETS = 8  # compared targets
 
@@ -27,8 +29,9 @@ def shifted_twice(graph: Graph) -> list[Any]:
     if len(losses) != 1 or not _begins_at_the_first(losses[0]):
         return []
     targets, ignored = losses[0]._saved_target, signed(losses[0]._saved_ignore_index)
-    read = [node._saved_indices for node in graph.nodes if node.name() == "EmbeddingBackward0"]
-    read = [tokens for tokens in read if tokens.dim() == 2 and targets.numel() % max(len(tokens), 1) == 0]
+    saved = [saved_tensor.use(node, "indices") for node in graph.nodes if node.name() in _EMBEDDINGS]
+    read = [each for each in saved if each is not None and each.dim() == 2 and len(each)]
+    read = [tokens for tokens in read if targets.numel() % len(tokens) == 0]
     shifts = {each for tokens in read for each in range(3) if _is_shifted(targets, tokens, each, ignored)}
     return losses if shifts == {2} else []
 

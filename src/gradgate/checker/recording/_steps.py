@@ -281,7 +281,7 @@ class Steps:
         """
         found, parameters = [], self._recorder.parameters
         groups = optimizer.param_groups if type(optimizer).__module__.startswith("torch.optim") else ()
-        for group, each in ((one, each) for one in groups for each in one["params"]):
+        for group, each in [(owner, each) for owner in groups for each in owner["params"]]:
             number, gradient = parameters.numbers.known(each), each.grad
             if (
                 number in step.norms

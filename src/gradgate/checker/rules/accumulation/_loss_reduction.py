@@ -214,7 +214,7 @@ def _of_padding(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             each.site,
             f"{padded} of {targets} targets are padding: the input there is {index}, the padding_idx of an "
-            f"embedding, and so is the target. The loss includes them.",
+            "embedding, and so is the target. The loss includes them.",
             why="The model learns to predict padding, and the more padding a batch has, the smaller the weight of "
             "its other targets.",
             advice=f"Pass ignore_index={index} to the loss.",

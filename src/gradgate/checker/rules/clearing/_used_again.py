@@ -22,12 +22,14 @@ _LEAST = 3  # steps
 
 
 def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
-    """Yield the optimizers that often use the gradients of the step before again."""
+    """Report optimizers that often use the gradients of the step before again."""
     reached = frozenset(chain(*(event.reached for event in run.of(Backward))))
     for optimizer in run.stepping:
         windows = windows_of(run, optimizer)
         again = [
-            (each, line) for one, each in pairwise(windows) if (line := _again(run, one, each)) is not None
+            (each, line)
+            for before, each in pairwise(windows)
+            if (line := _again(run, before, each)) is not None
         ]
         if len(again) < _LEAST or 2 * len(again) < run.watched(optimizer):
             continue
@@ -72,17 +74,17 @@ def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
 
 def _again(run: Run, before: StepWindow, window: StepWindow) -> Frame | tuple[()] | None:
     """Return the line that adds to the gradients of the step before; () for unchanged ones, None for new ones."""
-    one, step = run.stepped(before.step), run.stepped(window.step)
+    previous, step = run.stepped(before.step), run.stepped(window.step)
     between = run.events[before.step + 1 : window.step]
     calls = [event for event in between if isinstance(event, Backward) and event.reached]
     cleared = any(isinstance(event, Cleared) and event.full & step.used for event in between)
-    broken = cleared or any(isinstance(event, Gap) for event in between) or not (one.seen and step.seen)
+    broken = cleared or any(isinstance(event, Gap) for event in between) or not (previous.seen and step.seen)
     if window.fresh or not window.stale or not calls or broken or not step.moved & step.used:
         return None
     written = [event for event in between if isinstance(event, Written) and event.target == "gradient"]
     written = [event for event in written if event.parameters & step.used]
     if not written:
-        norms = [{number: norm for number, norm, *_ in each.norms if norm} for each in (one, step)]
+        norms = [{number: norm for number, norm, *_ in each.norms if norm} for each in (previous, step)]
         return () if norms[0] == norms[1] and norms[0] else None
     lines = {innermost(event.site) for event in written}
     return min(lines) if all(map(_adds, lines)) else None

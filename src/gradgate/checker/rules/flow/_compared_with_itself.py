@@ -31,9 +31,8 @@ A term is reported from the fifth backward call on, and a part of a term from th
 all calls. Distributions are compared if ``log_softmax`` computes one of them. A cross entropy with the model's own
 predictions is reported only if the predictions overwrite the labels' name, and nothing reads the labels but a
 comparison with the predictions: pseudo-labels look the same otherwise. A target that is computed from the input is
-not seen, because an autoencoder does this on purpose. A ratio to a detached copy is reported
-only if it is clipped and nothing reads the log-probabilities that the script stores. Such a ratio is right if each
-sample is used once.
+not seen, because an autoencoder does this on purpose. A ratio to a detached copy is reported only if it is clipped
+and nothing reads the log-probabilities that the script stores. Such a ratio is right if each sample is used once.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
