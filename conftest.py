@@ -53,8 +53,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Hide what a file has imported and cached, too: replays and trainers collect garbage again and again."""
-    if nextitem is not None and nextitem.path != item.path:
+    """Hide what a file or script has imported and cached, too, so that no garbage collection visits it again."""
+    if nextitem is not None and _dealt(nextitem.nodeid) != _dealt(item.nodeid):
         gc.collect()
         gc.freeze()
 
@@ -62,6 +62,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 # The tests of a script share no more than its runs: each script is dealt out by itself. They come last, as what is
 # largest comes first, so that workers end together.
 DEALT_ONE_BY_ONE = ("tests/test_scripts.py",)
+
+
+def _dealt(nodeid: str) -> str:
+    """Return the name of the group of tests that is dealt out as one: a file, or all tests of a script."""
+    file, _, test = nodeid.partition("::")
+    return f"{file}::{test.partition('[')[2] or test}" if file in DEALT_ONE_BY_ONE else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -77,8 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file, _, test = nodeid.partition("::")
-            return f"{file}::{test.partition('[')[2] or test}" if file in DEALT_ONE_BY_ONE else file
+            return _dealt(nodeid)
 
     return Files(config, log)
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from unittest import TestCase
 
 import pytest
 import torch
@@ -22,8 +23,11 @@ OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 MiB.\nSee documenta
 
 
 @pytest.fixture(autouse=True)
-def _quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.ERROR, logger="gradgate")
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("gradgate")
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(logging.NOTSET)
 
 
 class Room(torch.autograd.Function):
@@ -176,11 +180,11 @@ def test_pieces_are_of_nearly_equal_size() -> None:
     assert seen == [9, 5, 4]
 
 
-def test_it_is_said_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_said_what_was_done() -> None:
     weight, _, accumulator = one_weight()
-    with caplog.at_level(logging.WARNING, logger="gradgate"):
+    with TestCase().assertLogs("gradgate", logging.WARNING) as said:
         accumulator.step_window(fitting(2, [], weight), [arange(4)])
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in said.records] == [
         "step: out of memory with 4 samples; replaying the window with 2"
     ]
 

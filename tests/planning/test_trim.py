@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -85,6 +85,7 @@ def test_ids_labels_and_masks_are_trimmed_and_the_update_is_the_whole_batchs() -
     assert min(lengths_of(batch)) < WIDTH
 
 
+@settings(max_examples=40)
 @given(lengths=st.lists(st.integers(1, WIDTH), min_size=4, max_size=9), wide=st.booleans())
 def test_whatever_the_lengths_it_is_exact(lengths: list[int], wide: bool) -> None:
     assert error(texts(lengths=lengths, width=WIDTH if wide else max(lengths))) <= RTOL

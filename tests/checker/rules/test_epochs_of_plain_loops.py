@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim.lr_scheduler import *
 
 torch.manual_seed(0)
-EPOCHS, BATCH = 6, 16
+EPOCHS, BATCH = 6, 32
 X, Y = torch.randn(128, 4), torch.randn(128, 1)
 model = nn.Linear(4, 1)
 opt = torch.optim.SGD(model.parameters(), lr=0.05)
