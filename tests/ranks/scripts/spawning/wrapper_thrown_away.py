@@ -53,4 +53,4 @@ def work(rank, world, store):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(work, (2, os.path.join(folder, "store")), nprocs=2)
+        mp.start_processes(work, (2, os.path.join(folder, "store")), nprocs=2, start_method="fork")
