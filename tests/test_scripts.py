@@ -93,8 +93,8 @@ ADVICE_ONLY = {
     "attached-target": (
         "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
         "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder peers q_learning "
-        "quality_head rollout_of_values td_error teacher_in_the_optimizer two_crops two_students "
-        "value_computed_again"
+        "prototypes_beside_features quality_head rollout_of_values td_error teacher_in_the_optimizer "
+        "two_crops two_students value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "

@@ -22,6 +22,7 @@ from gradgate.autograd_graph import (
     cancelled,
     compared_views,
     compared_with_own_averages,
+    detached_in_one_term,
     inputs,
     is_half,
     labels_are_predictions,
@@ -100,6 +101,8 @@ class _Reader:
         yield from self._cancelled()
         for distance, output in unpassed_codes(self._graph):
             yield self._event("codes", distance, self._ids(output))
+        for error, value in detached_in_one_term(self._graph):
+            yield self._event("detached once", error, self._ids(value))
         roots = self._graph.roots
         found = {
             "views": compared_views(*roots),
