@@ -151,7 +151,8 @@ class Combined(Event):
         "'padding': targets at positions where the input is padding; 'added again': an error between two values "
         "that both have a gradient, which the loss adds again with another weight; 'detached once': the same, if "
         "the loss adds it again with one value as a constant; 'float16': a layer that computes in float16; "
-        "'own predictions': labels that are the classes to which the input of the loss gives most probability; 'shifted twice': targets that are the tokens two positions later",
+        "'own predictions': labels that are the classes to which the input of the loss gives most probability; "
+        "'shifted twice': targets that are the tokens two positions later",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
