@@ -158,7 +158,8 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "adapters_in_blocks auxiliary_of_a_class curve_data_in_the_optimizer inputs_beside_the_weights "
+        "adapters_in_blocks adapters_the_wrong_way_round auxiliary_of_a_class "
+        "curve_data_in_the_optimizer inputs_beside_the_weights "
         "projector_of_each_round "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "
