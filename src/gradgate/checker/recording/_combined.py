@@ -99,10 +99,9 @@ class _Reader:
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
-        for distance, output in unpassed_codes(self._graph):
-            yield self._event("codes", distance, self._ids(output))
-        for error, value in detached_in_one_term(self._graph):
-            yield self._event("detached once", error, self._ids(value))
+        for how, pairs in (("codes", unpassed_codes), ("detached once", detached_in_one_term)):
+            for error, value in pairs(self._graph):
+                yield self._event(how, error, self._ids(value))
         roots = self._graph.roots
         found = {
             "views": compared_views(*roots),
