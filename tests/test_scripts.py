@@ -94,8 +94,8 @@ ADVICE_ONLY = {
     "attached-target": (
         "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
         "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder peers q_learning "
-        "quality_head rollout_of_values td_error teacher_in_the_optimizer two_crops two_students "
-        "value_computed_again"
+        "prototypes_beside_features quality_head rollout_of_values td_error teacher_in_the_optimizer "
+        "two_crops two_students value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "
@@ -130,8 +130,8 @@ ADVICE_ONLY = {
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
         "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
-        "functional_update_unread "
-        "rebound_behind_a_guard rebound_data_sub rebound_list_grad rebound_mixed rebound_mixed_class "
+        "functional_update_unread rebound_behind_a_guard "
+        "rebound_data_sub rebound_in_a_new_list rebound_list_grad rebound_mixed rebound_mixed_class "
         "rebound_state_dict reptile_no_copy returned_by_a_guarded_update schedule_in_its_place target_is_online "
         "teachers_parameters trunk_of_the_critic"
     ),
@@ -159,7 +159,8 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "adapters_in_blocks auxiliary_of_a_class curve_data_in_the_optimizer inputs_beside_the_weights "
+        "adapters_in_blocks adapters_the_wrong_way_round auxiliary_of_a_class "
+        "curve_data_in_the_optimizer inputs_beside_the_weights "
         "projector_of_each_round "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "

@@ -1,7 +1,7 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
 from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
-from gradgate.autograd_graph._codebooks import unpassed_codes
+from gradgate.autograd_graph._codebooks import detached_in_one_term, unpassed_codes
 from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
@@ -75,6 +75,7 @@ __all__ = [
     "check_items",
     "compared_views",
     "compared_with_own_averages",
+    "detached_in_one_term",
     "divisor_of",
     "driven",
     "flops_of",

@@ -1,4 +1,4 @@
-"""Finds codes that a loss uses without a straight-through estimator."""
+"""Finds codes that a loss uses without a straight-through estimator, or pulls together with their encoder."""
 
 from __future__ import annotations
 
@@ -46,13 +46,36 @@ def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
             yield first, output
 
 
+def detached_in_one_term(graph: Graph) -> Iterator[tuple[Any, Any]]:
+    """Yield each error between two values with separate leaves, and the value that a second error trains alone.
+
+    The second error compares that value with the other one as a constant.
+    """
+    errors = [(node, sides) for node in graph.nodes if (sides := _compared(node))]
+    alone = [(node, sides[0]) for node, sides in errors if len(sides) == 1][:_MOST]
+    for node, sides in [each for each in errors if len(each[1]) == 2][:_MOST]:
+        for other, value in alone:
+            if value not in sides:
+                continue
+            gap = _gap(node).reshape(-1).abs()
+            first, second = (set(Graph(side).leaf_nodes) for side in sides)
+            if first.isdisjoint(second) and gap.any() and torch.equal(gap, _gap(other).reshape(-1).abs()):
+                yield node, value
+                break
+
+
 def _compared_with_data(node: Any) -> Any:
     """Return the value that an error, or a square of a difference, compares with a constant; otherwise None."""
-    value = only_input(node)
+    sides = _compared(node)
+    return sides[0] if len(sides) == 1 else None
+
+
+def _compared(node: Any) -> list[Any]:
+    """Return the values with a graph that an error, or a square of a difference, compares."""
     if node.name() in ERRORS:
-        return value if node._saved_self.shape == node._saved_target.shape else None
-    square = node.name() == "PowBackward0" and value is not None and value.name() == "SubBackward0"
-    return only_input(value) if square else None
+        return inputs(node) if node._saved_self.shape == node._saved_target.shape else []
+    below = only_input(node) if node.name() == "PowBackward0" else None
+    return inputs(below) if below is not None and below.name() == "SubBackward0" else []
 
 
 def _gap(node: Any) -> Tensor:

@@ -130,6 +130,7 @@ class Combined(Event):
             "pulled teacher",
             "padding",
             "added again",
+            "detached once",
             "float16",
         ],
         "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
@@ -148,9 +149,10 @@ class Combined(Event):
         "their network with that of the parameters; 'codes': codes that pass no gradient on to their "
         "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own; "
         "'padding': targets at positions where the input is padding; 'added again': an error between two values "
-        "that both have a gradient, which the loss adds again with another weight; 'float16': a layer that "
-        "computes in float16; 'own predictions': labels that are the classes to which the input of the loss gives "
-        "most probability; 'shifted twice': targets that are the tokens two positions later",
+        "that both have a gradient, which the loss adds again with another weight; 'detached once': the same, if "
+        "the loss adds it again with one value as a constant; 'float16': a layer that computes in float16; "
+        "'own predictions': labels that are the classes to which the input of the loss gives most probability; "
+        "'shifted twice': targets that are the tokens two positions later",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -50,6 +50,10 @@ class Parameter:
         str,
         "an attribute that was set to False but freezes nothing: 'requires_grad' of a module, or a misspelling",
     ] = ""
+    idle: Annotated[
+        tuple[str, ...],
+        "two frozen factors of a low-rank matrix in its module, which nothing used; the first one is zero",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from gradgate.autograd_graph import (
     cancelled,
     compared_views,
     compared_with_own_averages,
+    detached_in_one_term,
     inputs,
     is_half,
     labels_are_predictions,
@@ -98,8 +99,9 @@ class _Reader:
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
-        for distance, output in unpassed_codes(self._graph):
-            yield self._event("codes", distance, self._ids(output))
+        for how, pairs in (("codes", unpassed_codes), ("detached once", detached_in_one_term)):
+            for error, value in pairs(self._graph):
+                yield self._event(how, error, self._ids(value))
         roots = self._graph.roots
         found = {
             "views": compared_views(*roots),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.call_sites import library_frames, user_frames
+from gradgate.checker.recording._measures import sample
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._registry import shape_and_bytes
+from gradgate.checker.recording._registry import is_sharded, shape_and_bytes
 from gradgate.checker.recording._user_objects import (
     children_of,
     fields_of,
@@ -44,6 +46,7 @@ _MISSPELLED = (
     *("requires_gradient", "require_gradient"),
 )
 _FIRST = "self"
+_FEW = 5  # frozen matrices of a module
 
 
 class Names:
@@ -157,6 +160,29 @@ class Names:
             name = _set_to_false(module, ("requires_grad", *_MISSPELLED))
             for number in parameters.known(parameters_in(module)) if name else ():
                 parameters.records[number].misfrozen = name
+            if idle := self._idle_factors(module):
+                for number in parameters.known(parameters_in(module)) & parameters.reached:
+                    parameters.records[number].idle = idle
+
+    def _idle_factors(self, module: nn.Module) -> tuple[str, ...]:
+        """Return the names of a module's two frozen low-rank factors if no loss reached them and one is zero."""
+        known = self._recorder.parameters.numbers.known
+        found = {
+            name: each
+            for name, each in named_parameters(module)
+            if name.count(".") < 2 and each.ndim == 2 and not each.requires_grad
+            if known(each) is None and not each.is_meta and not is_sharded(each)
+        }
+        for (name, one), (other, two) in (
+            itertools.permutations(found.items(), 2) if len(found) < _FEW else ()
+        ):
+            (rows, columns), (first, last) = one.shape, two.shape
+            rank = min(
+                columns if columns == first else rows + columns, rows if rows == last else rows + columns
+            )
+            if 0 < rank < min(rows + columns, first + last) - rank and not sample(one).any():
+                return (name, other) if sample(two).any() else ()
+        return ()
 
 
 def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:

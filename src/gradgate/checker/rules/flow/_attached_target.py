@@ -17,7 +17,7 @@ Reports these values if gradient flows into them:
 - the output of a network whose weights are a running average of the trained network's weights (a mean teacher), if
   the average was computed with a gradient;
 - both sides of an error that the loss adds again with another weight, such as the codebook's and the commitment
-  term of a VQ-VAE;
+  term of a VQ-VAE, or that the loss adds again with one of the sides detached;
 - a value on which ``detach()`` is called as a statement of its own, which discards the result.
 
 ## Why is this bad?
@@ -77,6 +77,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue
         if each.how == "views" and not _is_trained_together(run, each):
             continue
+        if each.how == "detached once" and len(each.numbers) < min(each.times, 2):
+            continue  # a constant that happens to equal the value, such as an average before the first step
         if each.how == "pulled teacher" and not _has_its_own_optimizer(run, each):
             continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
@@ -228,6 +230,13 @@ _TEXTS = {
         "whose gradient flows to both values, to {}.",
         "The two weights only add up. They don't set how far each value moves towards the other.",
         "Detach one value in one term, and the other value in the other: F.mse_loss(a, b.detach()) + beta * "
+        "F.mse_loss(a.detach(), b).",
+    ),
+    "detached once": (
+        "The loss adds this error again with one value detached. Here neither value is detached, so this error "
+        "also trains {}, which the other one trains.",
+        "The weight of the other error doesn't set how far its value moves: this error moves it, too.",
+        "Detach here the value that isn't detached there: F.mse_loss(a, b.detach()) + beta * "
         "F.mse_loss(a.detach(), b).",
     ),
     "advantage": (

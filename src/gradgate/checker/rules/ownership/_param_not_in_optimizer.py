@@ -5,8 +5,8 @@ Looks for parameters that losses reach repeatedly, but that are in no optimizer 
 
 - layers in a plain list, which ``parameters()`` doesn't see;
 - a module that was constructed or unfrozen after the optimizer, or was not passed to it;
-- the parameters of a criterion;
-- layers that each forward pass builds again.
+- the parameters of a criterion, or layers that each forward pass builds again;
+- low-rank adapters (LoRA) that are frozen although a factor is zero, while the layer that they adapt is trained.
 
 ## Why is this bad?
 The parameters keep their initial values, and the rest of the model must adapt to them. The loss falls anyway.
@@ -23,8 +23,7 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
 or is a copy of a trained network: see wasted-gradient. A new layer that is frozen together with a pretrained
-network is not reported. If an optimizer changes tensors of data beside parameters, only a note of the run names
-them.
+network is not reported. If an optimizer changes tensors of data beside parameters, only a note names them.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -55,6 +54,7 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import function_at, inside, loops_around, statement_at, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.ownership._frozen_adapters import frozen_adapters
 from gradgate.checker.rules.ownership._parameter_fixes import (
     added,
     computed_first,
@@ -136,6 +136,7 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _built_anew(run)
+    yield from frozen_adapters(run, RULE)
     together: dict[tuple[Frame, str, str, str], Ids] = defaultdict(frozenset)
     for left in left_out(run):
         if left.forgotten:

@@ -198,10 +198,16 @@ def _replaced_at(line: Frame) -> str:
         case ast.Assign([target, *_], value):
             name = ast.unparse(target)
             read = name in map(ast.unparse, inside(ast.expr, value)) and f"{name}.grad" in text
+            read = read or (isinstance(target, ast.Subscript) and bool(_with_gradient(value, text)))
             return name if read or _replaces(node, name) else ""
-        case ast.Return(ast.BinOp() as value):
-            return next((each.id for each in inside(ast.Name, value) if f"{each.id}.grad" in text), "")
+        case ast.Return(ast.BinOp() as value) | ast.Expr(ast.Call(args=[*_, value])):
+            return _with_gradient(value, text)
     return ""
+
+
+def _with_gradient(value: ast.expr, text: str) -> str:
+    """Return the first name in a value whose ``.grad`` a text reads; else ""."""
+    return next((each.id for each in inside(ast.Name, value) if f"{each.id}.grad" in text), "")
 
 
 def _replaces(node: ast.Assign, name: str) -> bool:
