@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 Ids: TypeAlias = frozenset[int]
 """Numbers of parameters, as in :class:`Log.parameters`."""
@@ -153,8 +153,6 @@ class Log:
     circumstances: Annotated[
         Mapping[str, str], "how and where it ran, by label: command, date, device, versions"
     ] = field(default_factory=dict)
-
-    VERSION: ClassVar[int] = 3
 
     def __repr__(self) -> str:
         done = f"{self.steps:,} steps, {self.backwards:,} backward calls, {len(self.events):,} events"
