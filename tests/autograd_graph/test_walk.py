@@ -41,11 +41,11 @@ def test_paths_order_and_users_agree_with_a_walk_by_hand(seed: int) -> None:
     assert graph.leaves.keys() == by_hand.keys()
     assert [parameter in graph for parameter in parameters] == [id(p) in by_hand for p in parameters]
 
-    order = {node: place for place, node in enumerate(graph.in_order())}
+    order = {node: place for place, node in enumerate(graph.in_order)}
     assert order.keys() == graph.following.keys()
     for node, following in graph.following.items():
         assert all(order[node] < order[child] for child in following)
-    for used, users in graph.users().items():
+    for used, users in graph.users.items():
         assert all(used in graph.following[user] for user in users)
         if used not in graph.leaf_nodes:
             continue

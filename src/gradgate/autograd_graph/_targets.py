@@ -174,7 +174,7 @@ def compared_with_own_averages(graph: Graph) -> list[Any]:
     weights = averages.keys() | graph.leaf_nodes.keys()
     # For each node, the leaves that it uses as they are, and those that it uses in averages.
     behind: dict[Any, tuple[frozenset[Any], frozenset[Any]]] = {}
-    for node in reversed(graph.in_order()) if averages else ():
+    for node in reversed(graph.in_order) if averages else ():
         if node in weights:
             leaf = frozenset([averages.get(node, node)])
             behind[node] = (frozenset(), leaf) if node in averages else (leaf, frozenset())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import DDP_SINK
+from gradgate.autograd_graph._nodes import DDP_SINK, inputs
 from gradgate.torch_compat import node_number
 
 
@@ -47,6 +48,16 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
             queue.append(newest)
 
 
+def reachable(*starts: Any, following: Callable[[Any], Iterable[Any]] = inputs) -> Iterator[Any]:
+    """Yield nodes and all nodes that they lead to, each once, the nearest first."""
+    found = dict.fromkeys(starts)
+    todo = list(found)
+    for node in todo:  # grows during the loop
+        yield node
+        todo += (new := dict.fromkeys(each for each in following(node) if each not in found))
+        found |= new
+
+
 def roots_of(roots: Any) -> list[Any]:
     """Return the graph nodes of one or several tensors or nodes, each once. Other objects have none."""
     nodes = (root.grad_fn if isinstance(root, Tensor) else root for root in _listed(roots))
@@ -76,7 +87,6 @@ class Graph:
     def __init__(self, roots: Any) -> None:
         self.roots = roots_of(roots)
         self.following = dict(walk(*self.roots))
-        self._order: list[Any] = []
         self.nodes: list[Any] = []
         self.leaves: dict[int, Tensor] = {}
         self.leaf_nodes: dict[Any, Tensor] = {}
@@ -98,32 +108,39 @@ class Graph:
         """Return whether the graph has a node of this name."""
         return any(node.name() == name for node in self.following)
 
+    @cached_property
     def users(self) -> dict[Any, list[Any]]:
-        """Return the nodes that use each node's result. The node nearest to the roots comes first."""
+        """The nodes that use each node's result. The node nearest to the roots comes first."""
         users: dict[Any, list[Any]] = {}
         for node, following in self.following.items():
             for child in following:
                 users.setdefault(child, []).append(node)
         return users
 
+    def below(self, *nodes: Any, without: Any = None) -> set[Any]:
+        """Return the nodes that some nodes, by default the roots, reach without passing through one node."""
+        starts = nodes or self.roots
+        return set(reachable(*starts, following=lambda node: () if node is without else self.following[node]))
+
+    @cached_property
     def in_order(self) -> list[Any]:
-        """Return all nodes in topological order: each one follows all nodes that pass gradient to it."""
-        if not self._order:
-            waiting = Counter(child for following in self.following.values() for child in following)
-            ready = [root for root in self.roots if not waiting[root]]
-            while ready:
-                node = ready.pop()
-                self._order.append(node)
-                for child in self.following[node]:
-                    waiting[child] -= 1
-                    if not waiting[child]:
-                        ready.append(child)
-        return self._order
+        """All nodes in topological order: each one follows all nodes that pass gradient to it."""
+        order: list[Any] = []
+        waiting = Counter(child for following in self.following.values() for child in following)
+        ready = [root for root in self.roots if not waiting[root]]
+        while ready:
+            node = ready.pop()
+            order.append(node)
+            for child in self.following[node]:
+                waiting[child] -= 1
+                if not waiting[child]:
+                    ready.append(child)
+        return order
 
     def paths(self) -> dict[int, int]:
         """Return the number of paths to each leaf, by the leaf's id."""
         paths = Counter(self.roots)
-        for node in self.in_order():
+        for node in self.in_order:
             for child in self.following[node]:
                 paths[child] += paths[node]
         found = {id(leaf): paths[node] for node, leaf in self.leaf_nodes.items()}
@@ -131,8 +148,7 @@ class Graph:
 
     def path_to(self, leaf: Tensor) -> list[Any]:
         """Return the nodes of a shortest path from the roots to a leaf, or an empty list if there is none."""
-        users = self.users()
         path = [node for node, variable in self.leaf_nodes.items() if variable is leaf]
         while path and path[-1] not in self.roots:
-            path.append(users[path[-1]][0])
+            path.append(self.users[path[-1]][0])
         return path[::-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -13,7 +13,6 @@ from torch import Tensor
 from gradgate.autograd_graph import (
     ELEMENTWISE,
     ERRORS,
-    LEAF,
     RESHAPES,
     SUMS,
     Graph,
@@ -31,6 +30,7 @@ from gradgate.autograd_graph import (
     not_log_probabilities,
     only_input,
     pulled_teacher,
+    reachable,
     repeated_errors,
     row,
     shifted_twice,
@@ -66,7 +66,7 @@ class _Reader:
         self._graph = graph
         self._backward = backward
         self._parameters = parameters
-        self._users = graph.users()
+        self._users = graph.users
 
     def read(self) -> Iterator[Combined]:
         """Yield the combinations, starting with the nearest to the loss."""
@@ -126,6 +126,9 @@ class _Reader:
     def _ids(self, node: Any) -> Ids:
         return self._parameters.known(Graph(node).leaves.values())
 
+    def _leaves(self, node: Any) -> set[Any]:
+        return self._graph.leaf_nodes.keys() & self._graph.below(node)
+
     def _own_target(self, node: Any) -> Iterator[Combined]:
         """Find a target like ``reward + gamma * q(next_state)``, compared with ``q(state)``."""
         sides = inputs(node)
@@ -145,7 +148,7 @@ class _Reader:
         target, *others = inputs(node)
         if others != [target]:
             return
-        if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
+        if self._leaves(target).isdisjoint(self._graph.below(without=target)):
             yield self._event("teacher", node, self._ids(target))
         elif pulled_teacher(node, self._users):
             yield self._event("pulled teacher", node, self._ids(target))
@@ -155,8 +158,8 @@ class _Reader:
         (prediction, _), (target, _) = node.next_functions[:2]
         if prediction is None or target is None:
             return
-        others = _leaves_below(prediction) | _leaves_below(*self._graph.roots, without=node)
-        if others.isdisjoint(_leaves_below(target)):
+        others = self._graph.below(prediction) | self._graph.below(without=node)
+        if self._leaves(target).isdisjoint(others):
             yield self._event("trained target", node, self._ids(target))
 
     def _trained_targets(self) -> Iterator[Combined]:
@@ -201,7 +204,9 @@ class _Reader:
             elementwise = node.name() in ELEMENTWISE or node.name() in RESHAPES
             return inputs(node) if elementwise and not _is_difference_from_data(node) else []
 
-        for node in filter(_is_difference_from_data, islice(_reachable(advantage, below), _MOST_BELOW)):
+        for node in filter(
+            _is_difference_from_data, islice(reachable(advantage, following=below), _MOST_BELOW)
+        ):
             value = through(only_input(node), RESHAPES)
             if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
                 return value
@@ -216,7 +221,7 @@ class _Reader:
         def above(node: Any) -> list[Any]:
             return [user for user in users(node) if user.name() in _PASSED or _is_difference_from_data(user)]
 
-        return any(_squares(user, node) for node in _reachable(value, above) for user in users(node))
+        return any(_squares(user, node) for node in reachable(value, following=above) for user in users(node))
 
     def _summands(self) -> Iterator[Combined]:
         """Find summands of the loss, or of one of its means, that share no parameter with the other summands."""
@@ -262,16 +267,6 @@ class _Reader:
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
 
-def _reachable(start: Any, following: Callable[[Any], list[Any]]) -> Iterator[Any]:
-    """Yield a node and all nodes that it leads to, the nearest first."""
-    found = {start: None}
-    todo = [start]
-    for node in todo:  # grows during the loop
-        yield node
-        todo += (new := dict.fromkeys(each for each in following(node) if each not in found))
-        found |= new
-
-
 def _is_difference_from_data(node: Any) -> bool:
     return node.name() == "SubBackward0" and only_input(node) is not None
 
@@ -280,17 +275,6 @@ def _squares(node: Any, value: Any) -> bool:
     name = node.name()
     square = name == "PowBackward0" and float(node._saved_exponent) == 2
     return square or name in ERRORS or (name == "MulBackward0" and inputs(node) == [value, value])
-
-
-def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
-    """Return the leaves that are reachable from ``roots`` without passing through the node ``without``."""
-    seen, todo = {without}, list(roots)
-    while todo:
-        node = todo.pop()
-        if node not in seen:
-            seen.add(node)
-            todo += inputs(node)
-    return {node for node in seen if node is not None and node.name() == LEAF}
 
 
 def _are_apart(first: Any, second: Any) -> bool:

@@ -53,7 +53,7 @@ class Reached:
 
     @functools.cached_property
     def _users(self) -> dict[int, list[Any]]:
-        users = self.graph.users()
+        users = self.graph.users
         return {id(leaf): users[node] for node, leaf in self.graph.leaf_nodes.items() if node in users}
 
     def stale(self, step_keys: Mapping[int, tuple[int, int]]) -> tuple[Ids, Site]:
@@ -85,11 +85,11 @@ class Reached:
         if len(kinds) < 2 or len(graph.nodes) > _MOST_NODES:
             return frozenset()
         before = bits_behind(graph, {leaf: kinds[kind] for leaf, kind in owners.items()})
-        above = {child: node for node in graph.in_order() for child in graph.following[node]}
+        above = {child: node for node in graph.in_order for child in graph.following[node]}
         # Nodes followed by a use of an optimizer's parameters, on the way to the loss.
         between: set[Any] = set()
         users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
-        for node in graph.in_order():
+        for node in graph.in_order:
             if node in users or node in between:
                 between.update(graph.following[node])
         found = set()
@@ -150,7 +150,7 @@ def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
 def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:
     """Return, for each node, the bits of all leaves behind the node. ``bits`` holds the bits by id of the leaf."""
     behind: dict[Any, int] = {}
-    for node in reversed(graph.in_order()):
+    for node in reversed(graph.in_order):
         leaf = graph.leaf_nodes.get(node)
         found = 0 if leaf is None else bits.get(id(leaf), otherwise)
         for child in graph.following[node]:

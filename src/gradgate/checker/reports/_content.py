@@ -7,12 +7,13 @@ import linecache
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 from gradgate.checker.fixes import Edit, edits_for
 from gradgate.checker.reports._summary import Held, Summary
 from gradgate.checker.reports._words import counted, duration, listed, place_of
-from gradgate.checker.rules import Finding
+from gradgate.checker.rules import Finding, Rule
 from gradgate.events import Log
 
 _NOUNS = {"error": "error", "warning": "warning", "info": "note"}
@@ -197,3 +198,17 @@ def _dedented(lines: Sequence[SourceLine]) -> list[SourceLine]:
     code = [line.text for line in lines if line.text.strip() and line is not _SKIPPED]
     indent = min((len(text) - len(text.lstrip()) for text in code), default=0)
     return [line if line is _SKIPPED else line._replace(text=line.text[indent:]) for line in lines]
+
+
+def rule_page(rule: Rule) -> str:
+    """Return the page of a rule, as Markdown."""
+    return f"# {rule.code}: {rule.name}\n\n*Severity: {rule.severity}.* {_fenced(rule.doc.strip())}\n"
+
+
+def _fenced(text: str) -> str:
+    """Turn indented code into fenced code, which renderers highlight."""
+    lines: list[str] = []
+    for is_code, part in groupby(text.splitlines(), key=lambda line: line.startswith("    ")):
+        block = list(part)
+        lines += ["```python", *(line[4:] for line in block), "```"] if is_code else block
+    return "\n".join(lines).replace("```\n\n```python\n", "\n")

@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 from gradgate.checker.analysis._notebook_text import line_in_file
 from gradgate.checker.reports._baseline import fingerprint
-from gradgate.checker.reports._content import Content, Entry, source_line
-from gradgate.checker.reports._rules import rule_page
+from gradgate.checker.reports._content import Content, Entry, rule_page, source_line
 from gradgate.checker.rules import Rule, rules
 from gradgate.events import cell_of
 

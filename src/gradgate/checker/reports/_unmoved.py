@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gradgate.checker.analysis._origins import data_among
-from gradgate.checker.reports._optimizers import distinct_names
+from gradgate.checker.reports._summary import distinct_names
 from gradgate.checker.reports._words import counted, listed
 from gradgate.events import Backward, Ids, Log, OptimizerMade, Stepped
 
