@@ -36,9 +36,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._origins import list_line
-from gradgate.checker.analysis._parameter_usage import replaced, unreached
+from gradgate.checker.analysis._parameter_usage import rebound, replaced, unreached
 from gradgate.checker.analysis._queries import made_line
-from gradgate.checker.analysis._rebound import rebound
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, functions, makes_leaf, names_read, scope_at
 from gradgate.checker.analysis._source import inside, text_of
