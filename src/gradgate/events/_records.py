@@ -72,9 +72,7 @@ class Term:
         tuple[tuple[str, float, Site], ...],
         "the factors of the term, as (op, number, where); op 'div' divides",
     ] = ()
-    items: Annotated[float | None, "items that a mean, or a sum over targets or a mask, was taken over"] = (
-        None
-    )
+    items: Annotated[float | None, "items of a mean, or of a sum over targets or a mask"] = None
     sizes: Annotated[tuple[int, ...], "shape of the reduced tensor"] = ()
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
@@ -91,7 +89,7 @@ class Term:
     ] = 1.0
     joined: Annotated[Site, "where the last of several paths joins the others"] = ()
     scaled: Annotated[bool, "a gradient scaler's factor is on the path; `factors` leaves it out"] = False
-    reach: Annotated[Ids, "parameters it reaches; only in the first calls, if the loss has several terms"] = (
+    reach: Annotated[Ids, "parameters it reaches; only in first calls of losses with several terms"] = (
         frozenset()
     )
 
