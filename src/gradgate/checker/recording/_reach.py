@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from gradgate.autograd_graph import Graph, flops_of, named, through
 from gradgate.checker.recording._node_lines import line_of
-from gradgate.checker.recording._registry import ByIdentity, Parameters
+from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
 
@@ -35,21 +35,37 @@ class Reached:
 
     Args:
         graph: the graph of the call.
-        numbers: parameter numbers, by the id of the leaf. Leaves that aren't parameters are absent.
-        others: how many leaves are neither an nn.Parameter nor held by an optimizer.
-        parameters: all known parameters.
+        parameters: all known parameters. New ones get a number.
+        chosen: ids of the tensors in the call's ``inputs=``; None if there are none.
 
     Attributes:
+        numbers: parameter numbers, by the id of the leaf. Leaves that aren't parameters are absent.
+        others: how many leaves are neither an nn.Parameter nor held by an optimizer.
         ids: the parameters among the leaves.
     """
 
-    def __init__(self, graph: Graph, numbers: dict[int, int], others: int, parameters: Parameters) -> None:
+    def __init__(self, graph: Graph, parameters: Parameters, chosen: Container[int] | None) -> None:
         self.graph = graph
-        self.numbers = numbers
-        self.others = others
-        self.ids = parameters.same(numbers.values())
+        self.numbers: dict[int, int] = {}
+        self.others = 0
+        for key, leaf in graph.leaves.items():
+            if chosen is not None and key not in chosen:
+                continue
+            number = parameters.numbers.known(leaf)
+            plain = not isinstance(leaf, nn.Parameter)
+            self.others += plain and number not in parameters.owners
+            # A plain leaf that is reached twice counts as a parameter.
+            if not plain or (number is None and parameters.met.known(leaf)):
+                number = parameters.number(leaf)
+            elif number is None:
+                parameters.met.add(leaf, True)
+            if number is not None:
+                self.numbers[key] = number
+        parameters.reached.update(self.numbers.values())
+        self.ids = parameters.same(self.numbers.values())
         self._same = parameters.same
-        self._owners = {leaf: frozenset(parameters.owners.get(each, ())) for leaf, each in numbers.items()}
+        owners = parameters.owners
+        self._owners = {leaf: frozenset(owners.get(each, ())) for leaf, each in self.numbers.items()}
 
     @functools.cached_property
     def _users(self) -> dict[int, list[Any]]:
@@ -157,32 +173,3 @@ def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) ->
             found |= behind[child]
         behind[node] = found
     return behind
-
-
-class KnownLeaves:
-    """Distinguishes parameters from other leaves of graphs."""
-
-    def __init__(self, parameters: Parameters) -> None:
-        self._parameters = parameters
-        self._met: ByIdentity[Tensor, bool] = ByIdentity()  # leaves reached once, possibly parameters
-
-    def of(self, graph: Graph, chosen: Container[int] | None) -> Reached:
-        """Return the leaves that a backward call reaches. ``chosen``: ids of the tensors in its ``inputs=``."""
-        parameters = self._parameters
-        numbers: dict[int, int] = {}
-        others = 0
-        for key, leaf in graph.leaves.items():
-            if chosen is not None and key not in chosen:
-                continue
-            number = parameters.numbers.known(leaf)
-            plain = not isinstance(leaf, nn.Parameter)
-            others += plain and number not in parameters.owners
-            # A plain leaf that is reached twice counts as a parameter.
-            if not plain or (number is None and self._met.known(leaf)):
-                number = parameters.number(leaf)
-            elif number is None:
-                self._met.add(leaf, True)
-            if number is not None:
-                numbers[key] = number
-        parameters.reached.update(numbers.values())
-        return Reached(graph, numbers, others, parameters)

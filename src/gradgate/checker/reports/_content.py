@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from gradgate.checker.analysis._run import enumerated
 from gradgate.checker.fixes import Edit, edits_for
 from gradgate.checker.reports._summary import Held, Summary
-from gradgate.checker.reports._words import counted, duration, listed, place_of
+from gradgate.checker.reports._words import counted, duration, place_of
 from gradgate.checker.rules import Finding, Rule
 from gradgate.events import Log
 
@@ -133,7 +134,7 @@ class Content:
     def tally(self) -> str:
         """Return the number of findings by severity: "1 error and 2 notes", or ""."""
         counts = Counter(entry.severity for entry in self.entries())
-        return listed([counted(counts[noun], noun) for noun in _NOUNS.values() if counts[noun]])
+        return enumerated([counted(counts[noun], noun) for noun in _NOUNS.values() if counts[noun]])
 
     def verdict(self) -> tuple[str, str]:
         """Return a sentence about the outcome of the run, and the worst severity or "ok"."""
@@ -170,7 +171,10 @@ class Content:
         if summary.silenced:
             yield "silenced", f"{counted(summary.silenced, 'finding')}, by `# gradgate: ignore`"
         if summary.unused:
-            yield "unused", f"`# gradgate: ignore` at {listed(list(summary.unused))}: nothing was found there"
+            yield (
+                "unused",
+                f"`# gradgate: ignore` at {enumerated(list(summary.unused))}: nothing was found there",
+            )
         if summary.known or summary.gone:
             known = f"{counted(summary.known, 'finding')} in the baseline"
             gone = f"; {counted(summary.gone, 'other baseline finding')} no longer found"
