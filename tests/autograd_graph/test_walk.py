@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gradgate.autograd_graph import Graph, hidden_parameter, roots_of, walk
+from gradgate.autograd_graph import Graph, hidden_parameter, inputs, reachable, roots_of
 
 
 def random_loss(seed: int) -> tuple[list[nn.Parameter], Tensor]:
@@ -85,10 +85,12 @@ def test_outputs_that_ddp_ties_together_are_followed_one_by_one() -> None:
     assert [each in graph for each in (used, unused, joined, dropped)] == [True, True, True, False]
 
 
-def test_a_walk_goes_beyond_the_named_nodes_only() -> None:
+def test_a_search_goes_only_where_it_is_led() -> None:
     weight = nn.Parameter(torch.ones(2))
     loss = weight.exp().sum() + weight.sum()
-    names = [node.name() for node, _ in walk(loss.grad_fn, beyond=["AddBackward0"])]
+    into = "AddBackward0"
+    below = reachable(None, loss.grad_fn, following=lambda node: inputs(node) if node.name() == into else ())
+    names = [node.name() for node in below]
     assert names == ["AddBackward0", "SumBackward0", "SumBackward0"]
 
 

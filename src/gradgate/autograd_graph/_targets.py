@@ -25,7 +25,7 @@ from gradgate.autograd_graph._nodes import (
     only_input,
     through,
 )
-from gradgate.autograd_graph._walk import Graph, walk
+from gradgate.autograd_graph._walk import Graph, reachable
 
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
@@ -120,8 +120,8 @@ def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], f
 
 def sums_with_constants(*roots: Any) -> Iterator[Any]:
     """Yield sums with one side that has no graph, if only linear operations lie between them and the roots."""
-    for node, following in walk(*roots, beyond=_LINEAR):
-        if node.name() in SUMS and len(following) == 1:
+    for node in reachable(*roots, following=lambda node: inputs(node) if node.name() in _LINEAR else ()):
+        if node.name() in SUMS and only_input(node) is not None:
             yield node
 
 

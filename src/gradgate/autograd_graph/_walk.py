@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +13,8 @@ from gradgate.autograd_graph._nodes import DDP_SINK, inputs
 from gradgate.torch_compat import node_number
 
 
-def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:
+def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to.
-
-    ``beyond`` holds the names of the only nodes that the walk continues past.
 
     With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
     passes each gradient through unchanged. The walk follows an input of that node only if the roots use the
@@ -32,7 +30,7 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
             edges = [edge for place, edge in enumerate(edges) if place in used[node]]
         following = [child for child, _ in edges if child is not None]
         yield node, following
-        for child, output in edges if beyond is None or node.name() in beyond else ():
+        for child, output in edges:
             if child is None or child in seen:
                 continue
             if type(child).__name__ == DDP_SINK:
@@ -50,7 +48,7 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
 
 def reachable(*starts: Any, following: Callable[[Any], Iterable[Any]] = inputs) -> Iterator[Any]:
     """Yield nodes and all nodes that they lead to, each once, the nearest first."""
-    found = dict.fromkeys(starts)
+    found = dict.fromkeys(start for start in starts if start is not None)
     todo = list(found)
     for node in todo:  # grows during the loop
         yield node
