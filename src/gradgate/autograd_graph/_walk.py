@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -134,6 +134,15 @@ class Graph:
                 if not waiting[child]:
                     ready.append(child)
         return order
+
+    def behind(self, bits: Mapping[Any, int]) -> dict[Any, int]:
+        """Return the bits of each node: those in ``bits``, or else of all nodes that it passes gradient to."""
+        found: dict[Any, int] = {}
+        for node in reversed(self.in_order):
+            found[node] = bits.get(node, 0)
+            for child in () if node in bits else self.following[node]:
+                found[node] |= found[child]
+        return found
 
     def paths(self) -> dict[int, int]:
         """Return the number of paths to each leaf, by the leaf's id."""

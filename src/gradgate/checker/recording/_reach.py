@@ -100,7 +100,8 @@ class Reached:
         kinds = {kind: 1 << place for place, kind in enumerate(set(owners.values()))}
         if len(kinds) < 2 or len(graph.nodes) > _MOST_NODES:
             return frozenset()
-        before = bits_behind(graph, {leaf: kinds[kind] for leaf, kind in owners.items()})
+        known = {node: id(leaf) for node, leaf in graph.leaf_nodes.items() if id(leaf) in owners}
+        before = graph.behind({node: kinds[owners[leaf]] for node, leaf in known.items()})
         above = {child: node for node in graph.in_order for child in graph.following[node]}
         # Nodes followed by a use of an optimizer's parameters, on the way to the loss.
         between: set[Any] = set()
@@ -129,8 +130,10 @@ class Reached:
             counted: numbers of the nodes whose forward FLOPs are already counted. This call adds its own nodes.
         """
         kinds = list(dict.fromkeys([_UNKNOWN, *self._owners.values()]))
-        bits = {leaf: 1 << kinds.index(kind) for leaf, kind in self._owners.items()}
-        behind = bits_behind(self.graph, bits, otherwise=1)  # node -> owners of the leaves behind the node
+        owner_of = {
+            node: self._owners.get(id(leaf), _UNKNOWN) for node, leaf in self.graph.leaf_nodes.items()
+        }
+        behind = self.graph.behind({node: 1 << kinds.index(kind) for node, kind in owner_of.items()})
         total, parts = 0.0, Counter[int]()
         for node in behind:
             forward, gradients = flops_of(node)
@@ -161,15 +164,3 @@ def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
     old = [node for node in nodes if node_number.use(node) < number]
     lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
     return len(old), lines.most_common(1)[0][0] if lines else ()
-
-
-def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:
-    """Return, for each node, the bits of all leaves behind the node. ``bits`` holds the bits by id of the leaf."""
-    behind: dict[Any, int] = {}
-    for node in reversed(graph.in_order):
-        leaf = graph.leaf_nodes.get(node)
-        found = 0 if leaf is None else bits.get(id(leaf), otherwise)
-        for child in graph.following[node]:
-            found |= behind[child]
-        behind[node] = found
-    return behind
