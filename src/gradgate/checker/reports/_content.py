@@ -17,7 +17,7 @@ from gradgate.checker.reports._words import counted, duration, place_of
 from gradgate.checker.rules import Finding, Rule
 from gradgate.events import Log
 
-_NOUNS = {"error": "error", "warning": "warning", "info": "note"}
+NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 class SourceLine(NamedTuple):
@@ -57,7 +57,7 @@ class Entry:
     @property
     def severity(self) -> str:
         """The severity in words: "error", "warning" or "note"."""
-        return _NOUNS[self.finding.severity]
+        return NOUNS[self.finding.severity]
 
     @property
     def rule(self) -> str:
@@ -134,7 +134,7 @@ class Content:
     def tally(self) -> str:
         """Return the number of findings by severity: "1 error and 2 notes", or ""."""
         counts = Counter(entry.severity for entry in self.entries())
-        return enumerated([counted(counts[noun], noun) for noun in _NOUNS.values() if counts[noun]])
+        return enumerated([counted(counts[noun], noun) for noun in NOUNS.values() if counts[noun]])
 
     def verdict(self) -> tuple[str, str]:
         """Return a sentence about the outcome of the run, and the worst severity or "ok"."""
@@ -146,7 +146,7 @@ class Content:
             until = f" Found until then: {found}." if found else " No mistakes found until then."
             return f"{name} {how} {when}.{until if summary.began or found else ''}", "error"
         if found:
-            worst = min((entry.severity for entry in self.entries()), key=list(_NOUNS.values()).index)
+            worst = min((entry.severity for entry in self.entries()), key=list(NOUNS.values()).index)
             return f"Found {found}.", worst
         if not summary.began:
             return f"Nothing to check: {name} ran no backward call and no optimizer step.", "warning"
