@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -69,7 +69,7 @@ class _Reader:
         self._users = graph.users
 
     def read(self) -> Iterator[Combined]:
-        """Yield the combinations, starting with the nearest to the loss."""
+        """Yield the combinations of each kind, starting with the nearest to the loss."""
         compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
@@ -80,19 +80,13 @@ class _Reader:
             if (given := not_log_probabilities(node)) is not None:
                 below = Graph(node).nodes if given == "probabilities" else ()
                 made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
-                yield replace(self._event(given, node, self._ids(node)), made=made)
-            if labels_are_predictions(node):
-                yield self._event("own predictions", node, self._ids(node))
+                yield replace(self._event(given, node), made=made)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in ERRORS:
                 yield from self._separate_target(node)
-            if (inner := normalized_twice(node)) is not None:
-                yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
-            if name == "ExpBackward0" and self._is_clipped_one(node):
-                yield self._event("own copy", node, self._ids(node))
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
@@ -100,28 +94,30 @@ class _Reader:
         yield from self._cancelled()
         for distance, output in unpassed_codes(self._graph):
             yield self._event("codes", distance, self._ids(output))
-        roots = self._graph.roots
-        found = {
+        nodes, roots = self._graph.nodes, self._graph.roots
+        found: dict[str, Iterable[Any]] = {
+            "own predictions": filter(labels_are_predictions, nodes),
+            "own copy": filter(self._is_clipped_one, nodes),
+            "normalized twice": filter(None, map(normalized_twice, nodes)),
+            "float16": islice(filter(is_half, nodes), 1),
             "views": compared_views(*roots),
             "constant": sums_with_constants(*roots),
             "added again": repeated_errors(*roots),
             "shifted twice": shifted_twice(self._graph),
         }
-        for how, nodes in found.items():
-            yield from (self._event(how, node, self._ids(node)) for node in nodes)
+        for how, several in found.items():
+            yield from (self._event(how, node) for node in several)
         for loss, counts in losses_of_padding(self._graph):
-            yield self._event("padding", loss, self._ids(loss), counts)
-        half = [node for node in self._graph.nodes if is_half(node)]
-        yield from (self._event("float16", node, self._ids(node)) for node in half[:1])
+            yield self._event("padding", loss, sizes=counts)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
-        for several in compared.values():
+        for pairs in compared.values():
             # A loop over all pairs may compare each item with itself, too.
-            if all(equal for _, equal in several):
-                yield self._event("itself", several[0][0], self._ids(several[0][0]))
+            if all(equal for _, equal in pairs):
+                yield self._event("itself", pairs[0][0])
 
-    def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:
-        return Combined(line_of(node), how, ids, self._backward, sizes)
+    def _event(self, how: str, node: Any, ids: Ids | None = None, sizes: tuple[int, ...] = ()) -> Combined:
+        return Combined(line_of(node), how, self._ids(node) if ids is None else ids, self._backward, sizes)
 
     def _ids(self, node: Any) -> Ids:
         return self._parameters.known(Graph(node).leaves.values())
@@ -155,9 +151,9 @@ class _Reader:
 
     def _separate_target(self, node: Any) -> Iterator[Combined]:
         """Find the second argument of an error if the parameters behind it get no other gradient."""
-        (prediction, _), (target, _) = node.next_functions[:2]
-        if prediction is None or target is None:
+        if len(inputs(node)) != 2:
             return
+        prediction, target = inputs(node)
         others = self._graph.below(prediction) | self._graph.below(without=node)
         if self._leaves(target).isdisjoint(others):
             yield self._event("trained target", node, self._ids(target))
@@ -245,9 +241,10 @@ class _Reader:
 
     def _is_clipped_one(self, node: Any) -> bool:
         """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
-        difference, users = inputs(node)[0], self._users.get(node, [])
-        clipped = any(user.name().startswith("Clamp") for user in users)
-        return clipped and _is_difference_from_data(difference) and bool((node._saved_result == 1).all())
+        if node.name() != "ExpBackward0" or not _is_difference_from_data(inputs(node)[0]):
+            return False
+        clipped = any(user.name().startswith("Clamp") for user in self._users.get(node, []))
+        return clipped and bool((node._saved_result == 1).all())
 
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
