@@ -11,10 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradgate.events import EVENTS, Event, Frame, Group, Log, Parameter, Span, Term
+from gradgate.events import Event, Frame, Group, Log, Parameter, Span, Term, _forward, _gradients, _loop
 from gradgate.events._records import Doing, Ids, Site
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "rules_and_events.md"
+EVENTS: dict[str, type[Event]] = {
+    name: kind
+    for module in (_gradients, _forward, _loop)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+}
 RECORDS: tuple[type[Any], ...] = (Log, Parameter, Group, Term, Frame, Span)
 
 _START = "<!-- events: made by tools/events_table.py -->\n"

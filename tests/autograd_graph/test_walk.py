@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gradgate.autograd_graph import Graph, hidden_parameter, roots_of, walk
+from gradgate.autograd_graph import Graph, hidden_parameter, inputs, reachable, roots_of
 
 
 def random_loss(seed: int) -> tuple[list[nn.Parameter], Tensor]:
@@ -41,11 +41,11 @@ def test_paths_order_and_users_agree_with_a_walk_by_hand(seed: int) -> None:
     assert graph.leaves.keys() == by_hand.keys()
     assert [parameter in graph for parameter in parameters] == [id(p) in by_hand for p in parameters]
 
-    order = {node: place for place, node in enumerate(graph.in_order())}
+    order = {node: place for place, node in enumerate(graph.in_order)}
     assert order.keys() == graph.following.keys()
     for node, following in graph.following.items():
         assert all(order[node] < order[child] for child in following)
-    for used, users in graph.users().items():
+    for used, users in graph.users.items():
         assert all(used in graph.following[user] for user in users)
         if used not in graph.leaf_nodes:
             continue
@@ -85,10 +85,12 @@ def test_outputs_that_ddp_ties_together_are_followed_one_by_one() -> None:
     assert [each in graph for each in (used, unused, joined, dropped)] == [True, True, True, False]
 
 
-def test_a_walk_goes_beyond_the_named_nodes_only() -> None:
+def test_a_search_goes_only_where_it_is_led() -> None:
     weight = nn.Parameter(torch.ones(2))
     loss = weight.exp().sum() + weight.sum()
-    names = [node.name() for node, _ in walk(loss.grad_fn, beyond=["AddBackward0"])]
+    into = "AddBackward0"
+    below = reachable(None, loss.grad_fn, following=lambda node: inputs(node) if node.name() == into else ())
+    names = [node.name() for node in below]
     assert names == ["AddBackward0", "SumBackward0", "SumBackward0"]
 
 

@@ -29,7 +29,8 @@ from gradgate.autograd_graph import (
     check_items,
     functions_of_means,
     hidden_parameter,
-    walk,
+    inputs,
+    reachable,
 )
 from gradgate.errors import CountWarning, CoupledLossWarning, DividedTwiceWarning, GraphError, ShapeError
 
@@ -219,8 +220,8 @@ def _warn_if_coupled(loss: Tensor) -> bool:
 
     Such a loss is recognized if only elementwise operations, softmax and reshapes follow the products or distances.
     """
-    for node, following in walk(loss.grad_fn, beyond=_TERMS):
-        if not following or node.name() in _TERMS:
+    for node in reachable(loss.grad_fn, following=lambda node: inputs(node) if node.name() in _TERMS else ()):
+        if not inputs(node) or node.name() in _TERMS:
             continue
         try:
             check_items(node)

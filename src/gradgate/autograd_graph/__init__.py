@@ -1,7 +1,7 @@
 """Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
 from gradgate.autograd_graph._broadcasts import broadcast_at, node_shape
-from gradgate.autograd_graph._codebooks import detached_in_one_term, unpassed_codes
+from gradgate.autograd_graph._distances import compared_views, detached_in_one_term, unpassed_codes
 from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
@@ -39,8 +39,6 @@ from gradgate.autograd_graph._nodes import (
     through,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
-from gradgate.autograd_graph._padding import losses_of_padding
-from gradgate.autograd_graph._shifts import shifted_twice
 from gradgate.autograd_graph._targets import (
     after_reward,
     cancelled,
@@ -52,8 +50,8 @@ from gradgate.autograd_graph._targets import (
     sums_with_constants,
     trained_target,
 )
-from gradgate.autograd_graph._views import compared_views
-from gradgate.autograd_graph._walk import Graph, roots_of, walk
+from gradgate.autograd_graph._tokens import losses_of_padding, shifted_twice
+from gradgate.autograd_graph._walk import Graph, reachable, roots_of, walk
 
 __all__ = [
     "DDP_SINK",
@@ -92,6 +90,7 @@ __all__ = [
     "not_log_probabilities",
     "only_input",
     "pulled_teacher",
+    "reachable",
     "reduced_shape",
     "reduction_of",
     "repeated_errors",

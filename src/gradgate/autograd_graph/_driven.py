@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import RESHAPES
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph._nodes import RESHAPES, inputs
+from gradgate.autograd_graph._walk import Graph, reachable
 from gradgate.torch_compat import saved_tensor
 
 _NAMES = (
@@ -25,19 +25,17 @@ def driven(graph: Graph) -> Iterator[Tensor]:
     Examples are ``-q(state, action).mean()``, and a cross entropy with one target for all samples. Where the output
     meets any other tensor without a graph, that tensor is data.
     """
-    todo, seen = list(graph.roots), set[Any]()
-    for node in todo:  # grows during the loop
-        if node in seen:
-            continue
-        seen.add(node)
-        following = graph.following.get(node, [])
-        turned = [
-            leaf for child in following if child.name() == "TBackward0" for leaf in graph.following[child]
-        ]
-        leaves = [graph.leaf_nodes[node] for node in (*following, *turned) if node in graph.leaf_nodes]
-        yield from leaves
-        if not leaves and _has_no_data(node):
-            todo += following
+
+    def leaves(node: Any) -> list[Tensor]:
+        following = graph.following[node]
+        turned = [each for child in following if child.name() == "TBackward0" for each in inputs(child)]
+        return [graph.leaf_nodes[each] for each in (*following, *turned) if each in graph.leaf_nodes]
+
+    def below(node: Any) -> list[Any]:
+        return graph.following[node] if not leaves(node) and _has_no_data(node) else []
+
+    for node in reachable(*graph.roots, following=below):
+        yield from leaves(node)
 
 
 def _has_no_data(node: Any) -> bool:

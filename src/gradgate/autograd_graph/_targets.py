@@ -25,7 +25,7 @@ from gradgate.autograd_graph._nodes import (
     only_input,
     through,
 )
-from gradgate.autograd_graph._walk import Graph, walk
+from gradgate.autograd_graph._walk import Graph, reachable
 
 _CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
 _MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
@@ -120,8 +120,8 @@ def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], f
 
 def sums_with_constants(*roots: Any) -> Iterator[Any]:
     """Yield sums with one side that has no graph, if only linear operations lie between them and the roots."""
-    for node, following in walk(*roots, beyond=_LINEAR):
-        if node.name() in SUMS and len(following) == 1:
+    for node in reachable(*roots, following=lambda node: inputs(node) if node.name() in _LINEAR else ()):
+        if node.name() in SUMS and only_input(node) is not None:
             yield node
 
 
@@ -171,29 +171,23 @@ def compared_with_own_averages(graph: Graph) -> list[Any]:
     The weights of a mean teacher are such averages: ``0.9 * weights.detach() + 0.1 * parameter``.
     """
     averages = {node: leaf for node in graph.nodes if (leaf := _averaged_with_data(node)) is not None}
+    if not averages:
+        return []
     weights = averages.keys() | graph.leaf_nodes.keys()
-    # For each node, the leaves that it uses as they are, and those that it uses in averages.
-    behind: dict[Any, tuple[frozenset[Any], frozenset[Any]]] = {}
-    for node in reversed(graph.in_order()) if averages else ():
-        if node in weights:
-            leaf = frozenset([averages.get(node, node)])
-            behind[node] = (frozenset(), leaf) if node in averages else (leaf, frozenset())
+    # Two bits for each leaf: its value is used as it is, or in averages.
+    plain = {leaf: 1 << 2 * place for place, leaf in enumerate(graph.leaf_nodes)}
+    behind = graph.behind(plain | {node: plain[leaf] << 1 for node, leaf in averages.items()})
+    every = sum(plain.values())
+    for node in reversed(graph.in_order):
+        sides = graph.following[node]
+        if node.name() not in _COMPARISONS or len(sides) != 2:
             continue
-        below = [behind[child] for child in graph.following[node]]
-        behind[node] = (
-            frozenset().union(*(plain for plain, _ in below)),
-            frozenset().union(*(averaged for _, averaged in below)),
-        )
-        if node.name() not in _COMPARISONS or len(below) != 2:
-            continue
-        if any(through(side, SAME_VALUES) in weights for side in graph.following[node]):
+        if any(through(side, SAME_VALUES) in weights for side in sides):
             continue  # a layer's weight, or a penalty on the weights
-        (plain, averaged), (other_plain, other_averaged) = below
-        both = ((averaged - plain) & (other_plain - other_averaged)) | (
-            (plain - averaged) & (other_averaged - other_plain)
-        )
-        if both:
-            return [average for average, leaf in averages.items() if leaf in both]
+        used = [(behind[side] & every, behind[side] >> 1 & every) for side in sides]
+        first, second = ((alone & ~averaged, averaged & ~alone) for alone, averaged in used)
+        if both := (first[1] & second[0]) | (first[0] & second[1]):
+            return [average for average, leaf in averages.items() if plain[leaf] & both]
     return []
 
 

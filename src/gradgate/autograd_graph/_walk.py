@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import DDP_SINK
+from gradgate.autograd_graph._nodes import DDP_SINK, inputs
 from gradgate.torch_compat import node_number
 
 
-def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:
+def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to.
-
-    ``beyond`` holds the names of the only nodes that the walk continues past.
 
     With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
     passes each gradient through unchanged. The walk follows an input of that node only if the roots use the
@@ -31,7 +30,7 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
             edges = [edge for place, edge in enumerate(edges) if place in used[node]]
         following = [child for child, _ in edges if child is not None]
         yield node, following
-        for child, output in edges if beyond is None or node.name() in beyond else ():
+        for child, output in edges:
             if child is None or child in seen:
                 continue
             if type(child).__name__ == DDP_SINK:
@@ -45,6 +44,16 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
             waiting.remove(newest)
             seen.add(newest)
             queue.append(newest)
+
+
+def reachable(*starts: Any, following: Callable[[Any], Iterable[Any]] = inputs) -> Iterator[Any]:
+    """Yield nodes and all nodes that they lead to, each once, the nearest first."""
+    found = dict.fromkeys(start for start in starts if start is not None)
+    todo = list(found)
+    for node in todo:  # grows during the loop
+        yield node
+        todo += (new := dict.fromkeys(each for each in following(node) if each not in found))
+        found |= new
 
 
 def roots_of(roots: Any) -> list[Any]:
@@ -76,7 +85,6 @@ class Graph:
     def __init__(self, roots: Any) -> None:
         self.roots = roots_of(roots)
         self.following = dict(walk(*self.roots))
-        self._order: list[Any] = []
         self.nodes: list[Any] = []
         self.leaves: dict[int, Tensor] = {}
         self.leaf_nodes: dict[Any, Tensor] = {}
@@ -98,32 +106,48 @@ class Graph:
         """Return whether the graph has a node of this name."""
         return any(node.name() == name for node in self.following)
 
+    @cached_property
     def users(self) -> dict[Any, list[Any]]:
-        """Return the nodes that use each node's result. The node nearest to the roots comes first."""
+        """The nodes that use each node's result. The node nearest to the roots comes first."""
         users: dict[Any, list[Any]] = {}
         for node, following in self.following.items():
             for child in following:
                 users.setdefault(child, []).append(node)
         return users
 
+    def below(self, *nodes: Any, without: Any = None) -> set[Any]:
+        """Return the nodes that some nodes, by default the roots, reach without passing through one node."""
+        starts = nodes or self.roots
+        return set(reachable(*starts, following=lambda node: () if node is without else self.following[node]))
+
+    @cached_property
     def in_order(self) -> list[Any]:
-        """Return all nodes in topological order: each one follows all nodes that pass gradient to it."""
-        if not self._order:
-            waiting = Counter(child for following in self.following.values() for child in following)
-            ready = [root for root in self.roots if not waiting[root]]
-            while ready:
-                node = ready.pop()
-                self._order.append(node)
-                for child in self.following[node]:
-                    waiting[child] -= 1
-                    if not waiting[child]:
-                        ready.append(child)
-        return self._order
+        """All nodes in topological order: each one follows all nodes that pass gradient to it."""
+        order: list[Any] = []
+        waiting = Counter(child for following in self.following.values() for child in following)
+        ready = [root for root in self.roots if not waiting[root]]
+        while ready:
+            node = ready.pop()
+            order.append(node)
+            for child in self.following[node]:
+                waiting[child] -= 1
+                if not waiting[child]:
+                    ready.append(child)
+        return order
+
+    def behind(self, bits: Mapping[Any, int]) -> dict[Any, int]:
+        """Return the bits of each node: those in ``bits``, or else of all nodes that it passes gradient to."""
+        found: dict[Any, int] = {}
+        for node in reversed(self.in_order):
+            found[node] = bits.get(node, 0)
+            for child in () if node in bits else self.following[node]:
+                found[node] |= found[child]
+        return found
 
     def paths(self) -> dict[int, int]:
         """Return the number of paths to each leaf, by the leaf's id."""
         paths = Counter(self.roots)
-        for node in self.in_order():
+        for node in self.in_order:
             for child in self.following[node]:
                 paths[child] += paths[node]
         found = {id(leaf): paths[node] for node, leaf in self.leaf_nodes.items()}
@@ -131,8 +155,7 @@ class Graph:
 
     def path_to(self, leaf: Tensor) -> list[Any]:
         """Return the nodes of a shortest path from the roots to a leaf, or an empty list if there is none."""
-        users = self.users()
         path = [node for node, variable in self.leaf_nodes.items() if variable is leaf]
         while path and path[-1] not in self.roots:
-            path.append(users[path[-1]][0])
+            path.append(self.users[path[-1]][0])
         return path[::-1]

@@ -26,9 +26,9 @@ from gradgate.checker.reports import (
     written,
 )
 from gradgate.checker.running import How, WatchedRun
+from gradgate.cli._arguments import program_of
 from gradgate.cli._config import configured
 from gradgate.cli._fix import FAILED, fix_and_check_again
-from gradgate.cli._program import program_of
 from gradgate.cli._progress import Progress, write_error
 from gradgate.errors import OptionError
 from gradgate.events import Log

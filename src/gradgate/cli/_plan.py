@@ -11,7 +11,7 @@ from gradgate.byte_sizes import as_bytes, format_bytes
 from gradgate.checker.analysis._loss_source import LossSource, UnknownLossError, loss_source
 from gradgate.checker.reports import counted, place_of
 from gradgate.checker.running import How, Program, WatchedRun, after_import
-from gradgate.cli._program import program_of
+from gradgate.cli._arguments import program_of
 from gradgate.errors import GradgateError
 from gradgate.events import Frame, Log
 

@@ -1,11 +1,11 @@
-"""Records of what happened to which gradient, and when. They can be saved, loaded and judged without torch.
+"""Records of what happened to which gradient, and when. They can be pickled, and judged without torch.
 
 A :class:`Log` is one process's run: a table of parameters, and events in the order in which they happened. Events
 refer to parameters, optimizers, schedulers and loaders by number. A :data:`Site` is a position in the user's code:
 its frames, innermost first, without the frames of torch and other libraries.
 
-Each field is declared once, with its type and meaning. JSON and the table in docs/reference/rules_and_events.md
-follow from these declarations.
+Each field is declared once, with its type and meaning. The table in docs/reference/rules_and_events.md follows from
+these declarations.
 """
 
 from gradgate.events._cells import Cell, cell_of
@@ -34,7 +34,6 @@ from gradgate.events._gradients import (
     Stepped,
     Written,
 )
-from gradgate.events._json import EVENTS, from_json, to_json
 from gradgate.events._listening import emit, is_on_purpose, listeners, on_purpose
 from gradgate.events._loop import (
     Ended,
@@ -52,7 +51,6 @@ from gradgate.events._loop import (
 from gradgate.events._records import Doing, Event, Frame, Group, Ids, Log, Parameter, Site, Span, Term
 
 __all__ = [
-    "EVENTS",
     "Backward",
     "Cell",
     "Cleared",
@@ -98,9 +96,7 @@ __all__ = [
     "Written",
     "cell_of",
     "emit",
-    "from_json",
     "is_on_purpose",
     "listeners",
     "on_purpose",
-    "to_json",
 ]

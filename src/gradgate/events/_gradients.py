@@ -33,9 +33,7 @@ class Backward(Event):
     """A loss was back-propagated into ``.grad``."""
 
     reached: Annotated[Ids, "parameters whose .grad it added to"]
-    seen: Annotated[bool, "False: the graph was not read; `reached` is that of this line's previous call"] = (
-        True
-    )
+    seen: Annotated[bool, "False: the graph was not read; `reached` is that of the line's last call"] = True
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
     others: Annotated[
         int, "leaves it reached that are neither an nn.Parameter nor in an optimizer, such as an input"
@@ -48,13 +46,9 @@ class Backward(Event):
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
     scaler: Annotated[int | None, "the gradient scaler that scaled the loss, or a part of it"] = None
-    hooked: Annotated[bool, "hooks of the script get gradients of values computed in the forward pass"] = (
-        False
-    )
+    hooked: Annotated[bool, "hooks of the script get gradients of values from the forward pass"] = False
     synced: Annotated[bool | None, "DDP averaged the gradients over ranks; None: no DDP"] = None
-    around: Annotated[bool, "no forward pass of the DDP that holds these parameters preceded the call"] = (
-        False
-    )
+    around: Annotated[bool, "the DDP that holds these parameters ran no forward pass before the call"] = False
     uses: Annotated[
         tuple[tuple[int, Site], ...],
         "(parameter, first use), ordered by last use; only for the first calls and for calls that bypass DDP",
@@ -62,16 +56,12 @@ class Backward(Event):
     through: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
     ] = ()
-    beyond: Annotated[Ids, "parameters combined with values computed from another optimizer's parameters"] = (
-        frozenset()
-    )
+    beyond: Annotated[Ids, "parameters combined with values of another optimizer's parameters"] = frozenset()
     driven: Annotated[
         Ids, "parameters of last layers whose outputs the loss pushes in one direction, whatever the data"
     ] = frozenset()
     value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
-    managed: Annotated[bool, "called by gradgate's accumulator, which divides later; there are no terms"] = (
-        False
-    )
+    managed: Annotated[bool, "called by gradgate's accumulator, which divides later; without terms"] = False
     trainer: Annotated[str, "the library that accumulates: lightning, transformers, accelerate"] = ""
     flops: Annotated[
         float, "FLOPs of both passes through the graph, counted in the first calls at this line; else 0"
@@ -104,35 +94,7 @@ class Combined(Event):
     """A loss combines values in a way that may be a mistake. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal[
-            "own target",
-            "advantage",
-            "broadcast",
-            "broadcast factor",
-            "teacher",
-            "trained target",
-            "summand",
-            "itself",
-            "own copy",
-            "labels",
-            "probabilities",
-            "scores",
-            "other axis",
-            "cancelled",
-            "replaced",
-            "views",
-            "normalized twice",
-            "constant",
-            "averaged weights",
-            "own predictions",
-            "shifted twice",
-            "codes",
-            "pulled teacher",
-            "padding",
-            "added again",
-            "detached once",
-            "float16",
-        ],
+        str,
         "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
         "that is trained; 'broadcast': (N, 1) with (N,); 'broadcast factor': their product; "
         "'teacher', 'trained target': the target of a "
@@ -238,9 +200,7 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
-    rounded: Annotated[Ids, "16-bit parameters: rounding has swallowed most of their updates so far"] = (
-        frozenset()
-    )
+    rounded: Annotated[Ids, "16-bit parameters most of whose updates were rounded away so far"] = frozenset()
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
     closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
     scaler: Annotated[int | None, "the gradient scaler that made the call"] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 Ids: TypeAlias = frozenset[int]
 """Numbers of parameters, as in :class:`Log.parameters`."""
@@ -76,9 +76,7 @@ class Term:
         tuple[tuple[str, float, Site], ...],
         "the factors of the term, as (op, number, where); op 'div' divides",
     ] = ()
-    items: Annotated[float | None, "items that a mean, or a sum over targets or a mask, was taken over"] = (
-        None
-    )
+    items: Annotated[float | None, "items of a mean, or of a sum over targets or a mask"] = None
     sizes: Annotated[tuple[int, ...], "shape of the reduced tensor"] = ()
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
@@ -95,7 +93,7 @@ class Term:
     ] = 1.0
     joined: Annotated[Site, "where the last of several paths joins the others"] = ()
     scaled: Annotated[bool, "a gradient scaler's factor is on the path; `factors` leaves it out"] = False
-    reach: Annotated[Ids, "parameters it reaches; only in the first calls, if the loss has several terms"] = (
+    reach: Annotated[Ids, "parameters it reaches; only in first calls of losses with several terms"] = (
         frozenset()
     )
 
@@ -157,8 +155,6 @@ class Log:
     circumstances: Annotated[
         Mapping[str, str], "how and where it ran, by label: command, date, device, versions"
     ] = field(default_factory=dict)
-
-    VERSION: ClassVar[int] = 3
 
     def __repr__(self) -> str:
         done = f"{self.steps:,} steps, {self.backwards:,} backward calls, {len(self.events):,} events"

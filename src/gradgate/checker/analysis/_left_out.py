@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
-from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
-from gradgate.checker.analysis._rebound import rebound
+from gradgate.checker.analysis._parameter_usage import misdirected, rebound, replaced, temporary, unowned
+from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import inside, statement_at, text_of
-from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.events import (
     Backward,
     Frame,

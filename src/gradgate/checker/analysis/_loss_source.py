@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._scopes import called, own_calls
+from gradgate.checker.analysis._scopes import called, names_read, names_stored, own_calls
 from gradgate.checker.analysis._source import block_of, function_at, inside, path_to
 from gradgate.events import Frame
 
@@ -45,8 +45,8 @@ class LossSource:
         read: set[str] = set()
         known: set[str] = set()
         for node in (part for each in (*self.autocast, *self.statements, self.loss) for part in _parts(each)):
-            read |= set(_names(node, ast.Load)) - known
-            known |= set(_names(node, ast.Store))
+            read |= _read(node) - known
+            known |= names_stored(node)
         return sorted(read)
 
     def function(self, batch: Sequence[str]) -> str:
@@ -103,15 +103,15 @@ def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
 
 def _needed(statements: Sequence[ast.stmt], loss: ast.expr) -> list[ast.stmt]:
     """Return the statements that compute the loss, directly or through other statements."""
-    needed, kept = set(_names(loss, ast.Load)), []
+    needed, kept = _read(loss), []
     for statement in reversed(statements):
-        if needed & set(_names(statement, ast.Store)):
+        if needed & names_stored(statement):
             if any(isinstance(node, _LEAVES) for node in ast.walk(statement)):
                 raise UnknownLossError(
                     f"the statement in line {statement.lineno} cannot be moved into a function"
                 )
             kept.append(statement)
-            needed |= set(_names(statement, ast.Load))
+            needed |= _read(statement)
     return kept[::-1]
 
 
@@ -133,7 +133,6 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
         yield from _parts(child) if isinstance(child, (ast.stmt, ast.excepthandler)) else (child,)
 
 
-def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
-    """Yield the names that a node reads or sets, by ``context``. ``total += loss`` reads and sets ``total``."""
-    read = [each.target for each in inside(ast.AugAssign, node)] if context is ast.Load else []
-    yield from (each.id for each in inside(ast.Name, node) if isinstance(each.ctx, context) or each in read)
+def _read(node: ast.AST) -> set[str]:
+    """Return the names that a node reads. ``total += loss`` reads ``total``, too."""
+    return names_read(node) | names_stored(*(each.target for each in inside(ast.AugAssign, node)))

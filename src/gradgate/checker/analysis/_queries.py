@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import FUNCTIONS, path_to, spans
-from gradgate.events import Backward, Differentiated, Frame, Ids, Site
+from gradgate.events import Backward, Combined, Differentiated, Frame, Ids, Parameter, Site
 
 
 def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, int | None]]:
@@ -162,3 +164,63 @@ def in_losses(run: Run) -> dict[int, ast.AST]:
     """Return the expressions of all losses that are back-propagated or differentiated, by id."""
     sites = dict.fromkeys(event.site for event in run.of(Backward, Differentiated))
     return {id(node): node for site in sites for _, node in slice_at(site, run.files).nodes}
+
+
+def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
+    """Return the innermost line that made a parameter but not the parameters that it replaced."""
+    others = {frame for other in like for frame in other.made}
+    return next((frame for frame in parameter.made if frame not in others), parameter.made[0])
+
+
+def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
+    """Return the innermost line outside of modules that all uses of some parameters share.
+
+    If the uses share no line, return the line of the first use.
+    """
+    several = [site for site in sites if site]
+    if not several:
+        return None
+    shared = [
+        frame for frame in several[0] if all(frame in site for site in several) and frame not in backward
+    ]
+    lines = shared or [frame for frame in several[0] if frame not in backward] or list(several[0])
+    outside = [frame for frame in lines if frame.function not in ("forward", "__call__")]
+    return (outside or lines)[0]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The events of one kind at one line.
+
+    Attributes:
+        how: the kind, see :class:`Combined`.
+        numbers: the events' numbers in the run.
+        first: the first of the events.
+        ids: trained parameters behind the values.
+        times: how often the losses' lines call backward.
+    """
+
+    how: str
+    site: Site
+    numbers: tuple[int, ...]
+    first: Combined
+    ids: Ids
+    times: int
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """The arguments of ``Rule.finding`` that follow from this combination."""
+        return {"count": self.times, "evidence": {"parameters": len(self.ids)}, "about": self.ids}
+
+
+def combinations(run: Run, kinds: Container[str]) -> Iterator[Combination]:
+    """Yield the lines that combine values in one of these ways, if trained parameters are behind the values."""
+    found: dict[tuple[str, Site], dict[int, Combined]] = defaultdict(dict)
+    for number, event in run.numbered(Combined):
+        if event.how in kinds and event.site and event.parameters & run.owned:
+            found[event.how, event.site][number] = event
+    for (how, site), events in found.items():
+        ids = run.owned.intersection(frozenset().union(*(event.parameters for event in events.values())))
+        losses = {event.backward for event in events.values()}
+        times = sum(event.site in losses for event in run.of(Backward))
+        yield Combination(how, site, tuple(events), events[min(events)], ids, times)

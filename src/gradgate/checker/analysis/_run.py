@@ -196,13 +196,11 @@ class Run:
         ]
         if 1 < len(unnamed) == len(ids):
             shapes = [str(list(shape)) for shape in dict.fromkeys(unnamed)]
-            listed = " and ".join(filter(None, [", ".join(shapes[:-1]), shapes[-1]]))
-            return f"{len(ids)} parameters" + (
-                f" of shape{'s'[: len(shapes) - 1]} {listed}" if len(shapes) <= most else ""
-            )
+            of_shapes = f" of shape{'s'[: len(shapes) - 1]} {enumerated(shapes)}"
+            return f"{len(ids)} parameters{of_shapes if len(shapes) <= most else ''}"
         known = [self.name(number) for number in ids]
         if len(known) <= most + 1:
-            return " and ".join(filter(None, [", ".join(known[:-1]), known[-1]])) if known else "none"
+            return enumerated(known) or "none"
         return f"{', '.join(known[:most])} and {len(known) - most} more"
 
     def name(self, number: int) -> str:
@@ -284,6 +282,11 @@ def _joined(lines: Iterable[_Windows]) -> _Windows:
         known = found.get(window.step, (window, []))[1]
         found[window.step] = window, sorted([*known, *micro])
     return [found[step] for step in sorted(found)]
+
+
+def enumerated(parts: Sequence[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def innermost(site: Site) -> Frame:

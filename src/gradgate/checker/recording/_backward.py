@@ -19,7 +19,7 @@ from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._measures import Probe, first_nan, nan_parameters, value_of
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._ranks import RankRecorder
-from gradgate.checker.recording._reach import KnownLeaves, Reached, older_than
+from gradgate.checker.recording._reach import Reached, older_than
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
@@ -61,7 +61,6 @@ class Backwards:
         self._unreached = unreached
         self.kept = RetainedGraphs(recorder)
         self._evaluations = evaluations
-        self._reach = KnownLeaves(recorder.parameters)
         self._counted: set[int] = set()  # nodes whose forward FLOPs an earlier call has counted
         # (line, thread) -> parameters that the last call reached
         self._last: dict[tuple[Site, int], Ids] = {}
@@ -136,7 +135,7 @@ class Backwards:
         graph = Graph(listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in tensors_in(inputs)}
-        found = self._reach.of(graph, chosen)
+        found = Reached(graph, recorder.parameters, chosen)
         self._last[site, threading.get_ident()] = found.ids
         event = self._examine(site, graph, found, value_of(tensors), facts)
         if chosen is not None or not self._is_probed(len(graph.nodes), calls, found.ids):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -13,7 +13,6 @@ from torch import Tensor
 from gradgate.autograd_graph import (
     ELEMENTWISE,
     ERRORS,
-    LEAF,
     RESHAPES,
     SUMS,
     Graph,
@@ -32,6 +31,7 @@ from gradgate.autograd_graph import (
     not_log_probabilities,
     only_input,
     pulled_teacher,
+    reachable,
     repeated_errors,
     row,
     shifted_twice,
@@ -67,10 +67,10 @@ class _Reader:
         self._graph = graph
         self._backward = backward
         self._parameters = parameters
-        self._users = graph.users()
+        self._users = graph.users
 
     def read(self) -> Iterator[Combined]:
-        """Yield the combinations, starting with the nearest to the loss."""
+        """Yield the combinations of each kind, starting with the nearest to the loss."""
         compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
@@ -81,52 +81,51 @@ class _Reader:
             if (given := not_log_probabilities(node)) is not None:
                 below = Graph(node).nodes if given == "probabilities" else ()
                 made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
-                yield replace(self._event(given, node, self._ids(node)), made=made)
-            if labels_are_predictions(node):
-                yield self._event("own predictions", node, self._ids(node))
+                yield replace(self._event(given, node), made=made)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in ERRORS:
                 yield from self._separate_target(node)
-            if (inner := normalized_twice(node)) is not None:
-                yield self._event("normalized twice", inner, self._ids(inner))
             if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
-            if name == "ExpBackward0" and self._is_clipped_one(node):
-                yield self._event("own copy", node, self._ids(node))
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
-        for how, pairs in (("codes", unpassed_codes), ("detached once", detached_in_one_term)):
-            for error, value in pairs(self._graph):
+        for how, read in (("codes", unpassed_codes), ("detached once", detached_in_one_term)):
+            for error, value in read(self._graph):
                 yield self._event(how, error, self._ids(value))
-        roots = self._graph.roots
-        found = {
+        nodes, roots = self._graph.nodes, self._graph.roots
+        found: dict[str, Iterable[Any]] = {
+            "own predictions": filter(labels_are_predictions, nodes),
+            "own copy": filter(self._is_clipped_one, nodes),
+            "normalized twice": filter(None, map(normalized_twice, nodes)),
+            "float16": islice(filter(is_half, nodes), 1),
             "views": compared_views(*roots),
             "constant": sums_with_constants(*roots),
             "added again": repeated_errors(*roots),
             "shifted twice": shifted_twice(self._graph),
         }
-        for how, nodes in found.items():
-            yield from (self._event(how, node, self._ids(node)) for node in nodes)
+        for how, several in found.items():
+            yield from (self._event(how, node) for node in several)
         for loss, counts in losses_of_padding(self._graph):
-            yield self._event("padding", loss, self._ids(loss), counts)
-        half = [node for node in self._graph.nodes if is_half(node)]
-        yield from (self._event("float16", node, self._ids(node)) for node in half[:1])
+            yield self._event("padding", loss, sizes=counts)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
-        for several in compared.values():
+        for pairs in compared.values():
             # A loop over all pairs may compare each item with itself, too.
-            if all(equal for _, equal in several):
-                yield self._event("itself", several[0][0], self._ids(several[0][0]))
+            if all(equal for _, equal in pairs):
+                yield self._event("itself", pairs[0][0])
 
-    def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:
-        return Combined(line_of(node), how, ids, self._backward, sizes)
+    def _event(self, how: str, node: Any, ids: Ids | None = None, sizes: tuple[int, ...] = ()) -> Combined:
+        return Combined(line_of(node), how, self._ids(node) if ids is None else ids, self._backward, sizes)
 
     def _ids(self, node: Any) -> Ids:
         return self._parameters.known(Graph(node).leaves.values())
+
+    def _leaves(self, node: Any) -> set[Any]:
+        return self._graph.leaf_nodes.keys() & self._graph.below(node)
 
     def _own_target(self, node: Any) -> Iterator[Combined]:
         """Find a target like ``reward + gamma * q(next_state)``, compared with ``q(state)``."""
@@ -147,18 +146,18 @@ class _Reader:
         target, *others = inputs(node)
         if others != [target]:
             return
-        if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
+        if self._leaves(target).isdisjoint(self._graph.below(without=target)):
             yield self._event("teacher", node, self._ids(target))
         elif pulled_teacher(node, self._users):
             yield self._event("pulled teacher", node, self._ids(target))
 
     def _separate_target(self, node: Any) -> Iterator[Combined]:
         """Find the second argument of an error if the parameters behind it get no other gradient."""
-        (prediction, _), (target, _) = node.next_functions[:2]
-        if prediction is None or target is None:
+        if len(inputs(node)) != 2:
             return
-        others = _leaves_below(prediction) | _leaves_below(*self._graph.roots, without=node)
-        if others.isdisjoint(_leaves_below(target)):
+        prediction, target = inputs(node)
+        others = self._graph.below(prediction) | self._graph.below(without=node)
+        if self._leaves(target).isdisjoint(others):
             yield self._event("trained target", node, self._ids(target))
 
     def _trained_targets(self) -> Iterator[Combined]:
@@ -203,7 +202,9 @@ class _Reader:
             elementwise = node.name() in ELEMENTWISE or node.name() in RESHAPES
             return inputs(node) if elementwise and not _is_difference_from_data(node) else []
 
-        for node in filter(_is_difference_from_data, islice(_reachable(advantage, below), _MOST_BELOW)):
+        for node in filter(
+            _is_difference_from_data, islice(reachable(advantage, following=below), _MOST_BELOW)
+        ):
             value = through(only_input(node), RESHAPES)
             if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
                 return value
@@ -218,7 +219,7 @@ class _Reader:
         def above(node: Any) -> list[Any]:
             return [user for user in users(node) if user.name() in _PASSED or _is_difference_from_data(user)]
 
-        return any(_squares(user, node) for node in _reachable(value, above) for user in users(node))
+        return any(_squares(user, node) for node in reachable(value, following=above) for user in users(node))
 
     def _summands(self) -> Iterator[Combined]:
         """Find summands of the loss, or of one of its means, that share no parameter with the other summands."""
@@ -242,9 +243,10 @@ class _Reader:
 
     def _is_clipped_one(self, node: Any) -> bool:
         """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
-        difference, users = inputs(node)[0], self._users.get(node, [])
-        clipped = any(user.name().startswith("Clamp") for user in users)
-        return clipped and _is_difference_from_data(difference) and bool((node._saved_result == 1).all())
+        if node.name() != "ExpBackward0" or not _is_difference_from_data(inputs(node)[0]):
+            return False
+        clipped = any(user.name().startswith("Clamp") for user in self._users.get(node, []))
+        return clipped and bool((node._saved_result == 1).all())
 
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
@@ -264,16 +266,6 @@ class _Reader:
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
 
-def _reachable(start: Any, following: Callable[[Any], list[Any]]) -> Iterator[Any]:
-    """Yield a node and all nodes that it leads to, the nearest first."""
-    found = {start: None}
-    todo = [start]
-    for node in todo:  # grows during the loop
-        yield node
-        todo += (new := dict.fromkeys(each for each in following(node) if each not in found))
-        found |= new
-
-
 def _is_difference_from_data(node: Any) -> bool:
     return node.name() == "SubBackward0" and only_input(node) is not None
 
@@ -282,17 +274,6 @@ def _squares(node: Any, value: Any) -> bool:
     name = node.name()
     square = name == "PowBackward0" and float(node._saved_exponent) == 2
     return square or name in ERRORS or (name == "MulBackward0" and inputs(node) == [value, value])
-
-
-def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
-    """Return the leaves that are reachable from ``roots`` without passing through the node ``without``."""
-    seen, todo = {without}, list(roots)
-    while todo:
-        node = todo.pop()
-        if node not in seen:
-            seen.add(node)
-            todo += inputs(node)
-    return {node for node in seen if node is not None and node.name() == LEAF}
 
 
 def _are_apart(first: Any, second: Any) -> bool:

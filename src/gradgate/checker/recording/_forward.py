@@ -107,25 +107,18 @@ class Cuts:
 
         The backward pass of ``torch.normal`` returns zero gradients.
         """
-        for node in graph.nodes if self._samples else ():
-            for name in _OPERANDS:
-                saved = getattr(node, name, None)
-                if isinstance(saved, Tensor):
-                    self._samples = [each for each in self._samples if not self._is_sample(saved, *each)]
-        for _, site, ids in self._samples:
-            self._add_sample(site, ids, "drawn")
+        sizes = {sample.numel() for sample, _, _ in self._samples}
+        saved = (getattr(node, name, None) for node in graph.nodes for name in _OPERANDS) if sizes else ()
+        used = {each.data_ptr() for each in saved if isinstance(each, Tensor) and each.numel() in sizes}
+        for sample, site, ids in self._samples:
+            self._add_sample(site, ids, "sample" if sample.data_ptr() in used else "drawn")
         self._samples.clear()
         for node in graph.nodes:
             if node.name().startswith("NormalBackward"):
-                self._add_sample(line_of(node), self._recorder.parameters.known(Graph(node).leaves.values()))
+                ids = self._recorder.parameters.known(Graph(node).leaves.values())
+                self._add_sample(line_of(node), ids, "sample")
 
-    def _is_sample(self, saved: Tensor, sample: Tensor, site: Site, ids: Ids) -> bool:
-        found = saved.numel() == sample.numel() and saved.data_ptr() == sample.data_ptr()
-        if found:
-            self._add_sample(site, ids)
-        return found
-
-    def _add_sample(self, site: Site, ids: Ids, op: str = "sample") -> None:
+    def _add_sample(self, site: Site, ids: Ids, op: str) -> None:
         self._cuts[site] += 1
         if site and ids and self._cuts[site] <= _EVENTS_PER_LINE:
             self._recorder.add(Cut(site, op, ids, scalar=False))

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._node_lines import line_of
-from gradgate.checker.recording._reach import bits_behind
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import is_a
 from gradgate.events import Site
@@ -145,7 +144,8 @@ class Probe:
         self._killed: list[tuple[Site, str, int]] = []
         self._alive = 0  # parameters that got a nonzero gradient on any path, as bits
         self._numbers = list(numbers.values())
-        behind = bits_behind(graph, {leaf: 1 << place for place, leaf in enumerate(numbers)})
+        bits = {leaf: 1 << place for place, leaf in enumerate(numbers)}
+        behind = graph.behind({node: bits.get(id(leaf), 0) for node, leaf in graph.leaf_nodes.items()})
         self._handles = []
         for node in graph.nodes:
             inputs = [behind.get(child, 0) for child, _ in node.next_functions]

@@ -27,7 +27,6 @@ from gradgate.checker.recording._user_objects import (
     own_parameters,
     pairs_of,
     parameters_in,
-    size_of,
     tensors_in,
 )
 
@@ -121,8 +120,8 @@ class Names:
                 known = self._recorder.optimizers.known(optimizer)
                 if known is not None:
                     self._recorder.optimizer_names.setdefault(known, name)
-        elif size_of(value) < _MOST_ITEMS:
-            for key, item in pairs_of(value, _MOST_ITEMS):
+        elif len(pairs := pairs_of(value, _MOST_ITEMS)) < _MOST_ITEMS:
+            for key, item in pairs:
                 if type(key) in (str, int) and is_a(item, Tensor, nn.Module):
                     self._name(f"{name}[{key!r}]", item)
 
@@ -193,7 +192,7 @@ def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:
 def _plain_fields(module: nn.Module, name: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
     """Yield the lists, dicts and tensors that a module and its descendants hold: "model.mlp.layers"."""
     for field, held in (*fields_of(module).items(), *own_buffers(module).items()):
-        if field[:1] != "_" and (size_of(held) or is_a(held, Tensor)):
+        if field[:1] != "_" and (pairs_of(held, 1) or is_a(held, Tensor)):
             yield f"{name}.{field}", held
     for child, inner in children_of(module) if depth else ():
         yield from _plain_fields(inner, f"{name}.{child}", depth - 1)

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from gradgate.autograd_graph import Graph, flops_of, named, through
 from gradgate.checker.recording._node_lines import line_of
-from gradgate.checker.recording._registry import ByIdentity, Parameters
+from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
 
@@ -35,25 +35,41 @@ class Reached:
 
     Args:
         graph: the graph of the call.
-        numbers: parameter numbers, by the id of the leaf. Leaves that aren't parameters are absent.
-        others: how many leaves are neither an nn.Parameter nor held by an optimizer.
-        parameters: all known parameters.
+        parameters: all known parameters. New ones get a number.
+        chosen: ids of the tensors in the call's ``inputs=``; None if there are none.
 
     Attributes:
+        numbers: parameter numbers, by the id of the leaf. Leaves that aren't parameters are absent.
+        others: how many leaves are neither an nn.Parameter nor held by an optimizer.
         ids: the parameters among the leaves.
     """
 
-    def __init__(self, graph: Graph, numbers: dict[int, int], others: int, parameters: Parameters) -> None:
+    def __init__(self, graph: Graph, parameters: Parameters, chosen: Container[int] | None) -> None:
         self.graph = graph
-        self.numbers = numbers
-        self.others = others
-        self.ids = parameters.same(numbers.values())
+        self.numbers: dict[int, int] = {}
+        self.others = 0
+        for key, leaf in graph.leaves.items():
+            if chosen is not None and key not in chosen:
+                continue
+            number = parameters.numbers.known(leaf)
+            plain = not isinstance(leaf, nn.Parameter)
+            self.others += plain and number not in parameters.owners
+            # A plain leaf that is reached twice counts as a parameter.
+            if not plain or (number is None and parameters.met.known(leaf)):
+                number = parameters.number(leaf)
+            elif number is None:
+                parameters.met.add(leaf, True)
+            if number is not None:
+                self.numbers[key] = number
+        parameters.reached.update(self.numbers.values())
+        self.ids = parameters.same(self.numbers.values())
         self._same = parameters.same
-        self._owners = {leaf: frozenset(parameters.owners.get(each, ())) for leaf, each in numbers.items()}
+        owners = parameters.owners
+        self._owners = {leaf: frozenset(owners.get(each, ())) for leaf, each in self.numbers.items()}
 
     @functools.cached_property
     def _users(self) -> dict[int, list[Any]]:
-        users = self.graph.users()
+        users = self.graph.users
         return {id(leaf): users[node] for node, leaf in self.graph.leaf_nodes.items() if node in users}
 
     def stale(self, step_keys: Mapping[int, tuple[int, int]]) -> tuple[Ids, Site]:
@@ -84,12 +100,13 @@ class Reached:
         kinds = {kind: 1 << place for place, kind in enumerate(set(owners.values()))}
         if len(kinds) < 2 or len(graph.nodes) > _MOST_NODES:
             return frozenset()
-        before = bits_behind(graph, {leaf: kinds[kind] for leaf, kind in owners.items()})
-        above = {child: node for node in graph.in_order() for child in graph.following[node]}
+        known = {node: id(leaf) for node, leaf in graph.leaf_nodes.items() if id(leaf) in owners}
+        before = graph.behind({node: kinds[owners[leaf]] for node, leaf in known.items()})
+        above = {child: node for node in graph.in_order for child in graph.following[node]}
         # Nodes followed by a use of an optimizer's parameters, on the way to the loss.
         between: set[Any] = set()
         users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
-        for node in graph.in_order():
+        for node in graph.in_order:
             if node in users or node in between:
                 between.update(graph.following[node])
         found = set()
@@ -113,8 +130,10 @@ class Reached:
             counted: numbers of the nodes whose forward FLOPs are already counted. This call adds its own nodes.
         """
         kinds = list(dict.fromkeys([_UNKNOWN, *self._owners.values()]))
-        bits = {leaf: 1 << kinds.index(kind) for leaf, kind in self._owners.items()}
-        behind = bits_behind(self.graph, bits, otherwise=1)  # node -> owners of the leaves behind the node
+        owner_of = {
+            node: self._owners.get(id(leaf), _UNKNOWN) for node, leaf in self.graph.leaf_nodes.items()
+        }
+        behind = self.graph.behind({node: 1 << kinds.index(kind) for node, kind in owner_of.items()})
         total, parts = 0.0, Counter[int]()
         for node in behind:
             forward, gradients = flops_of(node)
@@ -145,44 +164,3 @@ def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
     old = [node for node in nodes if node_number.use(node) < number]
     lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
     return len(old), lines.most_common(1)[0][0] if lines else ()
-
-
-def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:
-    """Return, for each node, the bits of all leaves behind the node. ``bits`` holds the bits by id of the leaf."""
-    behind: dict[Any, int] = {}
-    for node in reversed(graph.in_order()):
-        leaf = graph.leaf_nodes.get(node)
-        found = 0 if leaf is None else bits.get(id(leaf), otherwise)
-        for child in graph.following[node]:
-            found |= behind[child]
-        behind[node] = found
-    return behind
-
-
-class KnownLeaves:
-    """Distinguishes parameters from other leaves of graphs."""
-
-    def __init__(self, parameters: Parameters) -> None:
-        self._parameters = parameters
-        self._met: ByIdentity[Tensor, bool] = ByIdentity()  # leaves reached once, possibly parameters
-
-    def of(self, graph: Graph, chosen: Container[int] | None) -> Reached:
-        """Return the leaves that a backward call reaches. ``chosen``: ids of the tensors in its ``inputs=``."""
-        parameters = self._parameters
-        numbers: dict[int, int] = {}
-        others = 0
-        for key, leaf in graph.leaves.items():
-            if chosen is not None and key not in chosen:
-                continue
-            number = parameters.numbers.known(leaf)
-            plain = not isinstance(leaf, nn.Parameter)
-            others += plain and number not in parameters.owners
-            # A plain leaf that is reached twice counts as a parameter.
-            if not plain or (number is None and self._met.known(leaf)):
-                number = parameters.number(leaf)
-            elif number is None:
-                self._met.add(leaf, True)
-            if number is not None:
-                numbers[key] = number
-        parameters.reached.update(numbers.values())
-        return Reached(graph, numbers, others, parameters)

@@ -154,6 +154,7 @@ class Parameters:
         self.reached: set[int] = set()  # parameters that a loss reached
         self.held: set[int] = set()  # parameters that a module held at any time
         self.owners: dict[int, set[int]] = {}  # parameter number -> numbers of the optimizers that hold it
+        self.met: ByIdentity[Tensor, bool] = ByIdentity()  # plain leaves that a loss reached once
         self._origins: ByIdentity[Tensor, tuple[Site, int]] = ByIdentity()
         self._sets: dict[Ids, Ids] = {}
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.autograd_graph import LEAF, Graph, inputs, walk
+from gradgate.autograd_graph import LEAF, Graph, inputs, reachable, walk
 from gradgate.call_sites import user_frames
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
@@ -147,15 +147,11 @@ def separate_graphs(tensors: list[Tensor]) -> list[list[Any]]:
 
 
 def _summands(root: Any) -> list[Any]:
-    line, todo = line_of(root), [root]
-    found: list[Any] = []
-    while todo and len(found) < _MOST:
-        node = todo.pop()
-        if node.name() == "AddBackward0" and line_of(node) == line:
-            todo += inputs(node)
-        else:
-            found.append(node)
-    return found
+    def is_sum(node: Any) -> bool:
+        return node.name() == "AddBackward0" and line_of(node) == line_of(root)
+
+    nodes = reachable(root, following=lambda node: inputs(node) if is_sum(node) else ())
+    return list(itertools.islice(itertools.filterfalse(is_sum, nodes), _MOST))
 
 
 def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:

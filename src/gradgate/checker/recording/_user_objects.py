@@ -43,12 +43,6 @@ def fields_of(thing: object) -> dict[str, Any]:
     return {}
 
 
-def size_of(thing: object) -> int:
-    """Return the length of a dict, list, tuple or deque; 0 for anything else."""
-    kind = next((kind for kind in (dict, *_LISTS) if is_a(thing, kind)), None)
-    return int(kind.__len__(thing)) if kind is not None else 0
-
-
 def pairs_of(thing: object, most: int = 1 << 20) -> list[tuple[Any, Any]]:
     """Return the first ``most`` (key, value) of a dict, or the last (index, item) of a list, tuple or deque."""
     if is_a(thing, dict):

@@ -1,10 +1,10 @@
 """Reports of findings: text for people, JSON and SARIF for programs, and a page with figures."""
 
 from gradgate.checker.reports._baseline import fingerprint, read_baseline, write_baseline
+from gradgate.checker.reports._content import rule_page
 from gradgate.checker.reports._forms import check_output, checked_path, form_of, written
 from gradgate.checker.reports._json import to_json, to_sarif
 from gradgate.checker.reports._report import Report, report_on
-from gradgate.checker.reports._rules import rule_page
 from gradgate.checker.reports._select import Selection, selection
 from gradgate.checker.reports._summary import Held, Summary
 from gradgate.checker.reports._text import show, to_text

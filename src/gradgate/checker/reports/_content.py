@@ -7,15 +7,17 @@ import linecache
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
+from gradgate.checker.analysis._run import enumerated
 from gradgate.checker.fixes import Edit, edits_for
 from gradgate.checker.reports._summary import Held, Summary
-from gradgate.checker.reports._words import counted, duration, listed, place_of
-from gradgate.checker.rules import Finding
+from gradgate.checker.reports._words import counted, duration, place_of
+from gradgate.checker.rules import Finding, Rule
 from gradgate.events import Log
 
-_NOUNS = {"error": "error", "warning": "warning", "info": "note"}
+NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 class SourceLine(NamedTuple):
@@ -55,7 +57,7 @@ class Entry:
     @property
     def severity(self) -> str:
         """The severity in words: "error", "warning" or "note"."""
-        return _NOUNS[self.finding.severity]
+        return NOUNS[self.finding.severity]
 
     @property
     def rule(self) -> str:
@@ -132,7 +134,7 @@ class Content:
     def tally(self) -> str:
         """Return the number of findings by severity: "1 error and 2 notes", or ""."""
         counts = Counter(entry.severity for entry in self.entries())
-        return listed([counted(counts[noun], noun) for noun in _NOUNS.values() if counts[noun]])
+        return enumerated([counted(counts[noun], noun) for noun in NOUNS.values() if counts[noun]])
 
     def verdict(self) -> tuple[str, str]:
         """Return a sentence about the outcome of the run, and the worst severity or "ok"."""
@@ -144,7 +146,7 @@ class Content:
             until = f" Found until then: {found}." if found else " No mistakes found until then."
             return f"{name} {how} {when}.{until if summary.began or found else ''}", "error"
         if found:
-            worst = min((entry.severity for entry in self.entries()), key=list(_NOUNS.values()).index)
+            worst = min((entry.severity for entry in self.entries()), key=list(NOUNS.values()).index)
             return f"Found {found}.", worst
         if not summary.began:
             return f"Nothing to check: {name} ran no backward call and no optimizer step.", "warning"
@@ -169,7 +171,10 @@ class Content:
         if summary.silenced:
             yield "silenced", f"{counted(summary.silenced, 'finding')}, by `# gradgate: ignore`"
         if summary.unused:
-            yield "unused", f"`# gradgate: ignore` at {listed(list(summary.unused))}: nothing was found there"
+            yield (
+                "unused",
+                f"`# gradgate: ignore` at {enumerated(list(summary.unused))}: nothing was found there",
+            )
         if summary.known or summary.gone:
             known = f"{counted(summary.known, 'finding')} in the baseline"
             gone = f"; {counted(summary.gone, 'other baseline finding')} no longer found"
@@ -197,3 +202,17 @@ def _dedented(lines: Sequence[SourceLine]) -> list[SourceLine]:
     code = [line.text for line in lines if line.text.strip() and line is not _SKIPPED]
     indent = min((len(text) - len(text.lstrip()) for text in code), default=0)
     return [line if line is _SKIPPED else line._replace(text=line.text[indent:]) for line in lines]
+
+
+def rule_page(rule: Rule) -> str:
+    """Return the page of a rule, as Markdown."""
+    return f"# {rule.code}: {rule.name}\n\n*Severity: {rule.severity}.* {_fenced(rule.doc.strip())}\n"
+
+
+def _fenced(text: str) -> str:
+    """Turn indented code into fenced code, which renderers highlight."""
+    lines: list[str] = []
+    for is_code, part in groupby(text.splitlines(), key=lambda line: line.startswith("    ")):
+        block = list(part)
+        lines += ["```python", *(line[4:] for line in block), "```"] if is_code else block
+    return "\n".join(lines).replace("```\n\n```python\n", "\n")

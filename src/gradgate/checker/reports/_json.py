@@ -11,14 +11,12 @@ from urllib.parse import quote
 
 from gradgate.checker.analysis._notebook_text import line_in_file
 from gradgate.checker.reports._baseline import fingerprint
-from gradgate.checker.reports._content import Content, Entry, source_line
-from gradgate.checker.reports._rules import rule_page
+from gradgate.checker.reports._content import NOUNS, Content, Entry, rule_page, source_line
 from gradgate.checker.rules import Rule, rules
 from gradgate.events import cell_of
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "%SRCROOT%"
-_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def to_json(report: Content) -> str:
@@ -77,7 +75,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "name": rule.name,
         "shortDescription": {"text": rule.summary},
         "help": {"text": rule.doc.strip(), "markdown": rule_page(rule)},
-        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+        "defaultConfiguration": {"level": NOUNS[rule.severity]},
     }
 
 
@@ -88,7 +86,7 @@ def _result(entry: Entry) -> dict[str, Any]:
     return {
         "ruleId": finding.code,
         **({"ruleIndex": numbers[finding.code]} if finding.code in numbers else {}),
-        "level": _LEVELS[finding.severity],
+        "level": entry.severity,
         "message": {"text": f"{where}{finding.message}\n{finding.why}\n{finding.advice}"},
         "locations": [_location(entry)],
         **({"fixes": [_fix(entry)]} if entry.edits and not cell_of(finding.file) else {}),

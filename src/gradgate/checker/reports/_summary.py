@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from gradgate.checker.reports._optimizers import distinct_names
-from gradgate.checker.reports._words import counted, duration
+from gradgate.checker.analysis._optimizer_names import optimizer_names
+from gradgate.checker.reports._words import counted, duration, place_of
 from gradgate.events import Log, OptimizerMade, Stepped
 
 _EQUAL = 1e-6  # relative: the values are compared by sums
@@ -145,3 +146,19 @@ def _of_log(log: Log) -> Summary:
 def _held(log: Log, name: str, kind: str, ids: Collection[int]) -> Held:
     elements = sum(prod(log.parameters[number].shape) for number in ids if number in log.parameters)
     return Held(name, kind, len(ids), elements)
+
+
+def distinct_names(log: Log) -> dict[int, str]:
+    """Return the name of each optimizer. If several lines construct an optimizer of this name, add the line."""
+    names = optimizer_names(log)
+    places: dict[int, str] = {}
+    for event in log.events:
+        if isinstance(event, OptimizerMade) and event.site:
+            places.setdefault(event.optimizer, place_of(event.site[0].file, event.site[0].line))
+    by_name: dict[str, set[str]] = defaultdict(set)
+    for number, place in places.items():
+        by_name[names[number]].add(place)
+    return {
+        number: f"{name} from {places[number]}" if number in places and len(by_name[name]) > 1 else name
+        for number, name in names.items()
+    }

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gradgate.checker.analysis._origins import data_among
-from gradgate.checker.reports._optimizers import distinct_names
-from gradgate.checker.reports._words import counted, listed
+from gradgate.checker.analysis._run import enumerated
+from gradgate.checker.reports._summary import distinct_names
+from gradgate.checker.reports._words import counted
 from gradgate.events import Backward, Ids, Log, OptimizerMade, Stepped
 
 _LEAST = 3  # sampled steps with a learning rate above zero
@@ -44,8 +45,8 @@ def unmoved(log: Log) -> Iterator[str]:
         ids = frozenset[int]().union(*held.get(optimizer, ()))
         data = data_among(log, ids)
         if data and ids & moved - data.keys():
-            tensors = listed([log.parameters[number].name for number in data])
-            lines = listed([str(line) for line in sorted({frame.line for frame in data.values()})])
+            tensors = enumerated([log.parameters[number].name for number in data])
+            lines = enumerated([str(line) for line in sorted({frame.line for frame in data.values()})])
             yield (
                 f"{name} changes {tensors}, which line{'s' * (' ' in lines)} {lines} converted from other values. "
                 f"Remove data from the list that {name} gets."

@@ -13,11 +13,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def listed(parts: list[str]) -> str:
-    """Return "a, b and c"."""
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
 def duration(seconds: float) -> str:
     """Return "0.4 s", "3 min 20 s" or "2 h 5 min"."""
     if seconds < 100:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradgate.events import Log, from_json, to_json
+from gradgate.events import Log
 
 VARIABLE = "GRADGATE_RUN"
 _INJECTED = str(Path(__file__).parent / "inject")
@@ -47,7 +48,7 @@ class Settings:
 def write_log(path: Path, log: Log) -> None:
     """Write a log to a file atomically."""
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(to_json(log)), encoding="utf-8")
+    part.write_bytes(pickle.dumps(log))
     part.replace(path)
 
 
@@ -66,7 +67,7 @@ class ChildLogs:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        files = sorted(Path(self.settings.folder).glob("*.json"))
-        logs = [from_json(json.loads(file.read_text("utf-8"))) for file in files]
+        files = sorted(Path(self.settings.folder).glob("*.pickle"))
+        logs: list[Log] = [pickle.loads(file.read_bytes()) for file in files]
         shutil.rmtree(self.settings.folder, ignore_errors=True)
         return sorted(logs, key=lambda log: log.rank)

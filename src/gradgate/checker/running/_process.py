@@ -113,7 +113,7 @@ def _write_log(settings: Settings, watcher: Watcher) -> None:
     if not (watcher.steps or watcher.backwards):
         return
     if state.log is None:
-        state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
+        state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.pickle"
     with suppress(OSError):  # the folder is gone if the run was abandoned
         write_log(state.log, watcher.log())
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from gradgate.checker.analysis import Contribution, Run, StepWindow
 from gradgate.checker.reports._content import source_line
-from gradgate.checker.reports._optimizers import distinct_names
+from gradgate.checker.reports._summary import distinct_names
 from gradgate.checker.reports._words import place_of
 from gradgate.events import Ids, Log, Site, Stepped
 

@@ -39,8 +39,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
 
-from gradgate.checker.analysis._combinations import combinations
 from gradgate.checker.analysis._loss_weights import Share, listed, shares, spread
+from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, text_of

@@ -55,7 +55,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._combinations import Combination, combinations
+from gradgate.checker.analysis._queries import Combination, combinations
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._slices import files_of, slice_at

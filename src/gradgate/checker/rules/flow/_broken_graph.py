@@ -50,9 +50,9 @@ import ast
 from collections.abc import Collection, Iterator
 from itertools import islice
 
-from gradgate.checker.analysis._combinations import combinations
-from gradgate.checker.analysis._no_grad import no_grad_cuts, readable, reentrant_checkpoint
+from gradgate.checker.analysis._gradient_modes import no_grad_cuts, readable, reentrant_checkpoint
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
+from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import makes_leaf
 from gradgate.checker.analysis._slices import slice_at

@@ -45,7 +45,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator
 
-from gradgate.checker.analysis._combinations import Combination, combinations
+from gradgate.checker.analysis._queries import Combination, combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, key_of, names_read, own_nodes, scope_at
 from gradgate.checker.analysis._slices import files_of, slice_at

@@ -7,12 +7,11 @@ from functools import partial
 
 from gradgate.checker.analysis._left_out import Left, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line
-from gradgate.checker.analysis._queries import module_without, within
+from gradgate.checker.analysis._queries import calling_line, module_without, within
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside
 from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.checker.fixes import Fix, Insert, PutUnder
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule

@@ -43,7 +43,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._combinations import Combination, combinations
+from gradgate.checker.analysis._queries import Combination, combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, key_of, last_name, scopes_of
 from gradgate.checker.analysis._slices import files_of

@@ -42,11 +42,11 @@ from functools import partial
 
 from gradgate.checker.analysis._left_out import left_out
 from gradgate.checker.analysis._parameter_usage import cleared_unused
+from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, nodes_of
 from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule

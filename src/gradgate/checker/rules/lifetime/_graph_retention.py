@@ -42,7 +42,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
-from gradgate.checker.analysis._combinations import combinations
+from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, imported, last_name, names_read, names_stored, own_calls
 from gradgate.checker.analysis._source import function_at, inside, loops_around, tree_of

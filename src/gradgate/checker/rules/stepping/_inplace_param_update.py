@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
-from gradgate.checker.analysis._evaluations import evaluates
+from gradgate.checker.analysis._gradient_modes import evaluates
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.rules._finding import Finding

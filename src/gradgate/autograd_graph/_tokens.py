@@ -1,4 +1,4 @@
-"""Finds losses of classes that are also taken over the padding of their inputs."""
+"""Finds class losses over tokens whose targets are padding, or shifted twice against the model's input."""
 
 from __future__ import annotations
 
@@ -9,14 +9,25 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph._losses import reduction_of, signed
-from gradgate.autograd_graph._nodes import CLASS_LOSSES, RESHAPES, named
+from gradgate.autograd_graph._nodes import (
+    CLASS_LOSSES,
+    LAYERS,
+    RESHAPES,
+    SAME_VALUES,
+    inputs,
+    leaf_at,
+    named,
+)
 from gradgate.autograd_graph._walk import Graph
 from gradgate.torch_compat import saved_tensor
 
 _EMBEDDINGS = named("Embedding")
 _REDUCTIONS = named("Mean Sum")
-_MOST_TARGETS = 1 << 20
 _LEAST_ENDS = 3
+_PARTS = named("Slice Select Index Narrow", "01")
+_BELOW = SAME_VALUES | _PARTS | named("LogSoftmax ToCopy Add") | LAYERS.keys()
+_MOST_TOKENS = 1 << 20
+_LEAST_TARGETS = 8  # compared targets
 
 
 def losses_of_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int, int]]]:
@@ -27,7 +38,7 @@ def losses_of_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int, int]]
     """
     padded = [node for node in graph.nodes if node.name() in _EMBEDDINGS and _padding(node) >= 0]
     losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES] if padded else []
-    users = graph.users() if losses else {}
+    users = graph.users if losses else {}
     for loss in losses:
         if reduction_of(loss) is None and not _is_reduced(users.get(loss, []), users):
             continue
@@ -59,10 +70,10 @@ def _padded(indices: Tensor | None, loss: Any, index: int) -> int:
     or an end token itself.
     """
     target: Tensor = loss._saved_target
-    if indices is None or indices.dim() != 2 or not 1 < indices.numel() == target.numel() <= _MOST_TARGETS:
+    if indices is None or indices.dim() != 2 or not 1 < indices.numel() == target.numel() <= _MOST_TOKENS:
         return 0
-    inputs = indices == index
-    rows = next((len(each) for each in (inputs, inputs.T) if _at_one_end(each)), 0)
+    padding = indices == index
+    rows = next((len(each) for each in (padding, padding.T) if _at_one_end(each)), 0)
     if not rows:
         return 0
     outputs = target.flatten() == index
@@ -83,3 +94,42 @@ def _at_one_end(padding: Tensor) -> bool:
     steps = padding.to(torch.int8).diff(dim=-1)
     one_way = not (bool((steps < 0).any()) and bool((steps > 0).any()))
     return one_way and bool((padding.sum(dim=-1) > 1).any()) and not bool(padding.all(dim=-1).any())
+
+
+def shifted_twice(graph: Graph) -> list[Any]:
+    """Return the class losses whose target at each position is the token two positions later in the model's input.
+
+    Losses are left out if a target could also be the next token or the token itself, if the outputs don't begin at
+    the first position, or if another class loss has targets, too: several may predict several tokens ahead.
+    """
+    losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES]
+    if len(losses) != 1 or not _begins_at_the_first(losses[0]):
+        return []
+    targets, ignored = losses[0]._saved_target, signed(losses[0]._saved_ignore_index)
+    saved = [saved_tensor.use(node, "indices") for node in graph.nodes if node.name() in _EMBEDDINGS]
+    read = [each for each in saved if each is not None and each.dim() == 2 and len(each)]
+    read = [tokens for tokens in read if targets.numel() % len(tokens) == 0]
+    shifts = {each for tokens in read for each in range(3) if _is_shifted(targets, tokens, each, ignored)}
+    return losses if shifts == {2} else []
+
+
+def _is_shifted(targets: Tensor, tokens: Tensor, by: int, ignored: int) -> bool:
+    """Return whether each target that counts is the token this many positions later."""
+    if not 0 < tokens.numel() <= _MOST_TOKENS or targets.numel() > tokens.numel():
+        return False
+    rows = targets.reshape(len(tokens), -1)
+    length = min(rows.shape[1], tokens.shape[1] - by)
+    rows, later = rows[:, : max(length, 0)], tokens[:, by : by + max(length, 0)]
+    counts = rows != ignored
+    return int(counts.sum()) >= _LEAST_TARGETS and torch.equal(rows[counts], later[counts])
+
+
+def _begins_at_the_first(loss: Any) -> bool:
+    """Return whether no operation near the loss leaves out the first positions of the outputs."""
+    node = loss
+    while node is not None and (node is loss or node.name() in _BELOW):
+        if node.name() in _PARTS and getattr(node, "_saved_start", 1) != 0:
+            return False
+        data = [child for child in inputs(node) if child.name() in _BELOW and leaf_at(child) is None]
+        node = data[0] if len(data) == 1 else None
+    return True
