@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced, temporary, unowned
+from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._rebound import rebound
 from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import inside, statement_at, text_of
-from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.events import (
     Backward,
     Frame,
@@ -24,7 +24,6 @@ from gradgate.events import (
     Parameter,
     Site,
     Stepped,
-    Written,
 )
 
 _STEPS = 3  # parameters that losses reach only after this many backward calls count as unfrozen
@@ -221,7 +220,7 @@ def _is_twin(run: Run, several: list[Parameter]) -> bool:
 def _is_copied(run: Run, several: list[Parameter]) -> bool:
     """Return whether parameters are copied from others: a copy made them, or the program writes to them."""
     ids = {each.id for each in several}
-    written = any(event.parameters & ids for event in run.of(Written) if event.target == "value")
+    written = any(event.parameters & ids for event in run.written("value"))
     return written or any("copy" in text_of(frame) for each in several for frame in each.made)
 
 

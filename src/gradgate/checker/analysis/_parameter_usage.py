@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._history import Contribution
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, once
 from gradgate.events import (
     Backward,
@@ -83,10 +83,8 @@ def cleared_unused(run: Run) -> dict[int, Ids]:
     Only losses of other optimizers reach them. The clearing belongs to a step that moves other parameters.
     """
     changed = {number for event in run.of(Stepped) for number in event.moved | event.changed}
-    changed |= {each for event in run.of(Written) if event.target == "value" for each in event.parameters}
-    by_atom: dict[Ids, list[Contribution]] = defaultdict(list)
-    for part in run.contributions:
-        by_atom[part.atom].append(part)
+    changed |= union(event.parameters for event in run.written("value"))
+    by_atom = grouped((part.atom, part) for part in run.contributions)
     found: dict[int, Ids] = defaultdict(frozenset)
     for atom, parts in by_atom.items():
         known, owners = [run.parameters[number] for number in atom], run.owners.get(min(atom), set())

@@ -11,7 +11,7 @@ from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import FUNCTIONS, path_to, spans
-from gradgate.events import Backward, Differentiated, Frame, Ids, Site
+from gradgate.events import Backward, Differentiated, Frame, Ids, Parameter, Site
 
 
 def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, int | None]]:
@@ -23,6 +23,28 @@ def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, in
 def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
     """Return the innermost line of a site whose function also contains a line of the other site, or None."""
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
+
+
+def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
+    """Return the innermost line that made a parameter but not the parameters that it replaced."""
+    others = {frame for other in like for frame in other.made}
+    return next((frame for frame in parameter.made if frame not in others), parameter.made[0])
+
+
+def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
+    """Return the innermost line outside of modules that all uses of some parameters share.
+
+    If the uses share no line, return the line of the first use.
+    """
+    several = [site for site in sites if site]
+    if not several:
+        return None
+    shared = [
+        frame for frame in several[0] if all(frame in site for site in several) and frame not in backward
+    ]
+    lines = shared or [frame for frame in several[0] if frame not in backward] or list(several[0])
+    outside = [frame for frame in lines if frame.function not in ("forward", "__call__")]
+    return (outside or lines)[0]
 
 
 def condition_around(site: Site, beside: Site) -> Frame | None:

@@ -50,7 +50,7 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
             why="Only loss terms that don't use the sample train the distribution.",
             advice=RESAMPLE,
             fix=resampled,
-            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
+            count=len(run.calls_reaching(ids)),
             evidence={"parameters": len(ids)},
         )
 

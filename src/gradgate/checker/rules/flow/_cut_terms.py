@@ -95,7 +95,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
                 if shared
                 else "Don't detach the value: gradients can flow through a network that isn't trained.",
                 fix=fix if sure else (),
-                count=sum(event.site == backward for event in run.of(Backward)),
+                count=len(run.calls_at(backward)),
                 evidence={"parameters": len(reach)},
                 about=reach,
             )

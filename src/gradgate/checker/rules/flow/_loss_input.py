@@ -40,10 +40,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._combinations import Combination, combinations
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, key_of, last_name, scopes_of
 from gradgate.checker.analysis._slices import files_of
@@ -83,11 +83,8 @@ _LABELS = re.compile(r"label|target|\by\b|:-1\b", re.IGNORECASE)
 
 def _judge(run: Run) -> Iterator[Finding]:
     several = list(combinations(run, _INPUTS))
-    softmaxes: dict[Frame, list[Combination]] = defaultdict(list)
-    for each in several:
-        if each.first.made and _losses_at(each.site[0]):
-            softmaxes[each.first.made[0]].append(each)
-    for softmax, given in softmaxes.items():
+    of_softmaxes = [each for each in several if each.first.made and _losses_at(each.site[0])]
+    for softmax, given in grouped((each.first.made[0], each) for each in of_softmaxes).items():
         if len({each.site[0].line for each in given}) > 1:
             yield _of_several(softmax, given)
             several = [each for each in several if each not in given]

@@ -86,7 +86,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             if name in reported:
                 continue
             reported.add(name)
-            times = sum(each.site == calls[0].site for each in run.of(Backward))
+            times = len(run.calls_at(calls[0].site))
             unread = (
                 f", and its weight `{weight.name}` in line {weight.at.line} is never read" if weight else ""
             )
@@ -131,7 +131,7 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
         computed = {called(node) for node in here if isinstance(node, ast.Call)}
         for name in (names | computed) - left.keys():
             about = is_about(name, weight.term) if weight.term else bool(_KIND.search(name))
-            if about and not any(is_about(each, name) for each in used):
+            if about and name != weight.name and not any(is_about(each, name) for each in used):
                 left[name] = weight
     dicts = {node.id for node in here if isinstance(node, ast.Name) and "loss" in node.id.lower()}
     return left | {entry: None for each in dicts for entry in _left_entries(each, in_loss, backward)}

@@ -40,13 +40,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._left_out import left_out
 from gradgate.checker.analysis._parameter_usage import cleared_unused
+from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, nodes_of
 from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
@@ -129,11 +130,8 @@ def _of_others(run: Run) -> Iterator[Finding]:
 
 def _share(run: Run, owners: frozenset[int], lines: Collection[Site]) -> float | None:
     """Return the share of all steps' FLOPs that these lines spend only on these optimizers' parameters."""
-    by_line: dict[Site, list[Backward]] = defaultdict(list)
-    for event in run.of(Backward):
-        by_line[event.site].append(event)
     total = wasted = 0.0
-    for line, events in by_line.items():
+    for line, events in grouped((event.site, event) for event in run.of(Backward)).items():
         counted = [event for event in events if event.flops]
         if not counted:
             return None
@@ -151,7 +149,7 @@ def _of_step(share: float | None) -> str:
 
 def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:
     """Return the advice and edit that keep a line's loss from reaching another optimizer's parameters."""
-    events = [event for event in run.of(Backward) if event.site == site]
+    events = run.calls_at(site)
     own, others = whole_module(run, used), networks(run, ids, used, site)
     off = turned_off(others)
     inputs = not used & run.owned

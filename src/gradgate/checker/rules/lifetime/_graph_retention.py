@@ -37,12 +37,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
 from gradgate.checker.analysis._combinations import combinations
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, imported, last_name, names_read, names_stored, own_calls
 from gradgate.checker.analysis._source import function_at, inside, loops_around, tree_of
@@ -152,10 +152,11 @@ def _is_safe(node: ast.AST) -> bool:
 
 
 def _reaching_back(run: Run) -> Iterator[Finding]:
-    lines: dict[Site, list[Backward | Differentiated]] = defaultdict(list)
-    for event in run.of(Backward, Differentiated):
-        if isinstance(event, Differentiated) or event.seen:
-            lines[event.site].append(event)
+    lines = grouped(
+        (event.site, event)
+        for event in run.of(Backward, Differentiated)
+        if isinstance(event, Differentiated) or event.seen
+    )
     averages = {innermost(each.site) for each in combinations(run, ["averaged weights"])}
     stepped = bool(run.of(Stepped))  # without a step, old and new nodes can't be told apart
     for site, events in lines.items():

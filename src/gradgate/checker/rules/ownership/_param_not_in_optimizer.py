@@ -183,7 +183,7 @@ def _built_anew(run: Run) -> Iterator[Finding]:
         if frame is not None and parameter.still and parameter.trainable and _builds_layer(frame):
             groups[frame].add(number)
     for frame, ids in groups.items():
-        calls = [event for event in run.of(Backward) if event.reached & ids]
+        calls = run.calls_reaching(frozenset(ids))
         if len(calls) < _LEAST or not any(event.reached & run.owned for event in calls):
             continue
         yield RULE.finding(

@@ -37,12 +37,12 @@ from functools import partial
 
 from gradgate.checker.analysis._origins import list_line
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
+from gradgate.checker.analysis._queries import made_line
 from gradgate.checker.analysis._rebound import rebound
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, functions, makes_leaf, names_read, scope_at
 from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
-from gradgate.checker.analysis._usage_lines import made_line
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule

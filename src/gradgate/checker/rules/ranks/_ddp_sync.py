@@ -49,6 +49,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
@@ -92,10 +93,7 @@ def _reduced_at_each(run: Run) -> Iterator[Finding]:
     windows: dict[Site, set[int]] = defaultdict(set)
     micro = 0
     for window in run.windows:
-        numbers: dict[Ids, list[int]] = defaultdict(list)
-        for contribution in window.fresh:
-            if contribution.backward >= 0:
-                numbers[contribution.atom].append(contribution.backward)
+        numbers = grouped((part.atom, part.backward) for part in window.fresh if part.backward >= 0)
         for atom, backwards in numbers.items():
             for first, second in pairwise(sorted(backwards)):
                 site = _summed_between(run, first, second, atom)

@@ -61,7 +61,7 @@ from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
 from gradgate.checker.rules.stepping._unread_updates import unread_updates
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves, replaced_leaves
-from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
+from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
@@ -203,9 +203,9 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     """Report an optimizer that never steps: its ``step`` lacks parentheses, or doesn't occur at all."""
     held, name = run.held(optimizer), run.optimizer(optimizer)
-    reaching = [event for event in run.of(Backward) if event.reached & held]
+    reaching = run.calls_reaching(held)
     shared = any(run.owners[parameter] - {optimizer} for parameter in held)
-    if len(reaching) < _LEAST or shared or any(event.target == "value" for event in run.of(Written)):
+    if len(reaching) < _LEAST or shared or run.written("value"):
         return None
     schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}
     advanced = [event.site for event in run.of(Scheduled) if event.scheduler in schedules]
