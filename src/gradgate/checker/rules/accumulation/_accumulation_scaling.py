@@ -47,8 +47,7 @@ from gradgate.checker.analysis._queries import attacked_loss, condition_around
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._trainers import one_line
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._divisor_edits import (
     accelerator_around,
     by_the_accelerator,

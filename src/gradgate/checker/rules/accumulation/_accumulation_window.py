@@ -55,8 +55,7 @@ from gradgate.checker.analysis._queries import condition_around
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.accumulation._left_over import clearing_line, is_flag_elsewhere, left_over
 from gradgate.checker.rules.accumulation._surplus_steps import surplus
 from gradgate.checker.rules.accumulation._window_edits import count_in, divided_by_its_window

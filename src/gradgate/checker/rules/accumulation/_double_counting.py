@@ -34,8 +34,7 @@ from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, OptimizerMade, Site, Term
 
 _WHY = "The term has a larger weight than the code says, which changes the balance of the losses."

@@ -47,8 +47,7 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._divisor_edits import undivided
 from gradgate.checker.rules.accumulation._unshifted_count import divided_by_unshifted_count
 from gradgate.events import Backward, Combined, Site, Term

@@ -31,8 +31,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import own_nodes, scope_at
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Combined, Frame
 
 _PAIRS = re.compile(

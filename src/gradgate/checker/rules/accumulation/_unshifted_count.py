@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Term
 
 _LEAST = 3  # different counts

@@ -57,8 +57,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import inside, next_use, text_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.clearing._attacks import attacks
 from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
 from gradgate.checker.rules.clearing._probes import detached, of_one_name, probes

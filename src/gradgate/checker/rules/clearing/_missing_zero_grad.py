@@ -54,8 +54,7 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import block_of, function_at, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
 from gradgate.checker.rules.clearing._by_hand import cleared_after, never_cleared
 from gradgate.checker.rules.clearing._used_again import used_again

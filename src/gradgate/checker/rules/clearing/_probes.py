@@ -12,8 +12,7 @@ from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._statement import Statement, owner
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Ids, Site
 
 _PROBE = re.compile(

@@ -47,8 +47,7 @@ from gradgate.checker.analysis._scopes import own_nodes, scope_at
 from gradgate.checker.analysis._source import spans
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame, Site
 
 _UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)

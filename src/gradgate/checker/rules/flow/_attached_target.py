@@ -61,8 +61,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._statement import Statement, method, owner
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._graph_fixes import kept
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, ModeSet
 

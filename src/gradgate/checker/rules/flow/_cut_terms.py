@@ -14,8 +14,7 @@ from gradgate.checker.analysis._slices import Slice, slice_at
 from gradgate.checker.analysis._source import function_at, inside, loops_around, spans, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.flow._cut_samples import RESAMPLE
 from gradgate.checker.rules.flow._graph_fixes import resampled, untrained_modules, with_graph, without_cut
 from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, Site

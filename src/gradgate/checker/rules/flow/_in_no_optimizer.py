@@ -13,8 +13,7 @@ from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert, PutUnder
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site
 
 WHY = "The gradients cost memory, and time in each backward pass, but update no parameter."

@@ -53,8 +53,7 @@ from gradgate.checker.analysis._scopes import (
 )
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import inside, loops_around, nodes_of, statement_at
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._lost_terms import made_by, overwritten_terms
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights

@@ -49,8 +49,7 @@ from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, nodes_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.flow._in_no_optimizer import (
     WHY,
     bytes_of,

@@ -39,8 +39,7 @@ from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import inside, statement_at, text_of, whole_text
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ownership._batch_norms import freezing_line
 from gradgate.events import Combined, Frame, Parameter, ScalerUsed
 

@@ -48,8 +48,7 @@ from gradgate.checker.analysis._scopes import called, imported, last_name, names
 from gradgate.checker.analysis._source import function_at, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, PutUnder, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.lifetime._growing_window import growing_before_a_step
 from gradgate.checker.rules.lifetime._needless_retains import needless_retains
 from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, Stepped

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Cleared, Clipped, Site, Stepped
 
 _CALLS = 5  # calls of a line in all windows

@@ -17,8 +17,7 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import function_at, inside, loops_around, nodes_of, path_to, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, StatisticsMoved, Stepped
 
 _MOST_PARTS = 4  # number of modules that a fix lists by name

@@ -42,8 +42,7 @@ from gradgate.checker.analysis._scopes import root_of
 from gradgate.checker.analysis._source import loops_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame, Ids, OptimizerMade, Site, StateLoaded, Stepped, Written
 
 _STAGES = re.compile(

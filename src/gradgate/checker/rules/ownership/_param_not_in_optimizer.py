@@ -53,8 +53,7 @@ from gradgate.checker.analysis._scopes import (
 )
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import function_at, inside, loops_around, statement_at, text_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.ownership._parameter_fixes import (
     added,
     computed_first,

@@ -52,8 +52,7 @@ from itertools import pairwise
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ranks._divided_twice import divided_by_all_items, divided_twice
 from gradgate.checker.rules.ranks._means import LEAST, never_divided, reduced_between, sums_over_ranks
 from gradgate.checker.rules.ranks._not_averaged import (

@@ -9,8 +9,7 @@ from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ranks._means import LEAST, RANKS, averaged, combined_side_by_side
 from gradgate.events import Site, Term, Written
 

@@ -17,8 +17,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside, text_of, tree_of
 from gradgate.checker.analysis._trainers import one_line
-from gradgate.checker.rules._finding import Finding, Severity
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule, Severity
 from gradgate.events import Frame, Ids, Reduced, Site, Written
 
 LEAST = 3  # steps, or backward calls: fewer are not reported

@@ -53,8 +53,7 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.events import Backward, Clipped, Combined, Event, ScalerUsed, Site, Written
 
 _SCALED_BY_HAND = 64  # a loss with a larger weight

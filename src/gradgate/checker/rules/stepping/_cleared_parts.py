@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._parameter_usage import cleared_unused
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 
 
 def cleared_parts(run: Run, rule: Rule) -> Iterator[Finding]:

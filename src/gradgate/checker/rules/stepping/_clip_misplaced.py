@@ -45,8 +45,7 @@ from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.events import Clipped, Frame, Ids, Written
 
 _LEAST = 3  # calls

@@ -46,8 +46,7 @@ from gradgate.checker.analysis._evaluations import evaluates
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import same_statement
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
 _Writes: TypeAlias = dict[int, Written]  # by the number of the event

@@ -14,8 +14,7 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_in, path_to, tree_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Delete, Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Ids, NoGradEntered, Stepped
 
 _LEAST = 3  # steps

@@ -17,8 +17,7 @@ from gradgate.checker.analysis._scopes import (
     returned,
 )
 from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Differentiated, Frame, Stepped
 
 _LEAST = 5  # calls that compute gradients
