@@ -40,9 +40,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from gradgate.checker.analysis._grouping import grouped
+from gradgate.checker.analysis._gradient_reads import reads_gradients
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._left_out import left_out
-from gradgate.checker.analysis._parameter_usage import cleared_unused
 from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
@@ -87,19 +87,22 @@ def _of_others(run: Run) -> Iterator[Finding]:
                 used[site] |= each.atom
             elif any(run.stepping[owner] for owner in owners):
                 wasted[site, owners] |= each.atom
-    stepped: Ids = frozenset().union(*(event.used for event in run.of(Stepped)))
-    by_hand = (each.atom for each in run.contributions if each.backward < 0 and each.consumed)
-    stepped = stepped.difference(*by_hand)  # gradients that the script combines by hand (gradient surgery)
+    # Without gradients that the script combines by hand (gradient surgery)
+    by_hand = union(each.atom for each in run.contributions if each.backward < 0 and each.consumed)
+    stepped = union(event.used for event in run.of(Stepped)) - by_hand
     times = Counter(event.site for event in run.of(Backward))
     networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
-    # reported by ineffective-step and param-not-in-optimizer
-    never: Ids = frozenset().union(*cleared_unused(run).values(), *(left.ids for left in left_out(run)))
+    never = union(left.ids for left in left_out(run))  # reported by param-not-in-optimizer
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
         if not used[site] or not ids & stepped or ids & never or times[site] <= 2:
             continue
-        here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
-        grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
+        computed = (each for each in run.contributions if each.backward >= 0 and each.atom & ids)
+        ends = {each.cleared for each in computed if run.events[each.backward].site == site}
+        grows = ends == {None}
+        inputs = any(event.others for event in run.calls_at(site))  # an attack reads its input's gradient
+        if not inputs and any(reads_gradients(site, run.events[end].site) for end in ends if end is not None):
+            continue  # scores of parameters
         networks[owners, grows][site] = ids
     for (
         owners,
