@@ -45,8 +45,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Stepped
 
 _WHY = "The effect on the update, in a sentence."

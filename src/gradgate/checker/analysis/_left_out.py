@@ -23,7 +23,6 @@ from gradgate.events import (
     Parameter,
     Site,
     Stepped,
-    Written,
 )
 
 _STEPS = 3  # parameters that losses reach only after this many backward calls count as unfrozen
@@ -220,7 +219,7 @@ def _is_twin(run: Run, several: list[Parameter]) -> bool:
 def _is_copied(run: Run, several: list[Parameter]) -> bool:
     """Return whether parameters are copied from others: a copy made them, or the program writes to them."""
     ids = {each.id for each in several}
-    written = any(event.parameters & ids for event in run.of(Written) if event.target == "value")
+    written = any(event.parameters & ids for event in run.written("value"))
     return written or any("copy" in text_of(frame) for each in several for frame in each.made)
 
 

@@ -27,6 +27,28 @@ def shared_line(site: Site, other: Iterable[Frame]) -> Frame | None:
     return next((frame for frame, line in with_line_of(site, other) if line is not None), None)
 
 
+def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
+    """Return the innermost line that made a parameter but not the parameters that it replaced."""
+    others = {frame for other in like for frame in other.made}
+    return next((frame for frame in parameter.made if frame not in others), parameter.made[0])
+
+
+def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
+    """Return the innermost line outside of modules that all uses of some parameters share.
+
+    If the uses share no line, return the line of the first use.
+    """
+    several = [site for site in sites if site]
+    if not several:
+        return None
+    shared = [
+        frame for frame in several[0] if all(frame in site for site in several) and frame not in backward
+    ]
+    lines = shared or [frame for frame in several[0] if frame not in backward] or list(several[0])
+    outside = [frame for frame in lines if frame.function not in ("forward", "__call__")]
+    return (outside or lines)[0]
+
+
 def condition_around(site: Site, beside: Site) -> Frame | None:
     """Return the ``if`` that decides whether ``site`` runs but not whether ``beside`` runs.
 
@@ -164,28 +186,6 @@ def in_losses(run: Run) -> dict[int, ast.AST]:
     """Return the expressions of all losses that are back-propagated or differentiated, by id."""
     sites = dict.fromkeys(event.site for event in run.of(Backward, Differentiated))
     return {id(node): node for site in sites for _, node in slice_at(site, run.files).nodes}
-
-
-def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
-    """Return the innermost line that made a parameter but not the parameters that it replaced."""
-    others = {frame for other in like for frame in other.made}
-    return next((frame for frame in parameter.made if frame not in others), parameter.made[0])
-
-
-def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
-    """Return the innermost line outside of modules that all uses of some parameters share.
-
-    If the uses share no line, return the line of the first use.
-    """
-    several = [site for site in sites if site]
-    if not several:
-        return None
-    shared = [
-        frame for frame in several[0] if all(frame in site for site in several) and frame not in backward
-    ]
-    lines = shared or [frame for frame in several[0] if frame not in backward] or list(several[0])
-    outside = [frame for frame in lines if frame.function not in ("forward", "__call__")]
-    return (outside or lines)[0]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
 from gradgate.checker.analysis._optimizer_names import optimizer_names
 from gradgate.events import (
@@ -26,6 +27,7 @@ from gradgate.events import (
     Site,
     Stepped,
     Term,
+    Written,
 )
 
 P = ParamSpec("P")
@@ -107,6 +109,18 @@ class Run:
         events = [event for event in self.of(Backward) if any(term.reach for term in event.terms)]
         return {(event.site, event.reached, len(event.terms)): event.terms for event in events}
 
+    def calls_at(self, site: Site) -> list[Backward]:
+        """Return the backward events of a line."""
+        return [event for event in self.of(Backward) if event.site == site]
+
+    def calls_reaching(self, ids: Ids) -> list[Backward]:
+        """Return the backward events whose loss reaches one of these parameters."""
+        return [event for event in self.of(Backward) if event.reached & ids]
+
+    def written(self, target: Literal["gradient", "value"]) -> list[Written]:
+        """Return the events of writes to gradients, or to values of parameters."""
+        return [event for event in self.of(Written) if event.target == target]
+
     def stepped(self, number: int) -> Stepped:
         """Return the step event of this number."""
         event = self.events[number]
@@ -116,10 +130,7 @@ class Run:
     @functools.cached_property
     def made(self) -> dict[int, list[OptimizerMade]]:
         """For each optimizer, the event that constructed it and the events that added groups to it."""
-        made = defaultdict(list)
-        for event in self.of(OptimizerMade):
-            made[event.optimizer].append(event)
-        return made
+        return grouped((event.optimizer, event) for event in self.of(OptimizerMade))
 
     def held(self, optimizer: int) -> Ids:
         """Return the parameters that an optimizer was given."""
@@ -177,10 +188,7 @@ class Run:
     @functools.cached_property
     def by_backward(self) -> dict[int, list[Contribution]]:
         """The contributions of each backward call."""
-        found = defaultdict(list)
-        for contribution in self.contributions:
-            found[contribution.backward].append(contribution)
-        return found
+        return grouped((contribution.backward, contribution) for contribution in self.contributions)
 
     @property
     def ended(self) -> str:
@@ -228,10 +236,7 @@ class Run:
 
     def by_line(self, micro: Iterable[int]) -> dict[Site, list[int]]:
         """Group backward calls by line."""
-        found: dict[Site, list[int]] = defaultdict(list)
-        for number in micro:
-            found[self.events[number].site].append(number)
-        return found
+        return grouped((self.events[number].site, number) for number in micro)
 
     def repeats_closure(self, window: StepWindow) -> bool:
         """Return whether an optimizer called its closure several times in one step. Trainers' closures run once."""

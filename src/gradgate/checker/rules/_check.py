@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Log, cell_of
 
 # Each mistake, with the symptoms that it also causes in the same parameters.

@@ -1,19 +1,46 @@
-"""A rule: a code that never changes its meaning, a docstring that explains it, and a function that judges a run."""
+"""A rule: a code that never changes its meaning, a docstring that explains it, and a function that judges a run.
+
+A finding is the value that a rule reports about a run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
-from gradgate.checker.rules._finding import Finding, Severity
-from gradgate.events import Frame, Site
+from gradgate.events import Frame, Ids, Site
 
 FixAt: TypeAlias = Callable[[Statement], Fix]
 """Reads a finding's statement, and returns the fix, or () if no fix is safe."""
+
+
+Severity: TypeAlias = Literal["error", "warning", "info"]
+"""error: the update is wrong; warning: almost certainly not intended; info: wasted work, or a note."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Finding:
+    """A mistake, and the line of the user's code to change."""
+
+    code: str  # "GG103"
+    category: str  # "microbatch-normalization"
+    severity: Severity
+    file: str
+    line: int
+    message: str  # what happened, with numbers: one sentence
+    why: str  # why it matters
+    advice: str  # what to write instead: one sentence
+    count: int = 1  # number of occurrences
+    evidence: Mapping[str, Any] = field(default_factory=dict)  # measured values
+    about: Ids = frozenset()  # parameters whose gradients are affected
+    fix: Fix = ()  # edits that follow the advice, if they are safe
+
+    def __repr__(self) -> str:
+        return f"Finding({self.code} {self.category}: {self.severity} at {self.file}:{self.line})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -47,8 +47,7 @@ from gradgate.checker.analysis._queries import attacked_loss, condition_around
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._trainers import one_line
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._divisor_edits import (
     accelerator_around,
     by_the_accelerator,
@@ -66,7 +65,7 @@ from gradgate.checker.rules.accumulation._loops import (
 )
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._undivided_terms import divided_apart, undivided_term
-from gradgate.events import Differentiated, DividedTwice, Frame, Ids, Reduced, Site, Term, Written
+from gradgate.events import Differentiated, DividedTwice, Frame, Ids, Reduced, Site, Term
 
 _WHY = (
     "Gradients add up: the update equals the update of the whole batch only if the micro-batches' weights "
@@ -260,8 +259,8 @@ def _finding(
 
 def _written_at(run: Run, number: float) -> Frame | None:
     """Return where the script divided gradients by a number."""
-    for event in run.of(Written):
-        if event.target == "gradient" and event.site and abs((event.factor or 0) * number - 1) < 1e-6:
+    for event in run.written("gradient"):
+        if event.site and abs((event.factor or 0) * number - 1) < 1e-6:
             return innermost(event.site)
     return None
 
@@ -272,8 +271,8 @@ def _divided_again(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> Fin
     for window, micro in windows:
         factors = {part.factor for part in window.fresh if part.backward in micro and not part.touched}
         uneven += len(micro) > 1 and len(factors) > 1 and max(factors) < 1
-    write = next((each for each in run.of(Written) if each.target == "gradient" and each.factor), None)
-    if not uneven or write is None:
+    write = next((each for each in run.written("gradient") if each.factor), None)
+    if not uneven or write is None or not write.factor:
         return None
     size = max(len(micro) for _, micro in windows)
     return RULE.finding(

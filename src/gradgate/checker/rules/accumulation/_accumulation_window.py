@@ -48,14 +48,14 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import combinations, pairwise
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of
 from gradgate.checker.analysis._queries import condition_around
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.accumulation._left_over import clearing_line, is_flag_elsewhere, left_over
 from gradgate.checker.rules.accumulation._surplus_steps import surplus
 from gradgate.checker.rules.accumulation._window_edits import count_in, divided_by_its_window
@@ -191,10 +191,7 @@ def _remainder(at: Statement | None) -> ast.BinOp | None:
 
 def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
     """Return whether window sizes vary on purpose: a term is divided by a number that depends on its window."""
-    columns: dict[int, list[list[Share]]] = defaultdict(list)
-    for window, micro in windows:
-        for place, column in enumerate(columns_of(run, window, micro)):
-            columns[place].append(column)
+    columns = grouped(pair for window, micro in windows for pair in enumerate(columns_of(run, window, micro)))
     return any(map(_follows_its_windows, columns.values()))
 
 

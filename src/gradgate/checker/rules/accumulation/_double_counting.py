@@ -27,14 +27,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, OptimizerMade, Site, Term
 
 _WHY = "The term has a larger weight than the code says, which changes the balance of the losses."
@@ -50,12 +50,13 @@ def _added_twice(run: Run) -> Iterator[Finding]:
     sizes: Counter[Site] = Counter()  # micro-batches of the largest window
     for window in run.windows:
         sizes |= Counter(run.events[number].site for number in window.micro)
-    found: dict[Site, list[Term]] = defaultdict(list)
-    for event in run.of(Backward):
-        for term in event.terms:
-            again = term.paths > 1 and term.kind != "constant" and term.key >= 0
-            if again and not _is_average(term, max(1, sizes[event.site])):
-                found[event.site].append(term)
+    found = grouped(
+        (event.site, term)
+        for event in run.of(Backward)
+        for term in event.terms
+        if term.paths > 1 and term.kind != "constant" and term.key >= 0
+        if not _is_average(term, max(1, sizes[event.site]))
+    )
     for site, terms in found.items():
         if len(terms) > 1:
             term, line = terms[0], innermost(terms[0].site).line

@@ -35,10 +35,11 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._loss_weights import Share, listed, shares, spread
 from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run, innermost
@@ -46,8 +47,7 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._divisor_edits import undivided
 from gradgate.checker.rules.accumulation._unshifted_count import divided_by_unshifted_count
 from gradgate.events import Backward, Combined, Site, Term
@@ -64,11 +64,8 @@ _LEAST_PADDED = 0.05
 def _judge(run: Run) -> Iterator[Finding]:
     micro = (number for _, _, windows in run.accumulating() for _, numbers in windows for number in numbers)
     several = {run.events[number].site for number in micro}
-    seen: dict[Site, list[Backward]] = defaultdict(list)
-    for event in run.of(Backward):
-        if event.seen and event.terms:
-            seen[event.site].append(event)
-    for site, events in seen.items():
+    read = [event for event in run.of(Backward) if event.seen and event.terms]
+    for site, events in grouped((event.site, event) for event in read).items():
         if site not in several:
             yield from _divided_again(events)
         yield from _mean_of_means(events)
@@ -110,11 +107,8 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
     """Report a plain mean over the means of parts of different sizes."""
     found: list[tuple[float, list[Share]]] = []
     for event in events:
-        by_site: dict[Site, list[Share]] = defaultdict(list)
-        for share in shares(event.terms):
-            if share.term.kind == "mean" and share.term.site:
-                by_site[share.term.site].append(share)
-        for parts in by_site.values():
+        means = [share for share in shares(event.terms) if share.term.kind == "mean" and share.term.site]
+        for parts in grouped((share.term.site, share) for share in means).values():
             averaged = all(any(number == len(parts) for number, _ in share.divisors) for share in parts)
             alike = len({share.term.sizes[1:] for share in parts}) == 1
             if (

@@ -47,8 +47,7 @@ from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, adds_up_to_one, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._trainers import one_line
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._divisor_edits import one_line_fix
 from gradgate.checker.rules.accumulation._window_edits import (
     counted_by_its_items,

@@ -7,8 +7,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Site
 
 _LEAST = 2  # number of divisors that count several windows

@@ -13,8 +13,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import loops_around, spans
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Move
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Site, Stepped
 
 

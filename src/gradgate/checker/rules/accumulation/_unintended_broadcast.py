@@ -31,9 +31,8 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import own_nodes, scope_at
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Combined, Frame
+from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.events import Combined, Frame
 
 _PAIRS = re.compile(
     r"None|unsqueeze|\.m?T\b|\.t\(|transpose|permute|newaxis|expand|repeat|meshgrid|outer|cdist|einsum|triu|tril|eye"
@@ -62,7 +61,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             if factor
             else "Each prediction is trained towards the targets of all samples: the model learns their mean.",
             advice="Give both the same shape: call squeeze(1) on the value of shape (N, 1).",
-            count=sum(each.site == event.backward for each in run.of(Backward)),
+            count=len(run.calls_at(event.backward)),
             evidence={"shape": list(event.sizes)},
             about=event.parameters,
         )

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Site, Term
+from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.events import Backward, Term
 
 _LEAST = 3  # different counts
 
 
 def divided_by_unshifted_count(events: Sequence[Backward], rule: Rule) -> Iterator[Finding]:
     """Report sums whose divisor counts one more position of each row than the sum, whatever the count."""
-    found: dict[Site, list[tuple[Term, float]]] = defaultdict(list)
-    for event in events:
-        for term in event.terms:
-            for op, number, site in term.factors if term.kind == "sum" and term.items else ():
-                if op == "div" and site:
-                    found[site].append((term, number))
+    sums = [term for event in events for term in event.terms if term.kind == "sum" and term.items]
+    found = grouped(
+        (site, (term, number)) for term in sums for op, number, site in term.factors if op == "div" and site
+    )
     for site, pairs in found.items():
         more = {number - (term.items or 0) for term, number in pairs}
         rows = min(more)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._queries import attacked_loss
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame
 
 _LEAST = 2  # steps that use an attack's gradients

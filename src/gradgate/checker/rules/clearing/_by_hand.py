@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import chain
 from typing import NamedTuple
 
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called_by
 from gradgate.checker.analysis._source import inside, loops_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.events import Backward, Cleared, Frame, ModeSet, Stepped, Written
+from gradgate.events import Backward, Cleared, Frame, ModeSet, Stepped
 
 _LEAST = 3  # backward calls that add to the same gradient
 
@@ -32,9 +32,9 @@ def never_cleared(run: Run) -> Iterator[UpdateByHand]:
 
     If the script has an optimizer, only tensors that no module owns are considered.
     """
-    changed = chain(run.of(Cleared), (event for event in run.of(Written) if event.target == "gradient"))
-    ignored = run.owned.union(*(event.parameters for event in changed))
-    ignored = ignored.union(*(event.parameters for event in run.of(ModeSet) if not event.training))
+    changed = [*run.of(Cleared), *run.written("gradient")]
+    changed += [event for event in run.of(ModeSet) if not event.training]
+    ignored = run.owned | union(event.parameters for event in changed)
     if run.made or run.of(Stepped, Cleared):
         ignored |= {number for number, each in run.parameters.items() if each.registered}
     lines: dict[Frame, Counter[int]] = defaultdict(Counter)
@@ -63,12 +63,8 @@ def updates_in_loop(backward: Frame) -> dict[str, list[ast.stmt]]:
     ]
     read = {ast.unparse(node.value) for node in reads}
     made = {ast.unparse(target) for node in inside(ast.Assign, loop) for target in node.targets}
-    found: dict[str, list[ast.stmt]] = defaultdict(list)
-    for node in inside(ast.stmt, *parts):
-        target = _changed_in_place(node)
-        if target in read - made:
-            found[target].append(node)
-    return found
+    changes = ((_changed_in_place(node), node) for node in inside(ast.stmt, *parts))
+    return grouped((target, node) for target, node in changes if target in read - made)
 
 
 def _changed_in_place(node: ast.stmt) -> str:

@@ -47,18 +47,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, shared_line, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import inside, next_use, text_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.clearing._attacks import attacks
 from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
 from gradgate.checker.rules.clearing._probes import detached, of_one_name, probes
@@ -78,9 +77,9 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from (finding for _, finding in of_probes)
     yield from _measured(run)
     yield from attacks(run, RULE)
-    found: dict[tuple[int, Loss, bool], list[Leak]] = defaultdict(list)
-    for leak in leaks(run):
-        found[leak.window.optimizer, loss_of(run, leak.part.backward), leak.late].append(leak)
+    found = grouped(
+        ((leak.window.optimizer, loss_of(run, leak.part.backward), leak.late), leak) for leak in leaks(run)
+    )
     for (optimizer, loss, late), several in found.items():
         steps = {leak.window.step for leak in several}
         watched = sum(run.stepped(step).seen for step in steps)

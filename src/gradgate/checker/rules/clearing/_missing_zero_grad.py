@@ -45,8 +45,8 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
 
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._queries import joined, loss_of, own_losses, repeats, windows_of, with_line_of
 from gradgate.checker.analysis._run import Run, innermost
@@ -54,12 +54,11 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import block_of, function_at, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
 from gradgate.checker.rules.clearing._by_hand import cleared_after, never_cleared
 from gradgate.checker.rules.clearing._used_again import used_again
-from gradgate.events import Backward, Cleared, Frame, Ids, Site, Stepped, Written
+from gradgate.events import Backward, Cleared, Frame, Ids, Site, Stepped
 
 _LEAST = 3  # steps whose gradients were assigned from another model
 _WHY = "Every step applies the gradients of all earlier steps again, and the update keeps growing."
@@ -79,7 +78,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         windows = [window for window in windows_of(run, optimizer) if repeats(run, window)]
         if len(windows) < 2 or len(windows) * 8 < run.watched(optimizer):
             continue
-        repeated = frozenset().union(*(repeats(run, window) for window in windows))
+        repeated = union(repeats(run, window) for window in windows)
         most = max(len({part.backward for part in (*w.fresh, *w.stale)}) for w in windows)
         where, cleared = _line(run, windows, repeated)
         later = (window for window in windows_of(run, optimizer) if window.step > windows[0].step)
@@ -104,29 +103,28 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
 
     The optimizer's ``zero_grad`` sets only the other model's ``.grad`` to None.
     """
-    reached = frozenset(chain(*(event.reached for event in run.of(Backward))))
-    given: dict[int, list[StepWindow]] = defaultdict(list)
-    for window in run.windows:
-        if any(part.backward < 0 for part in window.fresh) and not window.parameters & reached:
-            given[window.optimizer].append(window)
-    changed = [*run.of(Cleared), *(event for event in run.of(Written) if event.target == "gradient")]
-    models: dict[str, set[int]] = defaultdict(set)
-    free = reached - run.owned - set(chain(*(event.parameters for event in changed)))
-    for number in free:
-        models[run.parameters[number].root].add(number)
+    reached = union(event.reached for event in run.of(Backward))
+    given = grouped(
+        (window.optimizer, window)
+        for window in run.windows
+        if any(part.backward < 0 for part in window.fresh) and not window.parameters & reached
+    )
+    changed = [*run.of(Cleared), *run.written("gradient")]
+    free = reached - run.owned - union(event.parameters for event in changed)
+    models = grouped((run.parameters[number].root, number) for number in free)
     # Several workers' models may have the same name. Their losses tell them apart.
     sources = {
         *map(frozenset, models.values()),
         *joined({event.reached & free for event in run.of(Backward)}),
     }
     for windows in given.values():
-        receivers = frozenset(chain(*(window.parameters for window in windows)))
+        receivers = union(window.parameters for window in windows)
         lent = [each for each in sources if _is_lent(run, each, receivers, windows)]
         if not lent:
             continue
-        source: Ids = frozenset().union(*lent)
+        source = union(lent)
         root = run.parameters[min(source)].root
-        calls = [event for event in run.of(Backward) if event.reached & source]
+        calls = run.calls_reaching(source)
         clearing = [event.site for event in run.of(Cleared) if event.site and event.parameters & receivers]
         where = clearing[-1] if clearing else calls[0].site
         own, computed = f"self.{root.rpartition('.')[2]}", innermost(calls[0].site)

@@ -12,9 +12,8 @@ from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._statement import Statement, owner
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Ids, Site
+from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.events import Ids, Site
 
 _PROBE = re.compile(
     r"(^|[._])((linear_?)?prob(e|er|ing)s?|(online|linear)_?eval(uator|uation)?|online_?(classifier|clf)|monitor)"
@@ -57,7 +56,7 @@ def probes(run: Run, rule: Rule) -> Iterator[tuple[Site, Finding]]:
                 advice="Detach the probe's input: probe(features.detach()).",
                 fix=partial(_without_graph, names=names),
                 severity="warning",
-                count=sum(backward.site == event.site for backward in run.of(Backward)),
+                count=len(run.calls_at(event.site)),
                 evidence={"parameters": len(rest)},
                 about=rest,
             )

@@ -36,9 +36,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import adds_up_to_one
 from gradgate.checker.analysis._queries import with_line_of
@@ -47,19 +47,19 @@ from gradgate.checker.analysis._scopes import own_nodes, scope_at
 from gradgate.checker.analysis._source import spans
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame, Site
 
 _UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    lines: dict[tuple[int, Site], list[StepWindow]] = defaultdict(list)
-    for window in run.windows:
-        sites = {run.events[number].site for number in window.micro}
-        if len(sites) == 1 and not run.repeats_closure(window):
-            lines[window.optimizer, sites.pop()].append(window)
+    lines = grouped(
+        ((window.optimizer, site), window)
+        for window in run.windows
+        for site in run.by_line(window.micro)
+        if len(run.by_line(window.micro)) == 1 and not run.repeats_closure(window)
+    )
     for (optimizer, site), windows in lines.items():
         sizes = [len(window.micro) for window in windows]
         left = _left_over(run, site, windows[-1])

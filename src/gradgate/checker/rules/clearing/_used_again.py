@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 
+from gradgate.checker.analysis._grouping import union
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run, innermost
@@ -14,8 +15,7 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, path_to, statement_at, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Unwrap
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Cleared, Frame, Gap, Written
 
 _LEAST = 3  # steps
@@ -23,7 +23,7 @@ _LEAST = 3  # steps
 
 def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
     """Report optimizers that often use the gradients of the step before again."""
-    reached = frozenset(chain(*(event.reached for event in run.of(Backward))))
+    reached = union(event.reached for event in run.of(Backward))
     for optimizer in run.stepping:
         windows = windows_of(run, optimizer)
         again = [
@@ -33,7 +33,7 @@ def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
         ]
         if len(again) < _LEAST or 2 * len(again) < run.watched(optimizer):
             continue
-        used = frozenset().union(*(run.stepped(each.step).used for each, _ in again))
+        used = union(run.stepped(each.step).used for each, _ in again)
         adding = {line for _, line in again if line}
         name, step = run.optimizer(optimizer), run.events[again[0][0].step].site
         given = not used & reached  # the gradients are another network's

@@ -44,8 +44,7 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, path_to, spans
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Cleared, Frame, Ids, ScalerUsed, Site, Stepped, Written
 
 _NEW_VALUES = ("assigned", "copy_", "data", "set_")

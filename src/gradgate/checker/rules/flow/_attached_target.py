@@ -55,13 +55,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._grouping import union
 from gradgate.checker.analysis._queries import Combination, combinations
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._statement import Statement, method, owner
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._graph_fixes import kept
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, ModeSet
 
@@ -113,7 +113,7 @@ def _dropped(run: Run) -> Iterator[Finding]:
             why="The loss treats the value as if it had not been detached.",
             advice=f"Assign the result: {name} = {name}.detach().",
             fix=kept,
-            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
+            count=len(run.calls_reaching(ids)),
             evidence={"parameters": len(ids)},
             about=ids,
         )
@@ -158,16 +158,15 @@ def _are_peers(run: Run, target: Combination) -> bool:
 
 def _has_its_own_optimizer(run: Run, target: Combination) -> bool:
     """Return whether no optimizer steps both a target's parameters and others that the same losses reach."""
-    calls = [event for event in run.of(Backward) if event.site == target.first.backward]
-    others = frozenset[int]().union(*(event.reached for event in calls)) - target.ids
+    others = union(event.reached for event in run.calls_at(target.first.backward)) - target.ids
     return run.optimizers_of(target.ids).isdisjoint(run.optimizers_of(others))
 
 
 def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     """Return whether a network in evaluation mode shares its optimizer with the network it is compared with."""
-    ids, loss = target.ids, target.first.backward
-    calls = [event for event in run.of(Backward) if event.site == loss and event.reached & ids]
-    others: Ids = frozenset().union(*(event.reached for event in calls)) - ids
+    ids = target.ids
+    calls = [event for event in run.calls_at(target.first.backward) if event.reached & ids]
+    others = union(event.reached for event in calls) - ids
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     if not modes or modes[-1].training or modes[-1].parameters & others:
         return False

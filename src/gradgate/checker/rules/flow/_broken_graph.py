@@ -57,8 +57,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import makes_leaf
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._cut_advice import CHECKPOINT, LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._cut_samples import cut_samples
 from gradgate.checker.rules.flow._cut_terms import (

@@ -52,8 +52,7 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import nodes_of, statement_at
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
@@ -115,7 +114,7 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
                 why="The labels are never used: the model only becomes more confident in its own predictions.",
                 advice="Give the predictions another name, and compare with the labels.",
                 severity="warning",
-                count=sum(event.site == site for event in run.of(Backward)),
+                count=len(run.calls_at(site)),
                 evidence={"loss_at": frame.line},
                 about=ids,
             )
@@ -191,7 +190,7 @@ def _is_argmax(value: ast.expr, output: str) -> bool:
 def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
     """Report ratios, such as PPO's, and distances inside a term, if both sides are equal and have a gradient."""
     for each in combinations(run, ["itself", "own copy"]):
-        read = sum(bool(event.uses) for event in run.of(Backward) if event.site == each.first.backward)
+        read = sum(bool(event.uses) for event in run.calls_at(each.first.backward))
         # Two networks may be equal before the first step.
         between = run.events[each.numbers[0] : each.numbers[-1]]
         changed = any(isinstance(event, Stepped) and event.moved & each.ids for event in between)

@@ -19,8 +19,7 @@ from gradgate.checker.analysis._scopes import (
 )
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import function_at, inside, statement_at, text_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._graph_fixes import resampled
 from gradgate.events import Backward, Combined, Cut, Frame, Ids, Site
 
@@ -50,7 +49,7 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
             why="Only loss terms that don't use the sample train the distribution.",
             advice=RESAMPLE,
             fix=resampled,
-            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
+            count=len(run.calls_reaching(ids)),
             evidence={"parameters": len(ids)},
         )
 

@@ -14,8 +14,7 @@ from gradgate.checker.analysis._slices import Slice, slice_at
 from gradgate.checker.analysis._source import function_at, inside, loops_around, spans, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.flow._cut_samples import RESAMPLE
 from gradgate.checker.rules.flow._graph_fixes import resampled, untrained_modules, with_graph, without_cut
 from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, Site
@@ -95,7 +94,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
                 if shared
                 else "Don't detach the value: gradients can flow through a network that isn't trained.",
                 fix=fix if sure else (),
-                count=sum(event.site == backward for event in run.of(Backward)),
+                count=len(run.calls_at(backward)),
                 evidence={"parameters": len(reach)},
                 about=reach,
             )

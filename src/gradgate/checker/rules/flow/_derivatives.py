@@ -18,8 +18,7 @@ from gradgate.checker.analysis._scopes import (
     scope_at,
 )
 from gradgate.checker.analysis._source import inside, statement_at
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH
 from gradgate.checker.rules.flow._graph_fixes import with_graph
 from gradgate.events import Differentiated, Frame

@@ -13,8 +13,7 @@ from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert, PutUnder
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site
 
 WHY = "The gradients cost memory, and time in each backward pass, but update no parameter."
@@ -31,8 +30,8 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     ids, backward = left.ids, left.backward
     added = [each for several in run.by_backward.values() for each in several if each.atom & ids]
     grows = len(added) > 2 and all(each.cleared is None for each in added)
-    times = sum(bool(event.reached & ids) for event in run.of(Backward))
-    passes = any(event.beyond & ids for event in run.of(Backward))
+    calls = run.calls_reaching(ids)
+    times, passes = len(calls), any(event.beyond & ids for event in run.of(Backward))
     where = calling_line(uses(run, ids, backward), backward) or innermost(backward)
     named = whole_module(run, ids)
     network = named or "the network"
@@ -40,7 +39,6 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
     freeze = f"{off} Don't use torch.no_grad(): gradients of trained parameters flow through the network."
     if not passes:
         freeze = f"run {network} under torch.no_grad(), or {off}"
-    calls = [event for event in run.of(Backward) if event.reached & ids]
     alone = all(event.reached <= ids and not event.others for event in calls)  # the loss trains nothing else
     fixed = left.fixed and not (alone and run.made)
     if not fixed:
@@ -68,12 +66,11 @@ def of_module(run: Run, left: Left, rule: Rule) -> Finding:
 
 def uses(run: Run, ids: Ids, backward: Site) -> list[Site]:
     """Return the sites where the forward pass of a line's loss used these parameters."""
-    for event in run.of(Backward):
-        if event.site == backward and event.reached & ids:
-            found = [site for number, site in (*event.through, *event.uses) if number in ids and site]
-            if found:
-                return found
-    return []
+    calls = (event for event in run.calls_at(backward) if event.reached & ids)
+    found = (
+        [site for number, site in (*each.through, *each.uses) if number in ids and site] for each in calls
+    )
+    return next(filter(None, found), [])
 
 
 def bytes_of(run: Run, ids: Ids) -> int:

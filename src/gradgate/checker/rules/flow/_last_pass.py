@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, key_of, scope_at
 from gradgate.checker.analysis._source import loops_around, spans, statement_at
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Site
 
 _TIMES = 2

@@ -40,9 +40,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import Combination, combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, key_of, last_name, scopes_of
@@ -50,8 +50,7 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, nodes_of, statement_at, tree_of
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame, Site
 
 # What the input of the loss is, why that is wrong, and what to write
@@ -83,11 +82,8 @@ _LABELS = re.compile(r"label|target|\by\b|:-1\b", re.IGNORECASE)
 
 def _judge(run: Run) -> Iterator[Finding]:
     several = list(combinations(run, _INPUTS))
-    softmaxes: dict[Frame, list[Combination]] = defaultdict(list)
-    for each in several:
-        if each.first.made and _losses_at(each.site[0]):
-            softmaxes[each.first.made[0]].append(each)
-    for softmax, given in softmaxes.items():
+    of_softmaxes = [each for each in several if each.first.made and _losses_at(each.site[0])]
+    for softmax, given in grouped((each.first.made[0], each) for each in of_softmaxes).items():
         if len({each.site[0].line for each in given}) > 1:
             yield _of_several(softmax, given)
             several = [each for each in several if each not in given]

@@ -25,8 +25,7 @@ from gradgate.checker.analysis._scopes import (
     scopes_of,
 )
 from gradgate.checker.analysis._source import inside
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame
 
 

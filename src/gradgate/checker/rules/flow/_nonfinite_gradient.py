@@ -34,8 +34,7 @@ from gradgate.checker.analysis._scopes import called, definitions, names_read, o
 from gradgate.checker.analysis._source import statement_at
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, NonfiniteMade, Stepped
 
 _RISKY = frozenset(

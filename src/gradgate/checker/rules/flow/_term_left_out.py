@@ -53,8 +53,7 @@ from gradgate.checker.analysis._scopes import (
 )
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import inside, loops_around, nodes_of, statement_at
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._lost_terms import made_by, overwritten_terms
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
@@ -86,7 +85,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             if name in reported:
                 continue
             reported.add(name)
-            times = sum(each.site == calls[0].site for each in run.of(Backward))
+            times = len(run.calls_at(calls[0].site))
             unread = (
                 f", and its weight `{weight.name}` in line {weight.at.line} is never read" if weight else ""
             )
@@ -131,7 +130,7 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
         computed = {called(node) for node in here if isinstance(node, ast.Call)}
         for name in (names | computed) - left.keys():
             about = is_about(name, weight.term) if weight.term else bool(_KIND.search(name))
-            if about and not any(is_about(each, name) for each in used):
+            if about and name != weight.name and not any(is_about(each, name) for each in used):
                 left[name] = weight
     dicts = {node.id for node in here if isinstance(node, ast.Name) and "loss" in node.id.lower()}
     return left | {entry: None for each in dicts for entry in _left_entries(each, in_loss, backward)}

@@ -48,8 +48,7 @@ from gradgate.checker.analysis._unused_layers import (
     shortened_loop,
 )
 from gradgate.checker.fixes import Fix
-from gradgate.checker.rules._finding import Finding, Severity
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule, Severity
 from gradgate.checker.rules.flow._broken_graph import cut_off
 from gradgate.checker.rules.flow._graph_fixes import kept
 from gradgate.events import Backward, Differentiated, Frame, Ids, Ran

@@ -40,16 +40,16 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
+from gradgate.checker.analysis._gradient_reads import reads_gradients
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._left_out import left_out
-from gradgate.checker.analysis._parameter_usage import cleared_unused
 from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, nodes_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.flow._in_no_optimizer import (
     WHY,
     bytes_of,
@@ -87,19 +87,22 @@ def _of_others(run: Run) -> Iterator[Finding]:
                 used[site] |= each.atom
             elif any(run.stepping[owner] for owner in owners):
                 wasted[site, owners] |= each.atom
-    stepped: Ids = frozenset().union(*(event.used for event in run.of(Stepped)))
-    by_hand = (each.atom for each in run.contributions if each.backward < 0 and each.consumed)
-    stepped = stepped.difference(*by_hand)  # gradients that the script combines by hand (gradient surgery)
+    # Without gradients that the script combines by hand (gradient surgery)
+    by_hand = union(each.atom for each in run.contributions if each.backward < 0 and each.consumed)
+    stepped = union(event.used for event in run.of(Stepped)) - by_hand
     times = Counter(event.site for event in run.of(Backward))
     networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
-    # reported by ineffective-step and param-not-in-optimizer
-    never: Ids = frozenset().union(*cleared_unused(run).values(), *(left.ids for left in left_out(run)))
+    never = union(left.ids for left in left_out(run))  # reported by param-not-in-optimizer
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
         if not used[site] or not ids & stepped or ids & never or times[site] <= 2:
             continue
-        here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
-        grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
+        computed = (each for each in run.contributions if each.backward >= 0 and each.atom & ids)
+        ends = {each.cleared for each in computed if run.events[each.backward].site == site}
+        grows = ends == {None}
+        inputs = any(event.others for event in run.calls_at(site))  # an attack reads its input's gradient
+        if not inputs and any(reads_gradients(site, run.events[end].site) for end in ends if end is not None):
+            continue  # scores of parameters
         networks[owners, grows][site] = ids
     for (
         owners,
@@ -129,11 +132,8 @@ def _of_others(run: Run) -> Iterator[Finding]:
 
 def _share(run: Run, owners: frozenset[int], lines: Collection[Site]) -> float | None:
     """Return the share of all steps' FLOPs that these lines spend only on these optimizers' parameters."""
-    by_line: dict[Site, list[Backward]] = defaultdict(list)
-    for event in run.of(Backward):
-        by_line[event.site].append(event)
     total = wasted = 0.0
-    for line, events in by_line.items():
+    for line, events in grouped((event.site, event) for event in run.of(Backward)).items():
         counted = [event for event in events if event.flops]
         if not counted:
             return None
@@ -151,7 +151,7 @@ def _of_step(share: float | None) -> str:
 
 def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:
     """Return the advice and edit that keep a line's loss from reaching another optimizer's parameters."""
-    events = [event for event in run.of(Backward) if event.site == site]
+    events = run.calls_at(site)
     own, others = whole_module(run, used), networks(run, ids, used, site)
     off = turned_off(others)
     inputs = not used & run.owned

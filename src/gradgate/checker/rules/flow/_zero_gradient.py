@@ -30,17 +30,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at, scopes_of
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import inside, statement_at, text_of, whole_text
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ownership._batch_norms import freezing_line
 from gradgate.events import Combined, Frame, Parameter, ScalerUsed
 
@@ -76,16 +75,12 @@ _WRITTEN_ZERO = r"\b{key}\b[\"']?(\s*(:\s*\w+\s*)?[=:]|[^\n]*\bdefault=)\s*0(\.0
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    groups: dict[Frame, list[Parameter]] = defaultdict(list)
-    for parameter in run.parameters.values():
-        if (
-            parameter.id in run.owned
-            and parameter.looks >= _LOOKS
-            and parameter.looks == parameter.zeros
-            and parameter.zeroed
-            and not _has_live_sibling(run, parameter)
-        ):
-            groups[parameter.zeroed[0]].append(parameter)
+    groups = grouped(
+        (parameter.zeroed[0], parameter)
+        for parameter in run.parameters.values()
+        if parameter.id in run.owned and parameter.zeroed and _LOOKS <= parameter.looks == parameter.zeros
+        if not _has_live_sibling(run, parameter)
+    )
     half = [event.backward for event in run.of(Combined) if event.how == "float16"]
     unscaled = bool(half) and not any(event.op == "scale" for event in run.of(ScalerUsed))
     # A matrix of zeros is the other cause of zero gradients behind a layer.

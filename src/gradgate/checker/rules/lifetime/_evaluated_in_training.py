@@ -23,8 +23,7 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import FUNCTIONS, path_to, statement_at
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, NormsMoved, Site, Stepped
 
 _MEASURES = re.compile(r"loss|crit|accura|score|metric|error", re.IGNORECASE)

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Differentiated, Site, Stepped
 
 

@@ -47,8 +47,7 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import function_at, loops_around, path_to
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Site, StaleUsed
 
 _CALLS = 2

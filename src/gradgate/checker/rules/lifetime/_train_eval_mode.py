@@ -53,8 +53,7 @@ from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside, spans, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.lifetime._evaluated_in_training import (
     at_the_end,
     block_at,

@@ -10,15 +10,15 @@ from dataclasses import replace
 from functools import partial
 
 from gradgate.checker.analysis._gradient_modes import requires_grad
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import function_at, inside, loops_around, nodes_of, path_to, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, StatisticsMoved, Stepped, Written
+from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, StatisticsMoved, Stepped
 
 _MOST_PARTS = 4  # number of modules that a fix lists by name
 _STEPS = 2
@@ -27,9 +27,7 @@ _ONLY_FROZEN = " Do this only once the part is frozen: line {} also runs earlier
 
 def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report batch norms in training mode that are frozen for good, or whose network no loss trains."""
-    moved: dict[Ids, list[tuple[int, StatisticsMoved]]] = defaultdict(list)
-    for number, event in run.numbered(StatisticsMoved):
-        moved[event.parameters].append((number, event))
+    moved = grouped((pair[1].parameters, pair) for pair in run.numbered(StatisticsMoved))
     groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
     # Lines that also put other modules into training mode, or these modules before they were frozen
     shared: set[Frame] = set()
@@ -139,7 +137,7 @@ def _frozen_since(run: Run, ids: Ids) -> int | None:
     parameters = [run.parameters[number] for number in ids]
     frozen = not any(each.trainable for each in parameters)
     still = last >= 0 or all(each.still for each in parameters)
-    writes = sum(event.target == "value" and bool(event.parameters & ids) for event in run.of(Written))
+    writes = sum(bool(event.parameters & ids) for event in run.written("value"))
     return last if frozen and still and now > 2 * max(before, default=0) and writes <= _STEPS else None
 
 

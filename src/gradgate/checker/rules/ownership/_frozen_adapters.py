@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import definitions, scopes_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ownership._batch_norms import freezing_line
 
 

@@ -41,13 +41,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._gradient_modes import requires_grad
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ownership._batch_norms import freezing_line, moving_statistics
 from gradgate.events import Frame, Ids, Parameter, Site, Stepped, Written
 
@@ -64,16 +64,13 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _stepped(run: Run) -> Iterator[Finding]:
     """Yield frozen parameters that steps changed without a new gradient."""
-    found: dict[int, list[tuple[Ids, bool]]] = defaultdict(list)
-    for window in run.windows:
-        event = run.stepped(window.step)
-        drifting = (event.frozen & event.moved) - window.parameters
-        if drifting:
-            found[event.optimizer].append((drifting, drifting <= event.zero))
+    steps_of = [(run.stepped(window.step), window) for window in run.windows]
+    drifts = ((step, (step.frozen & step.moved) - window.parameters) for step, window in steps_of)
+    found = grouped((step.optimizer, (drift, drift <= step.zero)) for step, drift in drifts if drift)
     for optimizer, steps in found.items():
         if len(steps) < _STEPS:
             continue
-        ids: Ids = frozenset().union(*(drifting for drifting, _ in steps))
+        ids = union(drift for drift, _ in steps)
         name = run.optimizer(optimizer)
         how = (
             "by momentum or weight decay, because their gradients are zero instead of None"
@@ -112,7 +109,7 @@ def _zeroed(run: Run) -> Iterator[Finding]:
                     found[site].append((event.optimizer, ids))
             written.clear()
     for site, steps in found.items():
-        ids = frozenset().union(*(moved for _, moved in steps))
+        ids = union(moved for _, moved in steps)
         if len(steps) >= _STEPS:
             yield RULE.finding(
                 site,
@@ -129,20 +126,18 @@ def _zeroed(run: Run) -> Iterator[Finding]:
 
 def _misfrozen(run: Run) -> Iterator[Finding]:
     """Yield parameters that steps changed although the script set an attribute to freeze them."""
-    found: dict[Frame, set[int]] = defaultdict(set)
-    for number in run.moved:
-        parameter = run.parameters[number]
-        if parameter.misfrozen and parameter.trainable:
-            line = _setting_line(run, parameter)
-            if line is not None:
-                found[line].add(number)
+    several = [run.parameters[number] for number in run.moved]
+    misfrozen = [each for each in several if each.misfrozen and each.trainable]
+    found = grouped((_setting_line(run, each), each.id) for each in misfrozen)
     for line, ids in found.items():
+        if line is None:
+            continue
         attribute = run.parameters[min(ids)].misfrozen
         of_module = attribute == "requires_grad"
         yield RULE.finding(
             line,
             f"Setting {attribute} {'of a module ' if of_module else ''}freezes nothing: {run.log.steps} steps "
-            f"still changed {run.names(frozenset(ids))}.",
+            f"still changed {run.names(ids)}.",
             why="Python accepts any attribute name, but PyTorch reads only each parameter's requires_grad.",
             advice="Call requires_grad_(False) on the module instead."
             if of_module

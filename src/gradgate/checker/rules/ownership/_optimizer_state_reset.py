@@ -36,13 +36,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import root_of
 from gradgate.checker.analysis._source import loops_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame, Ids, OptimizerMade, Site, StateLoaded, Stepped, Written
 
 _STAGES = re.compile(
@@ -55,11 +55,14 @@ _WHY = "The first steps after a reset are as long as the learning rate allows, w
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _loaded(run)
-    made: dict[tuple[Frame, str, Ids], list[tuple[int, int]]] = defaultdict(list)  # (event, optimizer)
-    for number, event in run.numbered(OptimizerMade):
-        if not event.added and _keeps_state(event):
-            held: Ids = frozenset().union(*(group.parameters for group in event.groups))
-            made[innermost(event.site), event.kind, held].append((number, event.optimizer))
+    made = grouped(
+        (
+            (innermost(event.site), event.kind, union(group.parameters for group in event.groups)),
+            (number, event.optimizer),
+        )
+        for number, event in run.numbered(OptimizerMade)
+        if not event.added and _keeps_state(event)
+    )
     for (_, kind, ids), several in made.items():
         resets = [
             number

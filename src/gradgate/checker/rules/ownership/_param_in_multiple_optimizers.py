@@ -40,8 +40,7 @@ from gradgate.checker.analysis._origins import list_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._in_no_optimizer import whole_module
 from gradgate.events import Ids, OptimizerMade
 

@@ -52,8 +52,7 @@ from gradgate.checker.analysis._scopes import (
 )
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import function_at, inside, loops_around, statement_at, text_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.ownership._frozen_adapters import frozen_adapters
 from gradgate.checker.rules.ownership._parameter_fixes import (
     added,
@@ -184,7 +183,7 @@ def _built_anew(run: Run) -> Iterator[Finding]:
         if frame is not None and parameter.still and parameter.trainable and _builds_layer(frame):
             groups[frame].add(number)
     for frame, ids in groups.items():
-        calls = [event for event in run.of(Backward) if event.reached & ids]
+        calls = run.calls_reaching(frozenset(ids))
         if len(calls) < _LEAST or not any(event.reached & run.owned for event in calls):
             continue
         yield RULE.finding(

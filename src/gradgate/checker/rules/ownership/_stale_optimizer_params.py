@@ -43,8 +43,7 @@ from gradgate.checker.analysis._scopes import called, definitions, functions, ma
 from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Parameter
 
 

@@ -49,10 +49,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ranks._divided_twice import divided_by_all_items, divided_twice
 from gradgate.checker.rules.ranks._means import LEAST, never_divided, reduced_between, sums_over_ranks
 from gradgate.checker.rules.ranks._not_averaged import (
@@ -92,10 +92,7 @@ def _reduced_at_each(run: Run) -> Iterator[Finding]:
     windows: dict[Site, set[int]] = defaultdict(set)
     micro = 0
     for window in run.windows:
-        numbers: dict[Ids, list[int]] = defaultdict(list)
-        for contribution in window.fresh:
-            if contribution.backward >= 0:
-                numbers[contribution.atom].append(contribution.backward)
+        numbers = grouped((part.atom, part.backward) for part in window.fresh if part.backward >= 0)
         for atom, backwards in numbers.items():
             for first, second in pairwise(sorted(backwards)):
                 site = _summed_between(run, first, second, atom)

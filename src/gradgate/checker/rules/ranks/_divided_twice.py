@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ranks._means import LEAST, RANKS, averaged, combined_side_by_side
 from gradgate.events import Site, Term, Written
 
 
 def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report losses and gradients divided by the number of ranks although gradients are averaged over the ranks."""
-    found: dict[tuple[Site, str], list[StepWindow]] = defaultdict(list)
-    for window in run.windows:
-        if averaged(run, window):
-            for place in {*_in_the_loss(run, window), *_in_the_gradients(run, window)}:
-                found[place].append(window)
+    found = grouped(
+        (place, window)
+        for window in run.windows
+        if averaged(run, window)
+        for place in {*_in_the_loss(run, window), *_in_the_gradients(run, window)}
+    )
     for (site, what), windows in found.items():
         if len(windows) < 2:
             continue

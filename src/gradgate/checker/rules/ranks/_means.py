@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, shares, spread
 from gradgate.checker.analysis._queries import windows_of
@@ -16,8 +17,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside, text_of, tree_of
 from gradgate.checker.analysis._trainers import one_line
-from gradgate.checker.rules._finding import Finding, Severity
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule, Severity
 from gradgate.events import Frame, Ids, Reduced, Site, Written
 
 LEAST = 3  # steps, or backward calls: fewer are not reported
@@ -89,12 +89,8 @@ def _is_one(rows: Sequence[Sequence[Share]]) -> bool:
 
 def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report gradients of means that are summed over the ranks by hand and not divided before the step."""
-    sites: dict[int, list[Site]] = defaultdict(list)
-    for window in run.windows:
-        site = _summed_only(run, window)
-        if site is not None:
-            sites[window.optimizer].append(site)
-    for optimizer, several in sites.items():
+    summed = ((window.optimizer, _summed_only(run, window)) for window in run.windows)
+    for optimizer, several in grouped((owner, site) for owner, site in summed if site is not None).items():
         if len(several) < max(LEAST, run.stepping[optimizer] - 1) or _divides_somewhere(several[-1]):
             continue
         yield rule.finding(
@@ -161,7 +157,7 @@ def _in_a_buffer(run: Run, window: StepWindow) -> list[Reduced]:
     written = [event for event in between if isinstance(event, Written) and event.target == "gradient"]
     size = sum(math.prod(run.parameters[number].shape) for number in window.parameters)
     held = sum(event.numel for event in reduced) == size and all(map(sums_over_ranks, reduced))
-    copied = frozenset().union(*(event.parameters for event in written)) == window.parameters
+    copied = union(event.parameters for event in written) == window.parameters
     if not held or not copied or any(event.factor for event in written):
         return []
     function = reduced[-1].site[0]

@@ -12,8 +12,7 @@ from math import prod
 from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import path_to, text_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ranks._means import LEAST, averaged, differ
 from gradgate.events import (
     Backward,

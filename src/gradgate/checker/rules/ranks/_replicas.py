@@ -9,8 +9,7 @@ from itertools import pairwise, takewhile
 
 from gradgate.checker.analysis._queries import shared_line, windows_of
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ranks._means import LEAST, averaged, differ, sums_over_ranks
 from gradgate.events import (
     Backward,

@@ -40,12 +40,12 @@ https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import TypeGuard
 
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run
@@ -53,8 +53,7 @@ from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.events import Backward, Clipped, Combined, Event, ScalerUsed, Site, Written
 
 _SCALED_BY_HAND = 64  # a loss with a larger weight
@@ -174,7 +173,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=mistake.fix or (),
             count=steps,
             evidence={"steps": steps},
-            about=chain(*(window.parameters for window in windows_of(run, optimizer))),
+            about=union(window.parameters for window in windows_of(run, optimizer)),
         )
     yield from _built_anew(run)
     yield from _never_used(run)
@@ -238,9 +237,7 @@ def _built_anew(run: Run) -> Iterator[Finding]:
     """Report a line that builds a gradient scaler for each step."""
     stepped = [event for event in run.of(ScalerUsed) if event.op == "step"]
     steps = Counter(event.scaler for event in stepped)
-    made: dict[Site, list[int]] = defaultdict(list)
-    for event in run.of(ScalerUsed):
-        made[event.site] += [event.scaler] if event.op == "made" else []
+    made = grouped((event.site, event.scaler) for event in run.of(ScalerUsed) if event.op == "made")
     for site, scalers in made.items():
         used = [scaler for scaler in scalers if steps[scaler]]
         if len(used) < 3 or max(steps[scaler] for scaler in used) > 1:
@@ -263,11 +260,8 @@ def _never_used(run: Run) -> Iterator[Finding]:
         return
     made = run.of(ScalerUsed)[0].site
     half = {event.backward for event in run.of(Combined) if event.how == "float16"}
-    losses: dict[Site, list[Backward]] = defaultdict(list)
-    for event in run.of(Backward):
-        if event.site in half and event.reached & run.owned:
-            losses[event.site].append(event)
-    for site, events in losses.items():
+    losses = (event for event in run.calls_reaching(run.owned) if event.site in half)
+    for site, events in grouped((event.site, event) for event in losses).items():
         if any(term.weight >= _SCALED_BY_HAND for event in events for term in event.terms):
             continue
         line = f" in line {made[0].line}" if made else ""
@@ -280,7 +274,7 @@ def _never_used(run: Run) -> Iterator[Finding]:
             "bfloat16, which needs no scaler.",
             count=len(events),
             evidence={"losses": len(events)},
-            about=frozenset().union(*(event.reached for event in events)),
+            about=union(event.reached for event in events),
         )
 
 

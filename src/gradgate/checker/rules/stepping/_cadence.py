@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._optimizer_names import scheduler_name
 from gradgate.checker.analysis._origins import counts_as_a_loop_does
 from gradgate.checker.analysis._queries import windows_of
@@ -63,9 +63,10 @@ class Cadence:
     @cached_property
     def epochs(self) -> int:
         """The number of passes over a DataLoader during which the optimizer stepped."""
-        marks: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-        for number, event in self.run.numbered(EpochStarted, EpochEnded):
-            marks[event.loader].append((number, isinstance(event, EpochStarted)))  # type: ignore[attr-defined]
+        marks = grouped(
+            (event.loader, (number, isinstance(event, EpochStarted)))  # type: ignore[attr-defined]
+            for number, event in self.run.numbered(EpochStarted, EpochEnded)
+        )
         passes = [
             (first, last)
             for several in marks.values()
@@ -143,10 +144,11 @@ class Cadence:
 
 def cadences(run: Run) -> dict[int, list[Cadence]]:
     """Return the cadence of every scheduler, by optimizer."""
-    steps: dict[int, list[int]] = defaultdict(list)
-    for number, event in run.numbered(Stepped, ScalerUsed):
-        if isinstance(event, Stepped) or (isinstance(event, ScalerUsed) and event.skipped):
-            steps[event.optimizer].append(number)
+    steps = grouped(
+        (event.optimizer, number)
+        for number, event in run.numbered(Stepped, ScalerUsed)
+        if isinstance(event, Stepped) or (isinstance(event, ScalerUsed) and event.skipped)
+    )
     found: dict[int, Cadence] = {}
     for number, event in run.numbered(SchedulerMade, Scheduled):
         if isinstance(event, SchedulerMade):
@@ -155,10 +157,7 @@ def cadences(run: Run) -> dict[int, list[Cadence]]:
         elif isinstance(event, Scheduled) and event.scheduler in found:
             found[event.scheduler].by_others += event.inner
             found[event.scheduler].calls += [] if event.inner else [number]
-    by_optimizer = defaultdict(list)
-    for cadence in found.values():
-        by_optimizer[cadence.made.optimizer].append(cadence)
-    return by_optimizer
+    return grouped((cadence.made.optimizer, cadence) for cadence in found.values())
 
 
 def near(first: float, second: float) -> bool:

@@ -38,15 +38,14 @@ examples, which show where to call it.
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.events import Clipped, Frame, Ids, Written
 
 _LEAST = 3  # calls
@@ -54,15 +53,10 @@ _WHY = "The steps use gradients of any size: the limit set here doesn't apply to
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    clipped: dict[int, list[Contribution]] = defaultdict(list)
-    for part in run.contributions:
-        for number in part.clips:
-            clipped[number].append(part)
-    places: dict[Frame, dict[int, Clipped]] = defaultdict(dict)
-    for number, event in run.numbered(Clipped):
-        if event.site and event.limit is not None:
-            places[innermost(event.site)][number] = event
-    for where, calls in places.items():
+    clipped = grouped((number, part) for part in run.contributions for number in part.clips)
+    limiting = [pair for pair in run.numbered(Clipped) if pair[1].site and pair[1].limit is not None]
+    for where, numbered in grouped((innermost(pair[1].site), pair) for pair in limiting).items():
+        calls = dict(numbered)
         yield from list(_useless(run, where, calls, clipped)) or _of_another(run, where, calls, clipped)
         yield from _at_each(run, where, calls)
 
@@ -137,8 +131,8 @@ def _of_another(
         rest = [part.atom for part in window.fresh if not part.clips and part.backward in shared]
         old = [part.atom for part in clipped[number] if 0 <= max(part.consumed, default=-1) < number]
         if rest and old:
-            dead = dead.union(*old)
-            missed[window.step] = frozenset().union(*rest)
+            dead |= union(old)
+            missed[window.step] = union(rest)
     if len(missed) < _LEAST or len(missed) < 0.9 * len(calls) or _measures(calls):
         return
     step, ids = next(iter(missed.items()))
@@ -223,10 +217,8 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
 
 def _within(run: Run, window: StepWindow) -> set[int]:
     """Return the clipping calls between two backward calls of one line that add to the same gradient."""
-    groups: dict[tuple[Ids, Frame], list[Contribution]] = defaultdict(list)
-    for part in window.fresh:
-        if part.backward >= 0:
-            groups[part.atom, innermost(run.events[part.backward].site)].append(part)
+    computed = (part for part in window.fresh if part.backward >= 0)
+    groups = grouped(((part.atom, innermost(run.events[part.backward].site)), part) for part in computed)
     return {
         clip
         for parts in groups.values()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.stepping._cadence import Cadence
 
 _CALLS = 2  # number of scheduler calls after the other optimizer's first step

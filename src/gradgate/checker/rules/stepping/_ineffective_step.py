@@ -5,7 +5,6 @@ Compares parameters before and after steps. Reports:
 
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
 - an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
-- an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: their values never change, or less than 40% of the updates is kept;
 - updates by hand that rebind a name, drop their result, bind it to a name that the loop doesn't read, replace a
   leaf by a constant or a result without gradients, or change it in place outside ``no_grad``;
@@ -28,9 +27,10 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Not found: updates in a dict that the loop reads but never copies back, and averages in a helper that
-rebinds its argument. Rounding is reported only for torch's own optimizers, and only for SGD, Adam and AdamW if most
-values change now and then. If a line might step an optimizer, the optimizer is reported as never stepped only if
-nothing steps any optimizer or reads the gradients.
+rebinds its argument. If an optimizer clears the gradients of a network that only another optimizer's loss reaches,
+only a note of the run names the network. Rounding is reported only for torch's own optimizers, and only for SGD,
+Adam and AdamW if most values change now and then. If a line might step an optimizer, the optimizer is reported as
+never stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -54,14 +54,12 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
-from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
 from gradgate.checker.rules.stepping._unread_updates import unread_updates
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves, replaced_leaves
-from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped, Written
+from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
@@ -75,7 +73,6 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from by_hand or rebound_leaves(run, RULE)
     yield from replaced_leaves(run, RULE)
     yield from lost_writes(run, RULE)
-    yield from cleared_parts(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
@@ -203,9 +200,9 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     """Report an optimizer that never steps: its ``step`` lacks parentheses, or doesn't occur at all."""
     held, name = run.held(optimizer), run.optimizer(optimizer)
-    reaching = [event for event in run.of(Backward) if event.reached & held]
+    reaching = run.calls_reaching(held)
     shared = any(run.owners[parameter] - {optimizer} for parameter in held)
-    if len(reaching) < _LEAST or shared or any(event.target == "value" for event in run.of(Written)):
+    if len(reaching) < _LEAST or shared or run.written("value"):
         return None
     schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}
     advanced = [event.site for event in run.of(Scheduled) if event.scheduler in schedules]

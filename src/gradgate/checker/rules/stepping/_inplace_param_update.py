@@ -38,32 +38,30 @@ as those of a pretrained model. Writes before the first step, or late in a long 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
 from gradgate.checker.analysis._gradient_modes import evaluates
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import same_statement
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
 _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    places: dict[Frame, _Writes] = defaultdict(dict)
-    for number, event in run.numbered(Written):
-        if event.target == "value" and event.parameters & run.owned and event.site:
-            places[innermost(event.site)][number] = event
-    for where, writes in places.items():
+    values = [pair for pair in run.numbered(Written) if pair[1].target == "value" and pair[1].site]
+    trained = (pair for pair in values if pair[1].parameters & run.owned)
+    for where, pairs in grouped((innermost(pair[1].site), pair) for pair in trained).items():
+        writes = dict(pairs)
         yield from filter(None, [_pulled(run, where, writes) or _left_by_evaluation(run, where, writes)])
 
 
 def _ids(writes: _Writes) -> Ids:
-    return frozenset().union(*(event.parameters for event in writes.values()))
+    return union(event.parameters for event in writes.values())
 
 
 def _steps_followed(run: Run, writes: _Writes) -> tuple[int, int]:

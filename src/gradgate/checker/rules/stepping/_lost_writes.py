@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._gradient_modes import no_grad_around
+from gradgate.checker.analysis._grouping import union
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, is_function, part_of, root_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_in, path_to, tree_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Delete, Fix, Insert
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Ids, NoGradEntered, Stepped, Written
+from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.events import Backward, Frame, Ids, NoGradEntered, Stepped
 
 _LEAST = 3  # steps
 _RESULTS = ("sub", "add", "mul", "div", "lerp", "clamp", "clip", "clamp_min", "clamp_max")
@@ -86,7 +86,7 @@ def _meant(run: Run, loop: ast.For, target: ast.expr) -> Ids | None:
         source = part_of(loop.iter, places[0])[0] if places else loop.iter
     words = set(re.findall(r"(\w+)\.(?:named_parameters|parameters|state_dict)\(", ast.unparse(source))[-1:])
     ids = frozenset(number for number in run.parameters if words & run.words([number]))
-    written: Ids = frozenset().union(*(each.parameters for each in run.of(Written) if each.target == "value"))
+    written = union(event.parameters for event in run.written("value"))
     return None if (ids or written) & written else ids
 
 

@@ -53,8 +53,7 @@ from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import inside, loops_around, spans, whole_text
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.stepping._cadence import Cadence, cadences, near
 from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
 from gradgate.checker.rules.stepping._idle_calls import would_be_advanced

@@ -10,8 +10,7 @@ from gradgate.checker.analysis._run import innermost
 from gradgate.checker.analysis._source import inside, loops_around, statement_at
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.stepping._cadence import Cadence
 from gradgate.events import Site
 

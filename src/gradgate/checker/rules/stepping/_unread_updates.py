@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -16,20 +17,20 @@ from gradgate.checker.analysis._scopes import (
     returned,
 )
 from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Differentiated, Frame, Ids, Site, Stepped, Written
+from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.events import Backward, Differentiated, Frame, Stepped
 
 _LEAST = 5  # calls that compute gradients
 
 
 def unread_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report updates that no later gradient depends on, if nothing else changes the parameters."""
-    if run.of(Stepped) or any(event.target == "value" for event in run.of(Written)):
+    if run.of(Stepped) or run.written("value"):
         return
-    calls: dict[Site, list[Ids]] = defaultdict(list)
-    for event in run.of(Backward, Differentiated):
-        calls[event.site].append(event.asked if isinstance(event, Differentiated) else event.reached)
+    calls = grouped(
+        (event.site, event.asked if isinstance(event, Differentiated) else event.reached)
+        for event in run.of(Backward, Differentiated)
+    )
     for site, several in calls.items():
         ids, times = Counter(several).most_common(1)[0]
         loops = [(frame, loop) for frame in site for loop in loops_around(frame)[:1]]

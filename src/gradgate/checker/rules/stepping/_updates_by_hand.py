@@ -14,8 +14,7 @@ from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, loops_around, statement_at, tree_of, whole_text
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Delete, Fix, Insert, PutUnder
-from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Differentiated, Frame, NoGradEntered, Site, Written
 
 _LEAST = 3  # backward calls
