@@ -139,7 +139,7 @@ class Names:
         parameters, modules = self._recorder.parameters, self._recorder.modules
         if not parameters.records:
             return
-        held = {id(each) for module in modules.alive() for each in own_parameters(module)}
+        held = {id(each) for _, module in modules.alive() for each in own_parameters(module)}
         for number, tensor in parameters.numbers.alive():
             record = parameters.records.get(number)
             if record is None:  # another thread is about to add it
@@ -155,7 +155,7 @@ class Names:
             record.shape, record.nbytes = shape_and_bytes(tensor)
             record.misfrozen = record.misfrozen or _set_to_false(tensor, _MISSPELLED)
         # ``module.requires_grad = False`` is a mistake: it sets a new attribute that torch never reads.
-        for module in modules.alive():
+        for _, module in modules.alive():
             name = _set_to_false(module, ("requires_grad", *_MISSPELLED))
             for number in parameters.known(parameters_in(module)) if name else ():
                 parameters.records[number].misfrozen = name

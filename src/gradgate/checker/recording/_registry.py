@@ -206,15 +206,12 @@ class Parameters:
         return [(number, tensor) for number, tensor in self.numbers.alive(ids) if tensor.is_leaf]
 
 
-class Modules:
+class Modules(Numbers[nn.Module]):
     """The known modules, held by weak references.
 
     A module becomes known when the watched script creates it, copies it or gives it a parameter, or when a variable
     of a running function leads to it.
     """
-
-    def __init__(self) -> None:
-        self._numbers: Numbers[nn.Module] = Numbers()
 
     def install(self, patches: Patches) -> None:
         """Watch the creation of modules, even while torch compiles or uses fake tensors."""
@@ -224,14 +221,10 @@ class Modules:
 
     def _called(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(module, *args, **kwargs)
-        self._numbers.number(module)
+        self.number(module)
         return result
 
     def meet(self, module: nn.Module) -> None:
         """Remember a module that a variable holds, and all modules in it."""
         for inner in modules_in(module):
-            self._numbers.number(inner)
-
-    def alive(self) -> list[nn.Module]:
-        """Return every known module that is alive."""
-        return [module for _, module in self._numbers.alive()]
+            self.number(inner)

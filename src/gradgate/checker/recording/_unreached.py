@@ -77,7 +77,7 @@ class UnreachedParameters:
         self._looked_at = len(records)
         if anything_compiled():
             return
-        for module in recorder.modules.alive():
+        for _, module in recorder.modules.alive():
             own = own_parameters(module)
             numbers = recorder.parameters.known(own)
             suspect = not missing.isdisjoint(numbers)
@@ -119,7 +119,7 @@ class UnreachedParameters:
         optimizers = len(recorder.optimizers)
         if self._versions is None or recorder.steps in _NORM_STEPS or optimizers > self._optimizers:
             self._versions, self._optimizers = self._versions or {}, optimizers
-            for module in recorder.modules.alive():
+            for _, module in recorder.modules.alive():
                 if is_a(own_buffers(module).get("num_batches_tracked"), Tensor):
                     number = self._norms.number(module)
                     self._versions.setdefault(number, _version(module))
