@@ -40,7 +40,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._left_out import left_out
 from gradgate.checker.analysis._queries import calling_line
@@ -96,14 +95,10 @@ def _of_others(run: Run) -> Iterator[Finding]:
     never = union(left.ids for left in left_out(run))  # reported by param-not-in-optimizer
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
-        if not used[site] or not ids & stepped or ids & never or times[site] <= 2:
+        if not used[site] or not ids or not ids <= stepped or ids & never or times[site] <= 2:
             continue
-        computed = (each for each in run.contributions if each.backward >= 0 and each.atom & ids)
-        ends = {each.cleared for each in computed if run.events[each.backward].site == site}
-        grows = ends == {None}
-        inputs = any(event.others for event in run.calls_at(site))  # an attack reads its input's gradient
-        if not inputs and any(reads_gradients(site, run.events[end].site) for end in ends if end is not None):
-            continue  # scores of parameters
+        here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
+        grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
         networks[owners, grows][site] = ids
     for (
         owners,
