@@ -219,6 +219,11 @@ def called(call: ast.Call) -> str:
     return last_name(call.func)
 
 
+def is_read(node: ast.AST) -> TypeGuard[ast.Name]:
+    """Return whether a node reads a variable."""
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
 def names_read(*nodes: ast.AST) -> set[str]:
     """Return the variables that these nodes read."""
     return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Load)}

@@ -12,7 +12,7 @@ import linecache
 from typing import Protocol
 
 from gradgate.checker.fixes._edit import Edit, apply, between
-from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap
+from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap, passing
 from gradgate.checker.fixes._patch import Rewritten, patch, rewritten_files
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "apply",
     "can_edit",
     "edits_for",
+    "passing",
     "patch",
     "rewritten_files",
 ]

@@ -6,6 +6,8 @@ redundant parentheses do not matter. A line number stands for the innermost stat
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -87,6 +89,15 @@ class Unwrap:
 Change: TypeAlias = Insert | Move | Delete | Replace | PutUnder | Unwrap
 Fix: TypeAlias = tuple[Change, ...]
 """Changes that are made all together or not at all. () if there is no safe fix."""
+
+
+def passing(line: int, calls: Sequence[ast.Call], keyword: str) -> Fix:
+    """Pass ``keyword`` ("name=value") to a call. () if there are several calls, or if it may have the argument."""
+    name = keyword.partition("=")[0]
+    if len(calls) != 1 or any(each.arg in (None, name) for each in calls[0].keywords):
+        return ()
+    text, comma = ast.unparse(calls[0]), ", " if calls[0].args or calls[0].keywords else ""
+    return (Replace(line, text, f"{text[:-1]}{comma}{keyword})"),)
 
 
 def _beside(before: int, after: int) -> str:

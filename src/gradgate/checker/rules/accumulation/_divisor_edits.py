@@ -11,7 +11,7 @@ from gradgate.checker.analysis._scopes import called, names_stored, own_nodes
 from gradgate.checker.analysis._source import inside, path_to
 from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, owner
 from gradgate.checker.analysis._trainers import accumulating_library, count_of, counts_labels
-from gradgate.checker.fixes import Fix, Insert, Replace
+from gradgate.checker.fixes import Fix, Insert, Replace, passing
 from gradgate.checker.rules.accumulation._window_edits import count_in
 from gradgate.events import Frame, Site
 
@@ -155,35 +155,29 @@ def one_line_fix(run: Run, site: Site, at: Statement, computed: Site = ()) -> Fi
     made: list[ast.Assign | ast.Expr] = [*inside(ast.Assign, at.module), *inside(ast.Expr, at.module)]
     name = "Trainer" if library == "lightning" else "Accelerator"
     constructed = [node for node in made if method(node) == name]
-    change: Insert | Replace | None = None
+    change: Fix = ()
     if library == "transformers":
         if method(at.node) == "train" and owner(at.node).isidentifier():
             count = f", {count_of(computed)}" if computed else ""
             if not computed or counts_labels(computed):
-                change = Insert(f"{owner(at.node)} = exact({owner(at.node)}{count})", before=at.line)
+                change = (Insert(f"{owner(at.node)} = exact({owner(at.node)}{count})", before=at.line),)
     elif len(constructed) == 1:
         change = _at_the_constructor(constructed[0])
-    if change is None:
-        return ()
-    where = change.line if isinstance(change, Replace) else change.before or change.after
+    where = at.line if library == "transformers" else constructed[0].lineno if constructed else 0
     imports = [
         node.lineno
         for node in getattr(at.module, "body", ())
         if isinstance(node, (ast.Import, ast.ImportFrom)) and node.lineno < where
     ]
     line = f"from gradgate.integrations.{library} import {imported}"
-    return (Insert(line, after=imports[-1]), change) if imports else ()
+    return (Insert(line, after=imports[-1]), *change) if imports and change else ()
 
 
-def _at_the_constructor(made: ast.Assign | ast.Expr) -> Insert | Replace | None:
+def _at_the_constructor(made: ast.Assign | ast.Expr) -> Fix:
     """Return the edit that makes ``Accelerator()`` or Lightning's ``Trainer(...)`` exact at its construction."""
     match made:
         case ast.Assign([target], ast.Call() as call) if called(call) == "Accelerator":
-            return Insert(f"exact({ast.unparse(target)})", after=made.lineno)
+            return (Insert(f"exact({ast.unparse(target)})", after=made.lineno),)
         case ast.Assign(_, ast.Call() as call) | ast.Expr(ast.Call() as call) if called(call) == "Trainer":
-            if any(keyword.arg in (None, "callbacks") for keyword in call.keywords):
-                return None  # there may be other trainers
-            old = ast.unparse(call)
-            comma = ", " if old[-2] != "(" else ""
-            return Replace(made.lineno, old, f"{old[:-1]}{comma}callbacks=[ExactAccumulation()])")
-    return None
+            return passing(made.lineno, [call], "callbacks=[ExactAccumulation()]")
+    return ()

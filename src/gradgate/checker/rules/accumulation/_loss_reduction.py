@@ -46,7 +46,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
-from gradgate.checker.fixes import Fix, Replace
+from gradgate.checker.fixes import Fix, Replace, passing
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._divisor_edits import undivided
 from gradgate.checker.rules.accumulation._unshifted_count import divided_by_unshifted_count
@@ -221,12 +221,8 @@ def _of_padding(run: Run) -> Iterator[Finding]:
 
 
 def _ignoring(at: Statement, index: int) -> Fix:
-    """Pass ``ignore_index`` to the statement's only loss."""
-    calls = [call for name in ("cross_entropy", "nll_loss") for call in at.calls(name)]
-    if len(calls) != 1 or any(key.arg in (None, "ignore_index") for key in calls[0].keywords):
-        return ()
-    old = ast.unparse(calls[0])
-    return (Replace(at.line, old, f"{old[:-1]}, ignore_index={index})"),)
+    losses = [call for name in ("cross_entropy", "nll_loss") for call in at.calls(name)]
+    return passing(at.line, losses, f"ignore_index={index}")
 
 
 def _batchmean(at: Statement) -> Fix:

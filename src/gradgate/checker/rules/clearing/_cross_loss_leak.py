@@ -60,7 +60,8 @@ from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.clearing._attacks import attacks
 from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
-from gradgate.checker.rules.clearing._probes import detached, of_one_name, probes
+from gradgate.checker.rules.clearing._probes import of_one_name, probes
+from gradgate.checker.rules.flow._graph_fixes import detached
 from gradgate.events import Cleared, Cut, Frame, Ids, Site
 
 _MEASURED = re.compile(r"(^|_|\b)(test|val|valid|validation|eval)(_|\b|$)", re.IGNORECASE)
@@ -230,7 +231,7 @@ def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
     }
     if isinstance(at.node, ast.Assign) and _uses_with_graph(at, at.node.targets[0]) > 1:
         return ()  # another loss also uses the value and needs its graph
-    return detached(at, [call.args[0] for call in of_one_name(at) if ast.unparse(call.args[0]) in made])
+    return detached([call for call in of_one_name(at) if ast.unparse(call.args[0]) in made])
 
 
 def _uses_with_graph(at: Statement, target: ast.AST) -> int:

@@ -11,8 +11,9 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._statement import Statement, owner
-from gradgate.checker.fixes import Fix, Replace
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.flow._graph_fixes import detached
 from gradgate.events import Ids, Site
 
 _PROBE = re.compile(
@@ -80,26 +81,11 @@ def _losses(run: Run, number: int) -> list[tuple[Site, Ids]]:
 
 
 def _without_graph(at: Statement, *, names: set[str]) -> Fix:
-    return detached(
-        at,
-        [
-            call.args[0]
-            for call in of_one_name(at)
-            if last_name(call.func) in names or _PROBE.search(last_name(call.func))
-        ],
-    )
+    calls = ((call, last_name(call.func)) for call in of_one_name(at))
+    return detached([call for call, name in calls if name in names or _PROBE.search(name)])
 
 
 def of_one_name(at: Statement) -> list[ast.Call]:
     """Return the calls in a statement whose only argument is a name."""
     calls = [call for call in at.calls() if len(call.args) == 1 and not call.keywords]
     return [call for call in calls if isinstance(call.args[0], ast.Name)]
-
-
-def detached(at: Statement, given: list[ast.expr]) -> Fix:
-    """Detach an argument, if exactly one call of a statement takes one of the ``given`` arguments."""
-    calls = [call for call in of_one_name(at) if call.args[0] in given]
-    if len(calls) != 1:
-        return ()
-    function, name = ast.unparse(calls[0].func), ast.unparse(calls[0].args[0])
-    return (Replace(at.line, f"{function}({name})", f"{function}({name}.detach())"),)

@@ -1,9 +1,10 @@
-"""Fixes that keep a value attached to its graph."""
+"""Fixes that keep a value attached to its graph, or detach it."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from gradgate.checker.analysis._scopes import (
     called,
@@ -209,6 +210,14 @@ def unless_target(at: Statement, fix: FixAt) -> Fix:
         later = [call for call in own_calls(at.function) if call.lineno > at.line]
         given = [call for call in later if stored & names_read(*call.args, *call.keywords)]
     return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
+
+
+def detached(calls: Sequence[ast.Call]) -> Fix:
+    """Detach the only argument of a call, if there is exactly one such call."""
+    if len(calls) != 1:
+        return ()
+    function, name = ast.unparse(calls[0].func), ast.unparse(calls[0].args[0])
+    return (Replace(calls[0].lineno, f"{function}({name})", f"{function}({name}.detach())"),)
 
 
 def kept(at: Statement) -> Fix:

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TypeGuard
 
 from gradgate.checker.analysis._constant_summands import has_graph
 from gradgate.checker.analysis._queries import in_losses
@@ -17,6 +16,7 @@ from gradgate.checker.analysis._scopes import (
     definitions,
     functions,
     is_function,
+    is_read,
     may_be_module,
     names_read,
     own_nodes,
@@ -32,7 +32,7 @@ from gradgate.events import Frame
 def overwritten_terms(run: Run, rule: Rule, kind: re.Pattern[str]) -> Iterator[Finding]:
     """Report ``loss = recon + kl`` if the next line is ``loss = recon``, and no loss includes ``kl``."""
     for scope in (scope for file in run.files for scope in scopes_of(file)):
-        used = {node.id for node in own_nodes(scope.node) if _is_read(node) and id(node) in in_losses(run)}
+        used = {node.id for node in own_nodes(scope.node) if is_read(node) and id(node) in in_losses(run)}
         for first, second in _adjacent(scope):
             target, kept = first.targets[0], names_read(second.value)
             if ast.dump(target) != ast.dump(second.targets[0]) or not isinstance(target, ast.Name):
@@ -66,10 +66,6 @@ def _adjacent(scope: Scope) -> Iterator[tuple[ast.Assign, ast.Assign]]:
             for first, second in pairwise(block if isinstance(block, list) else ()):
                 if isinstance(first, ast.Assign) and isinstance(second, ast.Assign):
                     yield first, second
-
-
-def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 
 
 def made_by(

@@ -37,7 +37,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TypeGuard
 
 from gradgate.checker.analysis._constant_summands import has_graph, summands
 from gradgate.checker.analysis._queries import in_losses
@@ -45,6 +44,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     called,
     definitions,
+    is_read,
     key_of,
     names_read,
     own_nodes,
@@ -116,11 +116,11 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
     terms = [term.site for event in run.of(Backward) for term in event.terms]
     files = files_of([*(event.site for event in run.of(Backward)), *terms, (shown,)])
     in_loss = [node for _, node in slice_at(backward, files).nodes]
-    read = [node for node in own_nodes(scope.node) if _is_read(node)]
+    read = [node for node in own_nodes(scope.node) if is_read(node)]
     idle = _of_unread_sums(scope.node, {node.id for node in read})
     elsewhere = {node.id for node in read if node not in here and node not in idle}
     made = {node.id for node in here if isinstance(node, ast.Name) and definitions(scope).get(node.id)}
-    names = made - elsewhere - {node.id for node in in_loss if _is_read(node)}
+    names = made - elsewhere - {node.id for node in in_loss if is_read(node)}
     lost = statement_at(backward[0]) if scope == scope_at(backward[0]) else None
     in_terms = made_by(names_read(*filter(None, [lost])), scope, files, deep=True)
     names = {name for name in names if made_by([name], scope, files).isdisjoint(in_terms)}
@@ -174,7 +174,7 @@ def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
         made = definitions(scope).get(name, ())
         total = made[0].value if len(made) == 1 and isinstance(made[0].statement, ast.Assign) else None
         total = total.operand if isinstance(total, ast.UnaryOp) else total
-        read = (node for node in own_nodes(scope.node) if _is_read(node) and node.id == name)
+        read = (node for node in own_nodes(scope.node) if is_read(node) and node.id == name)
         if isinstance(total, ast.BinOp) and all(id(node) in shows for node in read):
             yield shown, total
 
@@ -183,10 +183,6 @@ def _shown_by(node: ast.AST, ops: tuple[str, ...]) -> ast.expr | None:
     """Return the value that an expression shows: ``total`` of ``total.item()``, or of an f-string."""
     shown = isinstance(node, ast.FormattedValue) or (isinstance(node, ast.Attribute) and node.attr in ops)
     return node.value if shown else None  # type: ignore[attr-defined]
-
-
-def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 
 
 def _of_unread_sums(function: ast.AST, read: set[str]) -> set[ast.AST]:

@@ -40,16 +40,16 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from gradgate.checker.analysis._gradient_reads import reads_gradients
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._left_out import left_out
 from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
-from gradgate.checker.analysis._source import function_at, nodes_of
+from gradgate.checker.analysis._source import function_at, inside, nodes_of
 from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Replace
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import Finding, FixAt, Rule
+from gradgate.checker.rules.flow._graph_fixes import detached
 from gradgate.checker.rules.flow._in_no_optimizer import (
     WHY,
     bytes_of,
@@ -95,14 +95,10 @@ def _of_others(run: Run) -> Iterator[Finding]:
     never = union(left.ids for left in left_out(run))  # reported by param-not-in-optimizer
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
-        if not used[site] or not ids & stepped or ids & never or times[site] <= 2:
+        if not used[site] or not ids or not ids <= stepped or ids & never or times[site] <= 2:
             continue
-        computed = (each for each in run.contributions if each.backward >= 0 and each.atom & ids)
-        ends = {each.cleared for each in computed if run.events[each.backward].site == site}
-        grows = ends == {None}
-        inputs = any(event.others for event in run.calls_at(site))  # an attack reads its input's gradient
-        if not inputs and any(reads_gradients(site, run.events[end].site) for end in ends if end is not None):
-            continue  # scores of parameters
+        here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
+        grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
         networks[owners, grows][site] = ids
     for (
         owners,
@@ -222,19 +218,11 @@ def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Name) or until.file != at.file:
         return ()
-    given = [
-        (node.lineno, call)
-        for node in at.block
-        if at.line < node.lineno < until.line
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call) and last_name(call.func) in names
-        if len(call.args) == 1 and not call.keywords and ast.unparse(call.args[0]) == target.id
+    between = [node for node in at.block if at.line < node.lineno < until.line]
+    calls = [
+        call for call in inside(ast.Call, *between) if last_name(call.func) in names and not call.keywords
     ]
-    if len(given) != 1:
-        return ()
-    line, call = given[0]
-    function = ast.unparse(call.func)
-    return (Replace(line, f"{function}({target.id})", f"{function}({target.id}.detach())"),)
+    return detached([call for call in calls if list(map(ast.unparse, call.args)) == [target.id]])
 
 
 RULE = Rule("GG405", "wasted-gradient", "info", __doc__ or "", _judge)

@@ -46,7 +46,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import function_at, loops_around, path_to
 from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Move, Replace
+from gradgate.checker.fixes import Fix, Move, passing
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Site, StaleUsed
 
@@ -95,11 +95,7 @@ def _autocast_around(site: Site) -> Frame | None:
 
 
 def _without_cache(at: Statement) -> Fix:
-    calls = at.calls("autocast")
-    if len(calls) != 1 or any(keyword.arg in ("cache_enabled", None) for keyword in calls[0].keywords):
-        return ()
-    text = ast.unparse(calls[0])
-    return (Replace(at.line, text, f"{text[:-1]}, cache_enabled=False)"),)
+    return passing(at.line, at.calls("autocast"), "cache_enabled=False")
 
 
 def _into_the_loop(at: Statement, site: Site) -> Fix:

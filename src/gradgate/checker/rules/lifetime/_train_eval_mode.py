@@ -52,7 +52,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes
 from gradgate.checker.analysis._source import function_at, inside, spans, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
-from gradgate.checker.fixes import Fix, Insert, Replace
+from gradgate.checker.fixes import Fix, Insert, passing
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.lifetime._evaluated_in_training import (
     at_the_end,
@@ -189,7 +189,8 @@ def _functional(run: Run) -> Iterator[Finding]:
     """Find ``F.dropout`` without ``training=`` in methods of the files that train."""
     for file in {frame.file for event in run.of(Stepped) for frame in event.site}:
         for call in inside(ast.Call, *inside(ast.ClassDef, tree_of(file))):
-            if _is_dropout(call.func) and len(call.args) < 3 and not _keywords(call) & {"training", None}:
+            given = {keyword.arg for keyword in call.keywords}
+            if _is_dropout(call.func) and len(call.args) < 3 and not given & {"training", None}:
                 yield RULE.finding(
                     Frame(file, call.lineno, ""),
                     f"{ast.unparse(call.func)} ignores the mode and also drops units after eval().",
@@ -203,10 +204,6 @@ def _is_dropout(function: ast.expr) -> bool:
     if not isinstance(function, ast.Attribute) or function.attr not in _DROPOUTS:
         return False
     return last_name(function.value) in ("F", "functional")
-
-
-def _keywords(call: ast.Call) -> set[str | None]:
-    return {keyword.arg for keyword in call.keywords}
 
 
 def _back_in_training(at: Statement) -> Fix:
@@ -233,10 +230,7 @@ def _back_in_training(at: Statement) -> Fix:
 
 def _told_the_mode(at: Statement) -> Fix:
     calls = [call for call in at.calls("dropout") if _is_dropout(call.func)]
-    if len(calls) != 1 or not calls[0].args or "training" in _keywords(calls[0]) or not at.knows("self"):
-        return ()
-    text = ast.unparse(calls[0])
-    return (Replace(at.line, text, f"{text[:-1]}, training=self.training)"),)
+    return passing(at.line, calls, "training=self.training") if at.knows("self") else ()
 
 
 RULE = Rule("GG602", "train-eval-mode", "warning", __doc__ or "", _judge)

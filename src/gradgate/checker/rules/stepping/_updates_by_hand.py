@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
+from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, called_by, last_name, names_stored
 from gradgate.checker.analysis._slices import files_of
@@ -21,20 +22,20 @@ _LEAST = 3  # backward calls
 _FEW = 8  # most backward calls of a line before a failure: one or more in each of two iterations
 _QUIET = (NoGradEntered, Written)
 _LEAVES = ("requires_grad", "requires_grad_", "retain_grad")
+_RESULT = "a result, whose .grad stays None"
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
 
 def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report updates whose result is lost, if no parameter ever changes."""
-    written = any(event.target == "value" for event in run.of(Written))
-    if written or run.moved:
+    if run.written("value") or run.moved:
         return
     stepped = {number for number, owners in run.owners.items() if any(run.stepping[each] for each in owners)}
     counts = Counter(number for event in run.of(Backward) for number in event.reached - stepped)
     ids = frozenset(number for number, count in counts.items() if count >= _LEAST)
     if not ids or not all(run.parameters[number].still for number in ids):
         return
-    calls = [event for event in run.of(Backward) if event.reached & ids]
+    calls = run.calls_reaching(ids)
     for file in files_of(event.site for event in calls):
         for line in _lost_updates(tree_of(file)):
             yield rule.finding(
@@ -52,11 +53,7 @@ def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
 
 def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report leaves that are rebound under no_grad: only a line's first backward call reaches them."""
-    calls: dict[Site, list[Backward]] = defaultdict(list)
-    for event in run.of(Backward):
-        if event.seen:
-            calls[event.site].append(event)
-    for site, (first, *later) in calls.items():
+    for site, (first, *later) in _seen_calls(run).items():
         if len(later) <= _LEAST or max(event.others for event in later) >= first.others:
             continue
         for file in files_of([site]):
@@ -78,14 +75,40 @@ def replaced_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
     yield from _unused_results(run, rule)
 
 
+def _seen_calls(run: Run) -> dict[Site, list[Backward]]:
+    return grouped((event.site, event) for event in run.of(Backward) if event.seen)
+
+
+def _replacing(
+    rule: Rule, found: Mapping[Frame, str], then: str, calls: int, count: int, fix: Fix
+) -> Finding:
+    """Report the lines that replace leaves, at the first of them. ``then``: what follows from it."""
+    first, *others = dict.fromkeys(f"`{found[line]}`" for line in sorted(found))
+    return rule.finding(
+        min(found),
+        f"This line replaces {first} by {then}"
+        + (f" The same holds for {', '.join(others)}." if others else ""),
+        why="Only a leaf with requires_grad gets a gradient. The result of an operation is not a leaf.",
+        advice="Update in place, under torch.no_grad(): p -= lr * p.grad. Then clear: p.grad = None.",
+        fix=fix,
+        count=count,
+        evidence={"backward_calls": calls},
+    )
+
+
+def _loop_parts(site: Site) -> Iterator[tuple[str, list[ast.AST]]]:
+    """Yield each file of a call, with its part of the outermost loop: the loop, and functions called there."""
+    loops = [loop for frame in site for loop in loops_around(frame)][-1:]
+    for file in files_of([site]) if loops else ():
+        yield file, [*(loops if file == site[-1].file else ()), *called_by(file, *loops)]
+
+
 def _failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report the updates if the script soon fails."""
     calls = Counter(event.site for event in run.of(Backward)) if run.ended == "failed" else {}
     found: dict[Frame, str] = {}
     for site in (site for site, times in calls.items() if times <= _FEW):
-        loops = [loop for frame in site for loop in loops_around(frame)][-1:]
-        for file in files_of([site]) if loops else ():
-            parts = [*(loops if file == site[-1].file else ()), *called_by(file, *loops)]
+        for file, parts in _loop_parts(site):
             if not any(node.attr in _LEAVES for node in inside(ast.Attribute, *parts)):
                 found |= {
                     Frame(file, node.lineno, ""): ast.unparse(node.targets[0])
@@ -97,17 +120,9 @@ def _failed_updates(run: Run, rule: Rule) -> Iterator[Finding]:
         return
     where, value = min(found), ast.unparse(getattr(statement_at(min(found)), "value", None) or ast.Pass())
     constant = no_grad_around(where) is not None or ".data" in value or "detach()" in value
-    then = "a constant: the next loss has no graph" if constant else "a result, whose .grad stays None"
-    first, *others = (f"`{name}`" for name in dict.fromkeys(found.values()))
-    yield rule.finding(
-        where,
-        f"This line replaces {first} by {then}. The script failed after {sum(calls.values())} backward calls."
-        + (f" The same holds for {', '.join(others)}." if others else ""),
-        why="Only a leaf with requires_grad gets a gradient. The result of an operation is not a leaf.",
-        advice="Update in place, under torch.no_grad(): p -= lr * p.grad. Then clear: p.grad = None.",
-        count=len(found),
-        evidence={"backward_calls": sum(calls.values())},
-    )
+    then, total = "a constant: the next loss has no graph" if constant else _RESULT, sum(calls.values())
+    then += f". The script failed after {total} backward calls."
+    yield _replacing(rule, found, then, total, len(found), ())
 
 
 def _failed_in_place(run: Run, rule: Rule) -> Iterator[Finding]:
@@ -117,9 +132,7 @@ def _failed_in_place(run: Run, rule: Rule) -> Iterator[Finding]:
     once = last is not None and sum(event.site == last.site for _, event in computed) == 1
     if last is None or not once or any(isinstance(each, _QUIET) for each in run.events[number:]):
         return
-    for file in files_of([last.site]):
-        loops = [loop for frame in last.site for loop in loops_around(frame)][-1:]
-        parts = [*(loops if file == last.site[-1].file else ()), *called_by(file, *loops)]
+    for file, parts in _loop_parts(last.site):
         updates: list[ast.AugAssign | ast.Expr] = [*inside(ast.AugAssign, *parts)]
         updates += inside(ast.Expr, *parts)
         pairs = [(node.value, node.targets) for node in inside(ast.Assign, *parts)]
@@ -163,11 +176,7 @@ def _is_in_place(node: ast.AugAssign | ast.Expr, gradients: set[str]) -> bool:
 
 def _unused_results(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report the updates if later calls reach the leaf only through its update, in graphs that don't grow."""
-    calls: dict[Site, list[Backward]] = defaultdict(list)
-    for event in run.of(Backward):
-        if event.seen:
-            calls[event.site].append(event)
-    for first, *later in calls.values():
+    for first, *later in _seen_calls(run).values():
         constant = len(later) >= _LEAST and later[0].nodes == later[-1].nodes
         used = [{number: site[0] for number, site in each.through if site} for each in (first, *later)]
         found: dict[Frame, str] = {}
@@ -176,18 +185,11 @@ def _unused_results(run: Run, rule: Rule) -> Iterator[Finding]:
             if always and run.parameters[number].still and (name := _replaced_at(line)):
                 found[line] = name
         if found:
-            where, (name, *others) = min(found), [f"`{found[line]}`" for line in sorted(found)]
-            yield rule.finding(
-                where,
-                f"This line replaces {name} by a result, whose .grad stays None: the {len(later)} later backward "
-                "calls reach only the first tensor, which nothing changes."
-                + (f" The same holds for {', '.join(others)}." if others else ""),
-                why="Only a leaf with requires_grad gets a gradient. The result of an operation is not a leaf.",
-                advice="Update in place, under torch.no_grad(): p -= lr * p.grad. Then clear: p.grad = None.",
-                fix=tuple(chain(*(_in_place_and_cleared(line) for line in found))),
-                count=len(later),
-                evidence={"backward_calls": len(later)},
+            reach = (
+                f"the {len(later)} later backward calls reach only the first tensor, which nothing changes."
             )
+            fix = tuple(chain(*map(_in_place_and_cleared, found)))
+            yield _replacing(rule, found, f"{_RESULT}: {reach}", len(later), len(later), fix)
 
 
 def _replaced_at(line: Frame) -> str:
