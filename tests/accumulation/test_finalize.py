@@ -51,6 +51,15 @@ def test_clip_value_is_torchs_on_the_whole_batch() -> None:
     assert weight.tolist() == [-2.0, 2.0, -1.0, 2.0]  # minus the means 4.5, -3, 1 and -2.25, clipped
 
 
+@pytest.mark.parametrize(("size", "dtype"), [(2e30, torch.float32), (1e160, torch.float64)])
+def test_the_norm_of_finite_gradients_is_finite(size: float, dtype: torch.dtype) -> None:
+    weight = nn.Parameter(torch.zeros(4, dtype=dtype, device=DEVICE))
+    with gg.Accumulator(SGD([weight], lr=1e-160)).update() as update:
+        update.backward((weight * size).sum(), count=1)
+    assert update.stepped
+    assert update.grad_norm == pytest.approx(2 * size)
+
+
 def test_a_gradient_of_zero_is_stepped_on_and_has_norm_zero() -> None:
     weight, _, accumulator = one_weight(clip_norm=1.0)
     update = update_by(accumulator, weight, [(0.0, 2)])

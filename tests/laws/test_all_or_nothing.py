@@ -1,5 +1,6 @@
 """Law 5. Stop an update anywhere: all that it would change is as before it, or as after it."""
 
+import inspect
 import os
 import signal
 import sys
@@ -370,19 +371,20 @@ def test_a_scheduler_that_raises_at_once_leaves_parameters_and_gradients_as_afte
 # -- a signal at any line ---------------------------------------------------------------------------
 
 ACCUMULATION = str(Path(gg.accumulation.__file__).parent)
+GRAD_MODE = str(inspect.getsourcefile(torch.no_grad))
 Line = tuple[str, int]
 
 
 @dataclass
 class Tracer:
-    """Notes the lines of gradgate that are run; at one of them, the first time, a real SIGINT arrives."""
+    """Notes the lines of gradgate and no_grad that are run; at the first run of one of them, SIGINT arrives."""
 
     at: Line | None = None
     lines: list[Line] = field(default_factory=list)
     entry_of_exit: Line | None = None  # where Python itself lets a signal through, see bpo-29988
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(ACCUMULATION):
+        if not frame.f_code.co_filename.startswith((ACCUMULATION, GRAD_MODE)):
             return None
         if event == "line":
             line = (Path(frame.f_code.co_filename).name, frame.f_lineno)
@@ -419,7 +421,7 @@ def lines_of(run: Run, case: Case) -> list[Line]:
     return [
         line
         for number, line in enumerate(lines)
-        if line[0] in ("_open_window.py", "_update.py") or number % 5 == 0
+        if line[0] in ("_open_window.py", "_update.py", Path(GRAD_MODE).name) or number % 5 == 0
     ]
 
 
@@ -443,6 +445,9 @@ def test_a_signal_at_any_line_of_an_update_finds_it_made_or_not_made(run: Run, c
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             wrong.append(f"{line}: the handler is not given back")
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        if not torch.is_grad_enabled():
+            wrong.append(f"{line}: gradients stay disabled")
+            torch.set_grad_enabled(True)
         made = not differences(world.standing(), after.standing(), identities=False)
         if not made and differences(world.standing(), before.standing(), identities=False):
             wrong.append(f"{line}: half made")

@@ -18,7 +18,7 @@ from torch.optim import SGD
 import gradgate as gg
 from gradgate.errors import CountWarning
 from tests.reference import assert_same, problem, received, small_model
-from tests.tensors import randn
+from tests.tensors import DEVICE, randn
 
 LIMIT = 0.02  # which about half of the entries below exceed
 
@@ -231,3 +231,43 @@ def test_a_window_saved_between_unequal_micro_batches_goes_on_to_the_same_bits()
         for x, count in update.micro_batches(iter(window)):
             update.backward(loss_of(model, bend, x), count=count)
     assert all(map(torch.equal, steps[0], expected))
+
+
+class Views(torch.autograd.Function):
+    """A sum; backwards two views of one tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        return a + b
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient.view_as(gradient), gradient.view_as(gradient)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
+@pytest.mark.parametrize("sizes", [[6], [1] * 6, [4, 2]], ids=str)
+@pytest.mark.parametrize("add", [lambda a, b: a[None] + b[None], Views.apply], ids=["new axes", "views"])
+def test_parameters_whose_gradients_are_views_of_one_tensor_are_summed_once(
+    add: Callable[[Tensor, Tensor], Tensor], sizes: list[int], clip_norm: float | None
+) -> None:
+    torch.manual_seed(1)
+    linear, a, b = (
+        nn.Linear(3, 3, device=DEVICE, dtype=torch.float64),
+        *(nn.Parameter(randn(3)) for _ in range(2)),
+    )
+    x, parameters = randn(6, 3), [a, b, *linear.parameters()]
+    optimizer = SGD(parameters, lr=1e-3)
+    accumulator = gg.Accumulator(optimizer, clip_norm=clip_norm)
+
+    def loss(x: Tensor) -> Tensor:
+        return (linear(x) + add(a, b)).square().sum(1).mean()
+
+    for _ in range(5):  # all gradients are looked at in the first windows
+        expected = torch.autograd.grad(loss(x), parameters)
+        norm = torch.cat([each.flatten() for each in expected]).norm()
+        with received(optimizer) as steps, accumulator.update() as update:
+            for part in update.micro_batches(x.split(sizes)):
+                update.backward(loss(part), count=len(part))
+        clip = 1.0 if clip_norm is None else float(clip_norm / (norm + 1e-6))
+        assert_same(steps[0], [each * clip for each in expected])

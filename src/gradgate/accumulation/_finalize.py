@@ -16,10 +16,8 @@ from gradgate.accumulation._gradients import (
     Slots,
     add,
     dense_values,
-    exact_norm,
     local_part,
     multiply,
-    norm_of_shards,
     total_norm,
 )
 from gradgate.accumulation._precision import (
@@ -108,13 +106,30 @@ def _measure(
     Synchronizes with the device unless ``nonfinite="step"``.
     """
     sharded = {*map(type, parameters)} - {Tensor, torch.nn.Parameter} and any(map(is_dtensor, parameters))
-    norm = norm_of_shards(parameters) if sharded else total_norm(values)
+    norm = _norm_of_shards(parameters) if sharded else total_norm(values)
     if settings.nonfinite == "step" and isinstance(norm, Tensor):
         return norm * factor, True
     number = float(norm)
     if not math.isfinite(number) and not sharded:
-        number = exact_norm(values)
+        number = _exact_norm(values)
     return number * factor, settings.nonfinite == "step" or math.isfinite(number)
+
+
+def _exact_norm(values: list[Tensor]) -> float:
+    """Return the norm of gradients whose squares may overflow: in float64, and relative to the largest value."""
+    sizes = [value.abs().double() for value in values if value.numel()]
+    largest = float(torch.stack([size.max().cpu() for size in sizes]).max())  # nan if any value is
+    if not 0 < largest < math.inf:
+        return largest
+    return largest * math.hypot(*(float((size / largest).norm()) for size in sizes))
+
+
+def _norm_of_shards(parameters: Sequence[Tensor]) -> float:
+    """Return the 2-norm of all gradients if some are sharded over ranks. Communicates with those ranks."""
+    sharded = [p.grad for p in parameters if p.grad is not None and is_dtensor(p.grad)]
+    rest = dense_values([p for p in parameters if not is_dtensor(p)])
+    norm: Any = torch.nn.utils.get_total_norm(sharded)
+    return math.hypot(float(norm.full_tensor()) if sharded else 0.0, float(total_norm(rest)) if rest else 0.0)
 
 
 def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:

@@ -17,6 +17,7 @@ from gradgate.accumulation._gradients import (
     backward_sharded,
     dense_values,
     multiply,
+    separate,
 )
 from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import SAME, RunningSum, headroom_of, measured
@@ -92,6 +93,8 @@ class GradientSums:
                     "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
                     "nothing can be updated. Unfreeze a parameter, or leave this update out."
                 )
+            inputs = (*inputs, *also) if also else inputs
+            empties = [each for each in inputs if each.grad is None]
             self._torn = True
             if self._sharded is not None:
                 per_item = items or (1.0 if reduction == "sum" else count)
@@ -101,7 +104,6 @@ class GradientSums:
                 factor, weight = chosen.prepare(loss, count, reduction, items)
                 if factor is not SAME:
                     self._multiply(factor)
-                inputs = (*inputs, *also) if also else inputs
                 # A weight that is a tensor holds 1, or 0 for a count of zero.
                 if weight is SAME or isinstance(weight, Tensor) or weight == 1:
                     backward(loss, self._seed(loss, weight), inputs, retain_graph)
@@ -111,6 +113,8 @@ class GradientSums:
                     gradients = self._swap(sums)
                     with torch.no_grad():
                         add(self.parameters, gradients, weight)
+            if empties:
+                separate(empties)
         chosen.record(loss, count, reduction)
         if measure and chosen.unit is not None:  # with a count of zero, there is no gradient yet
             self.first = measured(dense_values(self.parameters), count, chosen.unit, self._scale)

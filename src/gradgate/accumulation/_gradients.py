@@ -6,7 +6,7 @@ import inspect
 import math
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -190,6 +190,22 @@ def backward_sharded(
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
 
 
+def separate(parameters: Iterable[Tensor]) -> None:
+    """Give each gradient memory of its own.
+
+    Autograd may store views of one tensor in two ``.grad``, for example those of ``a[None] + b[None]``. Whatever is
+    done to both in place, even the next addition, would then be done twice.
+    """
+    pointers: set[int] = set()
+    for parameter in parameters:
+        gradient = parameter.grad
+        if type(gradient) is Tensor and gradient.layout is torch.strided:
+            pointer = gradient.data_ptr()
+            if pointer in pointers:
+                parameter.grad = gradient.clone()
+            pointers.add(pointer)
+
+
 def on_purpose() -> AbstractContextManager[None]:
     """Return a context that marks backward passes as gradgate's own, for the checker."""
     from gradgate import events  # slow to import, and rarely needed
@@ -276,17 +292,3 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
         norms = [norm.to(first.device, torch.float64) for norm in norms]
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return norm
-
-
-def exact_norm(values: list[Tensor]) -> float:
-    """Return the norm, computed in float64: finite gradients beyond 1e19 overflow when squared in float32."""
-    sizes = [value.abs() if value.is_complex() else value for value in values]
-    return float(torch.linalg.vector_norm(torch.stack([size.double().norm().cpu() for size in sizes])))
-
-
-def norm_of_shards(parameters: Sequence[Tensor]) -> float:
-    """Return the 2-norm of all gradients if some are sharded over ranks. Communicates with those ranks."""
-    sharded = [p.grad for p in parameters if p.grad is not None and is_dtensor(p.grad)]
-    rest = dense_values([p for p in parameters if not is_dtensor(p)])
-    norm: Any = torch.nn.utils.get_total_norm(sharded)
-    return math.hypot(float(norm.full_tensor()) if sharded else 0.0, float(total_norm(rest)) if rest else 0.0)

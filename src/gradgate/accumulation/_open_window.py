@@ -19,13 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._calls import MicroBatchCounter
-from gradgate.accumulation._finalize import (
-    Finalized,
-    clear_gradients,
-    divide_and_clip,
-    finalize,
-    step,
-)
+from gradgate.accumulation._finalize import Finalized, clear_gradients, divide_and_clip, finalize, step
 from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._gradients import Leftovers, Slots, check_unowned
 from gradgate.accumulation._loss_checks import LossChecks
@@ -82,7 +76,7 @@ class OpenWindow:
     _tallies: dict[str, Tally] | None = None  # over several ranks; otherwise None
     _norm: float | Tensor | None = None
     _noise_scale: float | None = None
-    _stepped = False
+    _stepped = _left = False
     _step = 0  # the number of this step, counting all steps of the accumulator
     _first = False
 
@@ -100,6 +94,7 @@ class OpenWindow:
                 "update: this update was already entered, and an update is one window. Call "
                 "accumulator.update() again for each window."
             )
+        self._grad_enabled = torch.is_grad_enabled()
         try:
             self._open()
             return self  # inside `try`, so that an interrupt arriving now is rolled back too
@@ -128,13 +123,12 @@ class OpenWindow:
         self._undo.append(slots.put_back)
         slots.take()
         self._first = shared.windows < _FIRST
-        sharded = coordinator if isinstance(coordinator, ShardedCoordinator) else None
         self._sums = GradientSums(
             parameters,
             self._scale,
             thorough=self._first,
             measures=shared.noise_scale is not None,
-            sharded=sharded,
+            sharded=coordinator if isinstance(coordinator, ShardedCoordinator) else None,
         )
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
             self._undo += [coordinator.discard, shared.batch_norms.restore]
@@ -154,10 +148,12 @@ class OpenWindow:
     ) -> None:
         try:
             self._leave(error)
+            self._left = error is None
         finally:
-            # Runs only if an interrupt kept _leave from rolling back.
-            if self._undo:
+            if self._undo:  # an interrupt kept _leave from rolling back
                 self._give_up()
+            if not self._left:  # an interrupt may have kept torch.no_grad() from ending
+                torch.set_grad_enabled(self._grad_enabled)
 
     def _leave(self, error: BaseException | None) -> None:
         finished = error is None and self._state == "open"
