@@ -52,7 +52,6 @@ NO_CERTIFICATE = {
     "wrong/param-not-in-optimizer/inputs_beside_the_weights": "opt changes x, which line 11 converted",
     "wrong/ineffective-step/reptile_no_copy": "None of 10 steps of outer moved meta.net",
     "wrong/ineffective-step/target_is_online": "None of 12 steps of optimizer moved model.online",
-    "wrong/ineffective-step/trunk_of_the_critic": "None of 30 steps of opt_critic moved agent.trunk",
 }
 MISSED |= NO_CERTIFICATE
 UNUSED = {
@@ -126,7 +125,7 @@ ADVICE_ONLY = {
         "prompts_of_earlier_tasks two_stages"
     ),
     "graph-retention": (
-        "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list"
+        "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
     ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "

@@ -41,6 +41,7 @@ class Backward(Event):
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
+    shared: Annotated[int, "nodes made before this line's previous call, if that call retained its graph"] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False

@@ -67,3 +67,26 @@ def test_graphs_that_grow_without_an_optimizer() -> None:
         "5 backward calls."
     ]
     assert story(14, 22, 30, 38, 46, 14, 22).judged("GG601") == []  # a new sequence
+
+
+def chunks(*shared: int, windows: int = 2) -> Story:
+    story = Story("fc.weight").optimizer()
+    for _ in range(windows):
+        story.clear(1)
+        for count in shared:
+            story.backward(3, nodes=10 + count, shared=count, retain=True)
+        story.step(5)
+    return story
+
+
+def test_graphs_that_grow_with_each_backward_call_before_a_step() -> None:
+    assert said(chunks(0, 8, 16, 24).judged("GG601"))[:1] == [
+        "train.py:3: GG601 warning: Each of 4 backward calls before a step goes through the graphs of all earlier "
+        "calls again: the graph grows from 10 to 34 nodes."
+    ]
+
+
+def test_backward_calls_that_share_one_part_are_right() -> None:
+    assert chunks(0, 8, 8, 8).judged("GG601") == []
+    assert chunks(0, 8).judged("GG601") == []
+    assert chunks(0, 8, 16, windows=1).judged("GG601") == []

@@ -184,6 +184,7 @@ class Backwards:
             trainer=trainer_at_work(),
             old_nodes=old_nodes,
             old_site=old_site,
+            shared=self.kept.shared(graph, site, retain=facts["retain"]),
             scaler=self._scaler(head, graph),
             hooked=graph.has(_MODULE_HOOK)
             or (bool(self._hooked) and not self._hooked.isdisjoint(map(node_number.use, graph.nodes))),

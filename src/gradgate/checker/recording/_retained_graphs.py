@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.autograd_graph import LEAF, inputs, reachable, walk
+from gradgate.autograd_graph import LEAF, Graph, inputs, reachable, walk
 from gradgate.call_sites import user_frames
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._reach import older_than
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import (
     children_of,
@@ -45,6 +46,14 @@ class RetainedGraphs:
         self._marks: weakref.WeakKeyDictionary[_Mark, Site] = weakref.WeakKeyDictionary()
         self._alive: dict[Site, deque[int]] = {}  # line that called backward -> last counts of live graphs
         self._recorded: dict[Site, int] = {}
+        self._newest: dict[Site, int] = {}  # line that retains its graphs -> node number of its last root
+
+    def shared(self, graph: Graph, site: Site, *, retain: bool) -> int:
+        """Return how many nodes are older than the line's last call, if that call retained its graph."""
+        newest = self._newest.pop(site, None)
+        if retain:
+            self._newest[site] = max(map(node_number.use, graph.roots), default=-1)
+        return 0 if newest is None else older_than(graph.nodes, newest)[0]
 
     def follow(self, nodes: list[Any], site: Site) -> None:
         """Mark the oldest node of a backward call's graph.

@@ -42,6 +42,7 @@ from functools import partial
 
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._left_out import left_out
+from gradgate.checker.analysis._parameter_usage import cleared_unused
 from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name, own_nodes
@@ -92,7 +93,8 @@ def _of_others(run: Run) -> Iterator[Finding]:
     stepped = union(event.used for event in run.of(Stepped)) - by_hand
     times = Counter(event.site for event in run.of(Backward))
     networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
-    never = union(left.ids for left in left_out(run))  # reported by param-not-in-optimizer
+    # reported by ineffective-step and param-not-in-optimizer
+    never = union(cleared_unused(run).values()) | union(left.ids for left in left_out(run))
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
         if not used[site] or not ids or not ids <= stepped or ids & never or times[site] <= 2:

@@ -3,8 +3,9 @@
 ## What it does
 Counts the graphs of back-propagated losses that are still alive after later steps, and names the variable that
 keeps them and the line that stores them. Also counts graphs that an evaluation (after ``eval()``) collects but no
-backward pass uses. Reports graphs that become longer with each step, because a value is carried over with its
-graph. Notes where ``retain_graph=True`` keeps a graph that is not used again.
+backward pass uses. Reports graphs that become longer with each step, or with each backward call before a step,
+because a value is carried over with its graph. Notes where ``retain_graph=True`` keeps a graph that is not used
+again.
 
 ## Why is this bad?
 Memory grows with each step until it runs out. If the graph of a step includes earlier steps, each backward pass
@@ -26,7 +27,6 @@ The rule looks for graphs in the local variables of the functions that run at a 
 their containers and objects. An evaluation without a call of ``eval()`` is not checked. Graphs that grow with each
 call of ``autograd.grad`` are reported if no other line computes gradients. Graphs of ``torch.func`` are not seen.
 If the weights of a teacher are an average with a graph that grows, only GG406 is reported: its advice removes both.
-A graph that grows only with the backward calls before one step, and then begins anew, is not reported.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
@@ -49,6 +49,7 @@ from gradgate.checker.analysis._source import function_at, inside, loops_around,
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.lifetime._growing_window import growing_before_a_step
 from gradgate.checker.rules.lifetime._needless_retains import needless_retains
 from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, Stepped
 
@@ -65,6 +66,7 @@ _GROWS = 4  # consecutive calls, each with a longer graph
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _reaching_back(run)
+    yield from growing_before_a_step(run, RULE)
     yield from _kept(run)
     yield from needless_retains(run, RULE)
 

@@ -5,6 +5,7 @@ Compares parameters before and after steps. Reports:
 
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
 - an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
+- an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: their values never change, or less than 40% of the updates is kept;
 - updates by hand that rebind a name, drop their result, bind it to a name that the loop doesn't read, replace a
   leaf by a constant or a result without gradients, or change it in place outside ``no_grad``;
@@ -27,10 +28,9 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Not found: updates in a dict that the loop reads but never copies back, and averages in a helper that
-rebinds its argument. If an optimizer clears the gradients of a network that only another optimizer's loss reaches,
-only a note of the run names the network. Rounding is reported only for torch's own optimizers, and only for SGD,
-Adam and AdamW if most values change now and then. If a line might step an optimizer, the optimizer is reported as
-never stepped only if nothing steps any optimizer or reads the gradients.
+rebinds its argument. Rounding is reported only for torch's own optimizers, and only for SGD, Adam and AdamW if most
+values change now and then. If a line might step an optimizer, the optimizer is reported as never stepped only if
+nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -56,6 +56,7 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
+from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
 from gradgate.checker.rules.stepping._unread_updates import unread_updates
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves, replaced_leaves
@@ -73,6 +74,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from by_hand or rebound_leaves(run, RULE)
     yield from replaced_leaves(run, RULE)
     yield from lost_writes(run, RULE)
+    yield from cleared_parts(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
