@@ -168,7 +168,7 @@ ADVICE_ONLY = {
         "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
     ),
     "scheduler-cadence": (
-        "cosine_before_groups drop_an_epoch_early trainer_keeps_scheduler "
+        "cosine_before_groups denoiser_ceil drop_an_epoch_early trainer_keeps_scheduler "
         "cosine_micro decay_from_a_helper exponential_unused linear_micro linear_warmup_iters "
         "onecycle_micro onecycle_wine "
         "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"

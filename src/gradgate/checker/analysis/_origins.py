@@ -77,7 +77,10 @@ def _rounding(file: str, parts: list[ast.AST]) -> int:
 
 
 def length_line(site: Site) -> tuple[Frame | None, bool]:
-    """Return the line that computes a schedule's length from a loader's length, and whether the line divides."""
+    """Return the line that computes a schedule's length from the length of the data, and whether the line divides.
+
+    A division by the number of samples in a batch doesn't count, because it gives the number of batches.
+    """
     for frame in site:
         scope, calls = scope_at(frame), inside(ast.Call, statement_at(frame))
         given = [each for call in calls for each in call.args[1:]]
@@ -85,9 +88,22 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
         for file, node in Slice([(scope, each) for each in given] if scope else (), files_of([site])).nodes:
             if isinstance(node, ast.Call) and called(node) == "len":
                 statement = statement_at(Frame(file, node.lineno, "")) or node
-                divided = any(isinstance(each, (ast.Div, ast.FloorDiv)) for each in ast.walk(statement))
-                return Frame(file, statement.lineno, frame.function), divided
+                divisors = {
+                    ast.unparse(each.right)
+                    for each in ast.walk(statement)
+                    if isinstance(each, ast.BinOp) and isinstance(each.op, (ast.Div, ast.FloorDiv))
+                }
+                return Frame(file, statement.lineno, frame.function), bool(divisors - _batch_sizes(file))
     return None, False
+
+
+def _batch_sizes(file: str) -> set[str]:
+    """Return the expressions that a file passes as ``batch_size``, to ``split``, or as the step of a ``range``."""
+    calls = inside(ast.Call, tree_of(file))
+    sizes = [each.value for call in calls for each in call.keywords if each.arg == "batch_size"]
+    sizes += [call.args[0] for call in calls if called(call) == "split" and call.args]
+    sizes += [call.args[2] for call in calls if called(call) == "range" and len(call.args) > 2]
+    return set(map(ast.unparse, sizes))
 
 
 def counts_as_a_loop_does(made: Site, call: Site) -> bool:
