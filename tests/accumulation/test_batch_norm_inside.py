@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import SGD
 
 import gradgate as gg
+from gradgate.errors import BatchNormWarning
 from tests.accumulation.test_batch_norm import QUIET, batch, net, run
 from tests.laws.standing import same
 
@@ -100,3 +101,37 @@ def test_a_compiled_model_gets_exactly_the_whole_batchs_statistics() -> None:
         model(batch())
     for name, buffer in whole.named_buffers():
         torch.testing.assert_close(ours.get_buffer(name), buffer, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_train_called_in_the_block_updates_them_once(affine: bool) -> None:
+    """As after a validation that left the model in eval mode."""
+    ours = nn.Sequential(nn.Linear(3, 3).to(batch()), *net(affine=affine))
+    whole = copy.deepcopy(ours)
+    accumulator = gg.Accumulator(SGD(ours.parameters(), lr=0.0), model=ours, batch_norm="window")
+
+    def train() -> None:
+        ours.eval()
+        with accumulator.update() as update:
+            for part in update.micro_batches(batch().split([5, 3, 4])):
+                ours.train()
+                update.backward(ours(part).pow(2).mean(), count=len(part))
+
+    with pytest.warns(BatchNormWarning) as said:
+        train()
+    train()
+    for _ in range(2):
+        whole(batch())
+    torch.testing.assert_close(ours.state_dict(), whole.state_dict(), rtol=1e-12, atol=1e-12)
+    assert str(said[0].message).startswith("BatchNorm1d '1': ")
+    assert "pools torch's own modules only" not in str(said[0].message)
+
+
+def test_with_batch_norms_in_eval_mode_a_window_needs_no_loop_and_can_be_saved() -> None:
+    model = net().eval()
+    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, batch_norm="window")
+    with accumulator.update() as update:
+        for part in batch().split(6):
+            update.backward(model(part).pow(2).mean(), count=len(part), name="loss")
+        assert accumulator.state_dict()["window"]["micro_batches"] == 2
+    assert update.stepped

@@ -58,9 +58,10 @@ class BatchNorms:
         """Begin a window; with ``statistics="window"``, start pooling running statistics."""
         if self.statistics != "window":
             return
-        # A module that another open window already pools is skipped.
+        # Modules in eval mode too, because the block may call model.train(). A module that another open window
+        # already pools is skipped.
         for norm in self._found():
-            if norm.training and norm.running_mean is not None and not is_pooled(norm):
+            if norm.running_mean is not None and not is_pooled(norm):
                 self.pools.append(Pool(norm))
 
     def next_micro_batch(self, *, repeated: bool) -> None:
