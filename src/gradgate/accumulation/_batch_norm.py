@@ -8,17 +8,13 @@ statistics can be exact, because they are a sum divided by a count.
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from gradgate.accumulation._batch_norm_pool import Pool, is_pooled
 from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import walk
 from gradgate.errors import BatchNormWarning, OptionError
@@ -44,26 +40,28 @@ class BatchNorms:
                 "needs the model. Pass it: Accumulator(optimizer, model=model, batch_norm='window')."
             )
         self.statistics = statistics
-        self.pools: list[
-            Pool
-        ] = []  # of the open window; meanwhile the modules' buffers hold temporary values
+        self.pools: list[Pool] = []  # of the open window
         self._models = models
         self._checked: set[str] = set()
 
-    def _training(self) -> list[Any]:
+    def _found(self) -> list[Any]:
         kinds = batch_norm_classes()
-        norms: list[Any] = [
-            module for module in self._models if isinstance(module, kinds) and module.training
-        ]
+        norms: list[Any] = [module for module in self._models if isinstance(module, kinds)]
         return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the open window has pooled statistics."""
+        return any(pool.calls for pool in self.pools)
 
     def open(self) -> None:
         """Begin a window; with ``statistics="window"``, start pooling running statistics."""
         if self.statistics != "window":
             return
-        # Skip a module that another open window already pools: its buffers hold temporary values.
-        for norm in self._training():
-            if norm.running_mean is not None and norm not in _pooled:
+        # Modules in eval mode too, because the block may call model.train(). A module that another open window
+        # already pools is skipped.
+        for norm in self._found():
+            if norm.running_mean is not None and not is_pooled(norm):
                 self.pools.append(Pool(norm))
 
     def next_micro_batch(self, *, repeated: bool) -> None:
@@ -76,10 +74,10 @@ class BatchNorms:
         for pool in self.pools:
             pool.paused = paused
 
-    def restore(self) -> list[Pool]:
-        """Stop pooling, restore the running statistics, and return the window's pools."""
+    def close(self) -> list[Pool]:
+        """Stop pooling and return the window's pools. The running statistics are those from before the window."""
         for pool in self.pools:
-            pool.restore()
+            pool.close()
         pools, self.pools = self.pools, []
         return pools
 
@@ -88,7 +86,7 @@ class BatchNorms:
         if coordinator.count == 1:
             return
         places = {id(module): place for place, module in enumerate(self._models)}
-        # A rank may have put some of the modules into eval mode, so pools are matched by module.
+        # A rank may have skipped some of the modules when its window opened, so pools are matched by module.
         own = {places[id(pool.module)]: pool.on_cpu() for pool in pools}
         of_ranks = coordinator.gather_objects(own)
         for pool in pools:
@@ -108,15 +106,19 @@ class BatchNorms:
         compiled = [node for node in found if "CompiledFunction" in node.name()]
         # A compiled graph hides its norms, so every norm in training mode is reported.
         seen = {tensor.data_ptr() for node in found for tensor in _of_node(node)}
-        ran = [norm for norm in self._training() if compiled or seen & set(_pointers(norm))]
+        buffers = {id(pool.module): pool.while_running["running_mean"] for pool in self.pools}
+        ran = [
+            norm
+            for norm in self._found()
+            if norm.training and (compiled or seen & set(_pointers(norm, buffers.get(id(norm)))))
+        ]
         if not ran and len(compiled) == len(found):
             return
         names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
         offer = ". To make at least the running statistics exact, pass model=model, batch_norm='window'"
         if self.statistics == "window":
-            pooled = {id(pool.module) for pool in self.pools}
-            reached = bool(ran) and all(id(module) in pooled for module in ran)
+            reached = bool(ran) and all(id(module) in buffers for module in ran)
             beyond = ". batch_norm='window' pools torch's own modules only"
             offer = "" if reached else beyond
         warnings.warn(
@@ -143,101 +145,7 @@ def _of_node(node: Any) -> Iterator[Tensor]:
             yield saved
 
 
-def _pointers(module: Any) -> Iterator[int]:
-    for tensor in (module.running_mean, module.weight):
+def _pointers(module: Any, pooled: Tensor | None) -> Iterator[int]:
+    for tensor in (module.running_mean, module.weight, pooled):
         if isinstance(tensor, Tensor):
             yield tensor.data_ptr()
-
-
-@dataclass
-class _Moments:
-    """Mean and sum of squared deviations per channel over ``count`` items, combined as in Chan et al. (1983)."""
-
-    count: int
-    mean: Tensor
-    deviation: Tensor
-
-    def __add__(self, other: _Moments) -> _Moments:
-        count = self.count + other.count
-        share = other.count / count if count else 0.0
-        apart = other.mean - self.mean
-        mean = self.mean + apart * share
-        deviation = self.deviation + other.deviation + apart**2 * (self.count * share)
-        return _Moments(count, mean, deviation)
-
-
-_pooled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-
-
-@dataclass
-class Pool:
-    """Pools one module's batch statistics over a window.
-
-    With momentum 1 the module writes the statistics of its last batch into its running buffers, so no second
-    pass over the activations is needed. If a module runs several times per micro-batch, each call is pooled
-    separately, and the buffers are updated as often as one pass over the whole batch would update them.
-    """
-
-    module: Any
-    calls: dict[int, _Moments] = field(default_factory=dict)
-    call: int = 0
-    paused: bool = False
-
-    def __post_init__(self) -> None:
-        self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers(recurse=False)}
-        _pooled.add(self.module)
-        self._momentum = self.module.momentum
-        self.module.momentum = 1.0
-        self._hook = self.module.register_forward_hook(self._read)
-
-    @torch.no_grad()
-    def _read(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if self.paused or not module.training:
-            return
-        call, self.call = self.call, self.call + 1
-        count = args[0].numel() // args[0].shape[1]
-        ranks = _ranks_of(module)
-        if not count and ranks == 1:
-            return
-        mean, variance = cast(Tensor, self.module.running_mean), cast(Tensor, self.module.running_var)
-        # SyncBatchNorm gives the variance over all ranks. The ranks' shares of the squared deviations add up to
-        # variance * (all ranks' items - 1).
-        self.add(call, _Moments(count, mean.clone(), variance * (count - 1 / ranks)))
-
-    def add(self, call: int, moments: _Moments) -> None:
-        """Add the moments of one call of the module."""
-        self.calls[call] = self.calls[call] + moments if call in self.calls else moments
-
-    def on_cpu(self) -> dict[int, _Moments]:
-        """Return the moments of each call in a form that other ranks can receive."""
-        return {
-            call: _Moments(moments.count, moments.mean.cpu(), moments.deviation.cpu())
-            for call, moments in self.calls.items()
-        }
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Stop pooling and restore the module's buffers."""
-        _pooled.discard(self.module)
-        self._hook.remove()
-        self.module.momentum = self._momentum
-        for name, buffer in self.module.named_buffers(recurse=False):
-            buffer.copy_(self._buffers[name])
-
-    def update(self) -> None:
-        """Update the running statistics as a single forward pass over all samples would have done."""
-        module = self.module
-        for _, moments in sorted(self.calls.items(), key=itemgetter(0)):
-            if module.num_batches_tracked is not None:
-                module.num_batches_tracked.add_(1)
-            rate = 1.0 / float(module.num_batches_tracked) if module.momentum is None else module.momentum
-            variance = moments.deviation / (moments.count - 1)
-            module.running_mean.lerp_(moments.mean.to(module.running_mean.device), rate)
-            module.running_var.lerp_(variance.to(module.running_var.device), rate)
-
-
-def _ranks_of(module: nn.Module) -> int:
-    """Return how many ranks share a module's batch statistics in training mode: 1 unless it is a SyncBatchNorm."""
-    if isinstance(module, nn.SyncBatchNorm) and dist.is_available() and dist.is_initialized():
-        return dist.get_world_size(module.process_group)
-    return 1

@@ -131,7 +131,7 @@ class OpenWindow:
             sharded=coordinator if isinstance(coordinator, ShardedCoordinator) else None,
         )
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
-            self._undo += [coordinator.discard, shared.batch_norms.restore]
+            self._undo += [coordinator.discard, shared.batch_norms.close]
             with uninterrupted():  # both calls change modules before they can undo the change
                 coordinator.hold()
                 shared.batch_norms.open()
@@ -180,9 +180,8 @@ class OpenWindow:
         self._counter.check_losses()
         own = int(min(self._counter.micro_batches, self._own))
         noise = shared.noise_scale
-        # Restored here, because combining the ranks' sums may broadcast buffers.
         pooling = shared.batch_norms.statistics == "window"
-        pools = shared.batch_norms.restore() if pooling else []
+        pools = shared.batch_norms.close() if pooling else []
         mean = finalize(self._sums, slots, settings, self._coordinator, self._scale, own, noise is not None)
         self._norm = mean.norm
         if not mean.usable:

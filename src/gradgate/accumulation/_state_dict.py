@@ -160,10 +160,10 @@ class Checkpointed:
 
 def _unfinished(window: OpenWindow) -> dict[str, Any]:
     """Return a copy of a window so far, in plain containers."""
-    if window._shared.batch_norms.pools:
+    if window._shared.batch_norms.pooled:
         raise UpdateError(
-            "state_dict: with batch_norm='window', the model's buffers hold only the statistics of the last "
-            "micro-batch while a window is open. Save between two windows."
+            "state_dict: with batch_norm='window', the statistics that an open window has pooled cannot be saved. "
+            "Save between two windows."
         )
     window._counter.refuse_idle("state_dict")
     scale, first = window._scale, window._sums.first()

@@ -144,7 +144,7 @@ class Update(CoupledWindow):
                 self._scale.look_at(loss)
                 if self._first:
                     self._scale.refuse_clips(loss)
-        elif not counter.in_loop and shared.batch_norms.pools:
+        elif not counter.in_loop and shared.batch_norms.pooled:
             raise UpdateError(
                 "backward: batch_norm='window' needs to know where each micro-batch begins, but this call is "
                 "outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
