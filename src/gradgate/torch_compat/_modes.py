@@ -50,7 +50,7 @@ def _dispatch_modes() -> Callable[[], Sequence[Any]]:
 
 dispatch_modes: Private[[], Sequence[Any]] = Private(
     "torch._C._get_dispatch_stack_at",
-    "tell runs on fake tensors, and the trial passes of gradgate.plan, from training",
+    "distinguish training from runs on fake tensors and from trial passes of gradgate.plan",
     find=_dispatch_modes,
     instead=lambda: (),
     works=lambda modes: len(modes()) >= 0,
