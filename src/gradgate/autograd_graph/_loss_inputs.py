@@ -92,7 +92,7 @@ def _given_to_divergence(node: Any) -> Given | None:
 
 
 def _maker(node: Any) -> tuple[Any, bool]:
-    """Return the node that computed a node's values, skipping reshapes and slices, and whether it skipped no slice."""
+    """Return the node that computed a node's values, skipping reshapes and slices, and whether none was a slice."""
     node, unsplit = through(node, _SAME_OR_PART), through(node, SAME_VALUES)
     whole = node is unsplit
     if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product

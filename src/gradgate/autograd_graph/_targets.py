@@ -43,7 +43,7 @@ _FILLED = ("IndexPutBackward0", "CopySlices")
 def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     """Return a binary cross entropy's input and target if both have a graph, and whether the target holds data too.
 
-    It does so if values with a graph were written into a tensor of data. Returns None for an entropy, whose target is
+    It does if values with a graph were written into a tensor of data. Returns None for an entropy, whose target is
     computed from the values that it is compared with.
     """
     if node.name() not in _CROSS_ENTROPIES:

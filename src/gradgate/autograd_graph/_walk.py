@@ -136,7 +136,7 @@ class Graph:
         return order
 
     def behind(self, bits: Mapping[Any, int]) -> dict[Any, int]:
-        """Return the bits of each node: those in ``bits``, or else those of the nodes that it passes gradient to."""
+        """Return the bits of each node: those in ``bits``, or else those of nodes that it passes gradient to."""
         found: dict[Any, int] = {}
         for node in reversed(self.in_order):
             found[node] = bits.get(node, 0)

@@ -76,7 +76,7 @@ class Entry:
         return edits_for(self.finding)
 
     def source(self, around: int) -> list[SourceLine]:
-        """Return the finding's line with context, and the line that it conflicts with; [] if the file is unreadable."""
+        """Return the finding's line with context, and the line that conflicts with it; [] for unreadable files."""
         file, line, evidence = self.finding.file, self.finding.line, self.finding.evidence
 
         def is_blank(number: int) -> bool:
