@@ -100,7 +100,7 @@ def _reuses_gradients() -> bool:
 # https://github.com/pytorch/pytorch/issues/96693, https://github.com/pytorch/pytorch/issues/181723
 reuses_gradients: Private[[], bool] = Private(
     "torch._inductor.cudagraph_trees",
-    "tell whether CUDA graphs run, which overwrite each gradient with the next",
+    "tell whether CUDA graphs run, which overwrite each gradient with the next one",
     find=lambda: _reuses_gradients if torch().backends.cuda.is_built() else bool,  # bool() is False
     instead=lambda: True,
     works=lambda reuses: isinstance(reuses(), bool),
