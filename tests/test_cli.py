@@ -266,7 +266,7 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
     )
     assert done.returncode == 130
     assert done.stderr == ""
-    verdict = r"train.py was interrupted after [\d,]+ steps?\. No mistakes found until then\.$"
+    verdict = r"train.py was interrupted after [\d,]+ steps?\. No mistakes found up to that point\.$"
     assert re.search(verdict, done.stdout, re.MULTILINE)
 
 

@@ -61,7 +61,9 @@ def test_edits_of_a_script_that_failed_before_are_kept(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(f"{WRONG}sys.exit(3)\n", "utf-8")
     done = check(tmp_path, "--fix", "--yes", "train.py")
-    assert "train.py failed with exit code 3 after 3 steps. No mistakes found until then." in done.stdout
+    assert (
+        "train.py failed with exit code 3 after 3 steps. No mistakes found up to that point." in done.stdout
+    )
     assert done.returncode == 3
     assert script.read_text("utf-8") == f"{FIXED}sys.exit(3)\n"
 

@@ -210,7 +210,8 @@ def test_a_cell_that_fails_ends_the_run_and_its_lines_are_named(
     assert "IPython" not in done.stderr
     assert "never" not in done.stdout
     assert (
-        f"train.ipynb failed with exit code {code} after 3 steps. Found until then: 1 error." in done.stdout
+        f"train.ipynb failed with exit code {code} after 3 steps. Found up to that point: 1 error."
+        in done.stdout
     )
 
 
@@ -230,7 +231,9 @@ def test_a_cell_that_ends_the_process_is_reported_with_what_was_left_out(tmp_pat
     notebook(tmp_path, f"%debug\n{SETUP}", WRONG, "import os\nos._exit(4)")
     done = check(tmp_path, "train.ipynb")
     assert done.returncode == 4
-    assert "train.ipynb failed with exit code 4 after 3 steps. Found until then: 1 error." in done.stdout
+    assert (
+        "train.ipynb failed with exit code 4 after 3 steps. Found up to that point: 1 error." in done.stdout
+    )
     assert "train.ipynb cell 1: %debug was skipped: it is interactive." in done.stdout
 
 

@@ -59,7 +59,7 @@ def _given(node: Any) -> set[tuple[int, ...]]:
 
 
 def _reduction(node: Any, shape: tuple[int, ...], users: Users) -> Any:
-    """Return a node that reduces a node's result to a number; None if the result also reaches other operations."""
+    """Return the node that reduces this one's result to a number; None if other operations use the result, too."""
     ends: list[Any] = []
     todo = [node]
     for inner in todo:  # grows during the loop

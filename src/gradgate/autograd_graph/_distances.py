@@ -1,4 +1,4 @@
-"""Finds distances that train too little or too much: of codes that pass no gradient on, and between two views."""
+"""Finds distances that train too few or too many of the values compared: codes without a gradient, or two views."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _TO_THE_LOSS = named("Mean Sum Neg Rsub Sqrt", "01") | named("Add Sub Mul Div", 
 
 
 def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
-    """Yield the distance of codes that a loss also uses elsewhere, and the encoder's output, which only it trains.
+    """Yield each distance from codes to a constant, and the encoder's output in the reverse distance.
 
-    Such a loss has the distance twice: from the codes to the output as a constant, and the other way round.
+    The loss has the distance twice, once with each side as a constant. It also uses the codes elsewhere, but only
+    the reverse distance trains the encoder.
 
     Source: van den Oord et al., "Neural Discrete Representation Learning", 2017, section 3.2.
     """
@@ -83,7 +84,7 @@ def _compared(node: Any) -> list[Any]:
 
 
 def _gap(node: Any) -> Tensor:
-    """Return the difference between the sides of an error or a square. This makes a tensor of their size."""
+    """Return the difference that an error or a square is computed from. For an error, this makes a new tensor."""
     square = node.name() == "PowBackward0"
     gap: Tensor = node._saved_self if square else node._saved_self - node._saved_target
     return gap

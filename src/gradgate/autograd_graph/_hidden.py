@@ -35,7 +35,7 @@ def hidden_parameter(graph: Graph) -> Hidden | None:
     """Return a parameter that a graph hides from autograd, or None if there isn't one.
 
     A function written in Python may run a backward pass of its own. Its context then keeps the module that the
-    function runs again: the module itself, a method, a partial or a closure.
+    function runs again, directly or in a method, a partial or a closure.
     """
     for node in graph.nodes:
         if node.name() == REENTRANT_CHECKPOINT:

@@ -32,8 +32,8 @@ _MOST_ROWS = 0.9
 def not_log_probabilities(node: Any) -> Given | None:
     """Return what ``nll_loss``, ``ctc_loss`` or ``kl_div`` was given instead of log-probabilities.
 
-    Only the output of softmax, of log_softmax over another dimension, and of a linear layer are recognized.
-    For ``kl_div``, whose node is ``target * log(target) - target * input``, only softmax and linear layers are.
+    Recognizes only the outputs of softmax, of log_softmax over another dimension, and of linear layers.
+    For ``kl_div``, whose node is ``target * log(target) - target * input``, log_softmax is not recognized.
     """
     name = node.name()
     if name == "SubBackward0":
@@ -92,7 +92,7 @@ def _given_to_divergence(node: Any) -> Given | None:
 
 
 def _maker(node: Any) -> tuple[Any, bool]:
-    """Return the node that made a node's values, before reshapes and slices, and whether there were no slices."""
+    """Return the node that computed a node's values, skipping reshapes and slices, and whether none was a slice."""
     node, unsplit = through(node, _SAME_OR_PART), through(node, SAME_VALUES)
     whole = node is unsplit
     if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product

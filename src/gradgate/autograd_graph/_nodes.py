@@ -1,4 +1,4 @@
-"""The names of autograd's nodes in groups, and the steps from a node to its inputs."""
+"""Groups of names of autograd's nodes, and functions that go from a node to its inputs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def only_input(node: Any) -> Any:
 
 
 def through(node: Any, names: Container[str]) -> Any:
-    """Return the first node with a name not in ``names``, going down from a node through its only inputs."""
+    """Go down from a node, from each to its only input. Return the first node whose name isn't in ``names``."""
     while node is not None and node.name() in names and (below := only_input(node)) is not None:
         node = below
     return node

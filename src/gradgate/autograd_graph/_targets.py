@@ -55,9 +55,9 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
 
 
 def pulled_teacher(node: Any, users: Mapping[Any, list[Any]]) -> bool:
-    """Return whether the target of ``kl_div`` at a node is the softmax of logits with a cross entropy of their own.
+    """Return whether the target of a ``kl_div`` node is the softmax of logits that a cross entropy also trains.
 
-    The input comes from other leaves, and no other divergence compares it the other way round.
+    False if both sides share leaves, or if another divergence has them the other way round.
     """
     target = inputs(node)[0]
     softmax = through(target, RESHAPES)
@@ -145,7 +145,7 @@ def repeated_errors(*roots: Any) -> Iterator[Any]:
 
 
 def _error(node: Any) -> Any:
-    """Return what tells an error, such as a mean square, from others; None for other nodes."""
+    """Return a key of an error, such as a mean square: equal keys mean equal errors. None for other nodes."""
     operations = []
     while node is not None and node.name() in _AFTER_DIFFERENCE:
         operations.append((node.name(), _details(node, "exponent dim ord")))

@@ -31,10 +31,10 @@ _LEAST_TARGETS = 8  # compared targets
 
 
 def losses_of_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int, int]]]:
-    """Yield losses of classes whose targets are padding where an embedding's input is padding.
+    """Yield class losses whose targets are padding where an embedding's input is padding.
 
     Yields the node of the loss, with the embedding's ``padding_idx``, the number of targets that are padding, and
-    that of all targets. Losses that ignore or mask the padding are left out.
+    the number of all targets. Losses that ignore or mask the padding are left out.
     """
     padded = [node for node in graph.nodes if node.name() in _EMBEDDINGS and _padding(node) >= 0]
     losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES] if padded else []
@@ -87,9 +87,9 @@ def _padded(indices: Tensor | None, loss: Any, index: int) -> int:
 
 
 def _at_one_end(padding: Tensor) -> bool:
-    """Return whether rows end, or rows begin, with padding, and no row holds nothing else.
+    """Return whether padding is only at the end of rows, or only at their beginning, and never fills a row.
 
-    A row must hold at least two, because a token may be at an end by chance.
+    One row must have at least two padding tokens, because a single one may be at an end by chance.
     """
     steps = padding.to(torch.int8).diff(dim=-1)
     one_way = not (bool((steps < 0).any()) and bool((steps > 0).any()))

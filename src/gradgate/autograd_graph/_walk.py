@@ -116,7 +116,7 @@ class Graph:
         return users
 
     def below(self, *nodes: Any, without: Any = None) -> set[Any]:
-        """Return the nodes that some nodes, by default the roots, reach without passing through one node."""
+        """Return what ``nodes``, by default the roots, reach without passing through the node ``without``."""
         starts = nodes or self.roots
         return set(reachable(*starts, following=lambda node: () if node is without else self.following[node]))
 
@@ -136,7 +136,7 @@ class Graph:
         return order
 
     def behind(self, bits: Mapping[Any, int]) -> dict[Any, int]:
-        """Return the bits of each node: those in ``bits``, or else of all nodes that it passes gradient to."""
+        """Return the bits of each node: those in ``bits``, or else those of nodes that it passes gradient to."""
         found: dict[Any, int] = {}
         for node in reversed(self.in_order):
             found[node] = bits.get(node, 0)

@@ -1,4 +1,4 @@
-"""Notebook cells. Events name a cell, such as ``train.ipynb cell 3``, where they would name a file."""
+"""Notebook cells. In events, the name of a cell, ``train.ipynb cell 3``, takes the place of a file's path."""
 
 from __future__ import annotations
 

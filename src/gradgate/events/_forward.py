@@ -45,7 +45,7 @@ class Cut(Event):
 
 @dataclass(frozen=True, slots=True)
 class Ran(Event):
-    """A module was run that has parameters without a gradient so far."""
+    """A module ran while some of its own parameters had not had a gradient yet."""
 
     parameters: Annotated[Ids, "the module's own parameters"]
     recording: Annotated[bool, "autograd was recording"]
@@ -64,7 +64,7 @@ class StatisticsMoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class NormsMoved(Event):
-    """A ``no_grad`` block ended in which trained batch norms ran in training mode."""
+    """Trained batch norms ran in training mode inside a ``no_grad`` block, which has ended."""
 
     parameters: Annotated[Ids, "the batch norms' parameters"]
     passes: Annotated[int, "forward passes of the batch norm that ran most often"]

@@ -78,7 +78,7 @@ def _is_never_unpacked(saved: Callable[[Any, str], Any]) -> bool:
 # Reading `_saved_other` itself would run the hooks: a checkpoint would run its whole forward pass again.
 saved_tensor: Private[[Any, str], Any] = Private(
     "torch._C._autograd.SavedTensor.data",
-    "read what an operation multiplies by without unpacking it",
+    "read a factor of a product without unpacking it",
     find=lambda: _saved,
     instead=lambda node, name: None,
     works=_is_never_unpacked,

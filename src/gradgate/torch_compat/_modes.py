@@ -50,7 +50,7 @@ def _dispatch_modes() -> Callable[[], Sequence[Any]]:
 
 dispatch_modes: Private[[], Sequence[Any]] = Private(
     "torch._C._get_dispatch_stack_at",
-    "tell runs on fake tensors, and the trial passes of gradgate.plan, from training",
+    "distinguish training from runs on fake tensors and from trial passes of gradgate.plan",
     find=_dispatch_modes,
     instead=lambda: (),
     works=lambda modes: len(modes()) >= 0,
@@ -100,7 +100,7 @@ def _reuses_gradients() -> bool:
 # https://github.com/pytorch/pytorch/issues/96693, https://github.com/pytorch/pytorch/issues/181723
 reuses_gradients: Private[[], bool] = Private(
     "torch._inductor.cudagraph_trees",
-    "tell whether CUDA graphs run, which overwrite each gradient with the next",
+    "tell whether CUDA graphs run, which overwrite each gradient with the next one",
     find=lambda: _reuses_gradients if torch().backends.cuda.is_built() else bool,  # bool() is False
     instead=lambda: True,
     works=lambda reuses: isinstance(reuses(), bool),

@@ -29,7 +29,7 @@ buffers_of: Private[[Any], dict[str, Any]] = Private(
 
 unsaved_buffers: Private[[Any], set[str]] = Private(
     "torch.nn.Module._non_persistent_buffers_set",
-    "tell a frozen module's caches from its other buffers",
+    "distinguish a frozen module's caches from its other buffers",
     find=lambda: lambda module: module._non_persistent_buffers_set,
     works=lambda of: of(torch().nn.BatchNorm1d(1)) == set(),
 )

@@ -96,7 +96,7 @@ def test_the_command_that_explains_a_rule_stands_once_below_its_last_finding(tmp
         ),
         (
             {"outcome": "failed", "backwards": 31, "processes": 2, "equal_counts": False, "seconds": 7500.0},
-            "train.py failed after 30 steps. No mistakes found until then.\n"
+            "train.py failed after 30 steps. No mistakes found up to that point.\n"
             "watched  30 steps, 31 backward calls in the longest of 2 processes\n"
             "took     2 h 5 min, 0% of it spent on watching",
         ),
@@ -110,7 +110,7 @@ def test_the_command_that_explains_a_rule_stands_once_below_its_last_finding(tmp
         ({"outcome": "failed", "steps": 0, "backwards": 0}, "train.py failed before training began."),
         (
             {"outcome": "interrupted", "steps": 1, "backwards": 1},
-            "train.py was interrupted after 1 step. No mistakes found until then.\n"
+            "train.py was interrupted after 1 step. No mistakes found up to that point.\n"
             "watched  1 step, 1 backward call\n"
             "took     12.3 s, 4% of it spent on watching",
         ),
@@ -126,7 +126,7 @@ def test_the_end_says_how_it_went_and_what_was_watched(summary: dict[str, object
 
 
 def test_a_failure_comes_with_what_was_found_until_then(tmp_path: Path) -> None:
-    assert "\ntrain.py failed after 30 steps. Found until then: 1 error and 1 note.\n" in str(
+    assert "\ntrain.py failed after 30 steps. Found up to that point: 1 error and 1 note.\n" in str(
         report(tmp_path, outcome="failed")
     )
 

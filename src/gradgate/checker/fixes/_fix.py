@@ -92,7 +92,7 @@ Fix: TypeAlias = tuple[Change, ...]
 
 
 def passing(line: int, calls: Sequence[ast.Call], keyword: str) -> Fix:
-    """Pass ``keyword`` ("name=value") to a call. () if there are several calls, or if it may have the argument."""
+    """Return a fix that passes ``keyword`` ("name=value") to the only call; () if the call may already do so."""
     name = keyword.partition("=")[0]
     if len(calls) != 1 or any(each.arg in (None, name) for each in calls[0].keywords):
         return ()

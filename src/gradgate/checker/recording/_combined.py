@@ -128,7 +128,7 @@ class _Reader:
         return self._graph.leaf_nodes.keys() & self._graph.below(node)
 
     def _own_target(self, node: Any) -> Iterator[Combined]:
-        """Find a target like ``reward + gamma * q(next_state)``, compared with ``q(state)``."""
+        """Find a target like ``reward + gamma * q(next_state)`` that is compared with ``q(state)``."""
         sides = inputs(node)
         if len(sides) != 2:
             return
@@ -142,7 +142,7 @@ class _Reader:
                 return
 
     def _teacher(self, node: Any) -> Iterator[Combined]:
-        """Find a target of ``kl_div``, t * log(t) - t * input, if the parameters behind t get no other gradient."""
+        """Find t in ``kl_div``, t * log(t) - t * input, if the parameters behind t get no other gradient."""
         target, *others = inputs(node)
         if others != [target]:
             return

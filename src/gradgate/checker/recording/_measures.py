@@ -79,7 +79,7 @@ class Rounding:
     def follow(self, before: Tensor, after: Tensor, gradient: Tensor, update: Tensor | None) -> bool:
         """Add one step. Return whether most of the updates so far were rounded away.
 
-        Without the update, this is known if values that have never changed got most of the gradient.
+        Also true if values that have never changed got most of the gradient, which needs no ``update``.
         """
         size = sample(gradient).abs()
         if not self._first.shape == before.shape == after.shape == size.shape:
@@ -95,7 +95,7 @@ class Rounding:
 
 
 def update_of(optimizer: Any, group: dict[str, Any], parameter: Any) -> Any:
-    """Return the update of torch's SGD or Adam in its last step before rounding, without weight decay, or None."""
+    """Return the last update of torch's SGD or Adam before rounding and weight decay; None for other optimizers."""
     state = optimizer.state[parameter]
     if isinstance(optimizer, torch.optim.SGD):
         momentum = state.get("momentum_buffer")
@@ -191,7 +191,7 @@ class Probe:
 
 @torch.no_grad()
 def nan_parameters(graph: Graph) -> bool:
-    """Return whether a leaf of the graph is already NaN: an update caused it, not an operation of the graph."""
+    """Return whether a leaf of the graph is NaN. Then an update made the NaN, not an operation of the graph."""
     return any(bool(leaf.isnan().any()) for leaf in graph.leaves.values())
 
 

@@ -190,7 +190,7 @@ def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:
 
 
 def _plain_fields(module: nn.Module, name: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
-    """Yield the lists, dicts and tensors that a module and its descendants hold: "model.mlp.layers"."""
+    """Yield the lists, dicts and tensors that a module and its descendants hold, named like "model.mlp.layers"."""
     for field, held in (*fields_of(module).items(), *own_buffers(module).items()):
         if field[:1] != "_" and (pairs_of(held, 1) or is_a(held, Tensor)):
             yield f"{name}.{field}", held

@@ -163,7 +163,7 @@ def _show_at_caller(
     if frame is None:
         original(message, category, filename, lineno, *rest)
         return
-    # Python shows each warning once per line. Many of the user's lines share our line, so forget which were shown.
+    # Python shows each warning once per line. The user's lines all share ours, so forget what was shown.
     for name in [name for name in sys.modules if name.startswith("gradgate.checker.recording.")]:
         vars(sys.modules[name]).pop("__warningregistry__", None)
     warnings.warn_explicit(

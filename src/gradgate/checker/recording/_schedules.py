@@ -146,7 +146,7 @@ class Scalers:
         self._steps = steps
 
     def used(self, op: Literal["made", "update"], /, scaler: Any, *_: Any, **__: Any) -> Around:
-        """Record that a scaler was constructed, or a call of ``update``, which may change its scale."""
+        """Record the construction of a scaler, or a call of its ``update``, which may change the scale."""
         yield
         self._recorder.add(ScalerUsed(self._recorder.site(), op, self._recorder.scalers.number(scaler)))
 

@@ -234,7 +234,7 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
 
 
 def _kept(reduction: Any) -> float | None:
-    """Return the fraction of the items that a padding mask, or targets to ignore, keep. None if they keep all."""
+    """Return the fraction of the items that are neither masked as padding nor ignored; None if it is 1."""
     loss = through(without_smoothing(reduction), (*_PLAIN, *RESHAPES))
     targets = None if getattr(loss, "_saved_weight", None) is not None else targets_of(reduction)
     if targets is None:

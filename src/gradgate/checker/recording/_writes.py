@@ -115,7 +115,7 @@ class Writes:
         )
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
-        """Return by which fraction a write moves values toward a point, if the last write had the same target."""
+        """Return the fraction of the way to a point that a write moves values, if the last one had this target."""
         number, _, site = key
         row, steps = self._row, self._recorder.steps
         if row is not None and row[:3] == (number, steps, site):

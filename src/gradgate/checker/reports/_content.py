@@ -76,7 +76,7 @@ class Entry:
         return edits_for(self.finding)
 
     def source(self, around: int) -> list[SourceLine]:
-        """Return the finding's line with context, and the line that it conflicts with, if the file can be read."""
+        """Return the finding's line with context, and the line that conflicts with it; [] for unreadable files."""
         file, line, evidence = self.finding.file, self.finding.line, self.finding.evidence
 
         def is_blank(number: int) -> bool:
@@ -143,7 +143,7 @@ class Content:
             when = f"after {counted(summary.steps, 'step')}" if summary.began else "before training began"
             if summary.edited:
                 return f"With these edits, {name} {how} {when}. The edits are undone.", "error"
-            until = f" Found until then: {found}." if found else " No mistakes found until then."
+            until = f" Found up to that point: {found}." if found else " No mistakes found up to that point."
             return f"{name} {how} {when}.{until if summary.began or found else ''}", "error"
         if found:
             worst = min((entry.severity for entry in self.entries()), key=list(NOUNS.values()).index)

@@ -33,7 +33,7 @@ def guard_termination() -> None:
 
 
 def give_back_termination() -> None:
-    """Restore the handler of SIGTERM. Only the main thread can. Other threads call this to end the process."""
+    """Restore the handler of SIGTERM. Python allows this only in the main thread; in others, do nothing."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == _terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

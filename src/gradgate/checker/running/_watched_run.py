@@ -97,8 +97,8 @@ class WatchedRun:
 def _interrupted_at_exit() -> bool:
     """Wait for threads and run the atexit functions. Return whether Ctrl-C interrupted the wait.
 
-    Both come before the report. Then the report is the last output, and children that the script did not join have
-    written their logs.
+    Both come before the report, so that the report is the last output, and children that the script did not join
+    have written their logs.
     """
     try:
         end_threads()

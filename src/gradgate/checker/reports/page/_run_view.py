@@ -55,7 +55,7 @@ class RunView:
 
     @property
     def step_axis(self) -> dict[str, Any]:
-        """The x axis of steps. A short one has a tick at each step, because plotly would also mark halves."""
+        """The x axis of steps. A short axis has a tick at each step, because plotly would also mark halves."""
         ticks: dict[str, Any] = {"dtick": 1} if len(self.steps) <= _MOST_TICKS else {}
         return {"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d", **ticks}
 

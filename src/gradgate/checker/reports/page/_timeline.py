@@ -50,7 +50,7 @@ class TimedWindow:
 
 
 def typical(view: RunView) -> TimedWindow | None:
-    """Return the window of median duration. The first two don't count: there the watcher does most of its work."""
+    """Return the window of median duration. The first two are left out: the watcher does most of its work there."""
     timed = _timed(view)
     timed = timed[2:] if len(timed) > 4 else timed
     # The weights of micro-batches are known only if the watcher read their graphs.
@@ -62,7 +62,7 @@ def typical(view: RunView) -> TimedWindow | None:
 
 
 def _timed(view: RunView) -> list[TimedWindow]:
-    """Return the windows between two recorded steps of any optimizers."""
+    """Return the windows between two recorded steps, whichever optimizers made them."""
     windows = {window.step: window for window in view.run.windows if window.micro}
     found, began, inside = [], None, []
     for span in view.log.spans:
