@@ -7,7 +7,7 @@ import random
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,6 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from gradgate.errors import BudgetError
 from gradgate.torch_compat import OWN_BUFFERS, OWN_MODULES, OWN_PARAMETERS, is_dtensor, tensor_version
 
 LARGE_BYTES = 1 << 20
@@ -56,15 +55,20 @@ class AtRest:
         """Return whether a tensor has changed since its checksum was recorded."""
         return self._marks[id(tensor)][2] != checksum(tensor)
 
-    def learn(self, copies: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Record which tensors a window left unchanged, by comparing them with their earlier copies."""
+    def learn(self, copies: Iterable[tuple[Tensor, Tensor]], written: Container[int] = ()) -> None:
+        """Record which tensors a window left unchanged, by comparing them with their earlier copies.
+
+        Tensors whose ids are in ``written`` count as changed, even if they hold the same values.
+        """
         for tensor, copied in copies:
             if id(tensor) in self._moving or copied.layout != torch.strided or copied.nbytes <= LARGE_BYTES:
                 continue
             weakref.finalize(tensor, self.drop, id(tensor))
-            if tensor.shape == copied.shape and _same_bits(tensor.detach().to(copied.device), copied):
+            same = id(tensor) not in written and tensor.shape == copied.shape
+            if same and _same_bits(tensor.detach().to(copied.device), copied):
                 self._marks[id(tensor)] = (*_version_and_pointer(tensor), checksum(tensor))
             else:
+                self._marks.pop(id(tensor), None)
                 self._moving.add(id(tensor))
 
     def drop(self, number: int) -> None:
@@ -157,26 +161,24 @@ class ForwardState(Snapshot):
         self._owned = {id(tensor) for tensor in owned}
         self._at_rest = AtRest() if at_rest is None else at_rest
         self._resting: list[tuple[str, Tensor]] = []
+        self._versions: list[tuple[Tensor, tuple[int, int]]] = []  # of the parameters that are copied
         super().__init__(modules)
         self._undo += random_states()
 
-    def restore(self) -> None:
-        """Restore everything, or raise BudgetError if a tensor that was not copied has changed."""
+    def changed_at_rest(self) -> list[str]:
+        """Return the names of tensors that were not copied but have changed. The next window copies them."""
         changed = [name for name, tensor in self._resting if self._at_rest.changed(tensor)]
-        if changed:
-            for _, tensor in self._resting:
-                self._at_rest.drop(id(tensor))
-            raise BudgetError(
-                "step: memory ran out, and the window cannot be replayed: the forward pass has changed "
-                f"{', '.join(changed)}, which was not copied because no earlier window had changed it. No step "
-                "was made, but the changes of the forward pass remain. Load a checkpoint and use smaller "
-                "micro-batches."
-            )
-        super().restore()
+        for _, tensor in self._resting if changed else ():
+            self._at_rest.drop(id(tensor))
+        return changed
 
     def settle(self) -> None:
         """After a window, record which tensors need no copy in later windows."""
-        self._at_rest.learn(self._copies)
+        # In the first window, a momentum encoder may be equal to its model, so that moving it changes no value.
+        written = {
+            id(tensor) for tensor, version in self._versions if version != _version_and_pointer(tensor)
+        }
+        self._at_rest.learn(self._copies, written)
 
     def _searches(self, value: Any) -> bool:
         return isinstance(value, SimpleNamespace) or dataclasses.is_dataclass(value)
@@ -187,6 +189,8 @@ class ForwardState(Snapshot):
         if self._at_rest.holds(tensor):
             self._resting.append((name, tensor))
             return
+        if isinstance(tensor, nn.Parameter):
+            self._versions.append((tensor, _version_and_pointer(tensor)))
         large = tensor.nbytes > LARGE_BYTES if tensor.layout == torch.strided else False
         detached = tensor.detach()
         # Large copies go to host memory, because device memory is scarce.

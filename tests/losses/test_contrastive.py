@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradgate.errors import GraphError
+from gradgate.errors import GraphError, OptionError, ShapeError
 
 # private: the size of a tile, so that a small batch has many
 from gradgate.losses import _tiles, clip_loss, info_nce, siglip_loss
@@ -83,6 +83,47 @@ def test_a_query_without_a_positive_key_takes_no_part() -> None:
     found = info_nce(q, k, positives=torch.tensor([[0], [-1], [2]]))
     each = plain_info_nce(q, k, 0.07, [[0], [1], [2]])
     assert_same(found, (each[0] + each[2]) / 2, [q, k])
+
+
+def test_the_indices_of_a_mask_of_positives_give_the_masked_loss() -> None:
+    q, k, labels = rows(7), rows(7, seed=1), torch.tensor([0, 1, 0, 1, 2, 0, 3])
+    mask = (labels[:, None] == labels) & ~torch.eye(7, dtype=torch.bool)
+    logs = (q @ k.T / 0.3).log_softmax(1)
+    shared = mask.any(1)
+    expected = -((logs * mask).sum(1)[shared] / mask.sum(1)[shared]).mean()
+    with raises(ShapeError, "a mask of positives", [7, 7]):
+        info_nce(q, k, temperature=0.3, positives=mask)
+    found = torch.where(mask, torch.arange(7), -1).topk(2).values
+    assert_same(info_nce(q, k, temperature=0.3, positives=found), expected, [q, k])
+    assert_same(info_nce(q, k, temperature=0.3, positives=found.int()), expected, [q, k])
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "options"),
+    [
+        (ShapeError, "a mask of positives", {"excluded": torch.eye(4, dtype=torch.bool)}),
+        (ShapeError, "positives by fractions", {"excluded": torch.zeros(4)}),
+        (ShapeError, "positives by fractions", {"excluded": torch.zeros(4, 1, dtype=torch.long)}),
+        (ShapeError, "positives by fractions", {"positives": torch.zeros(4, dtype=torch.uint8)}),
+        (ShapeError, "positives by fractions", {"positives": torch.zeros(4, 1, 1, dtype=torch.long)}),
+        (OptionError, "positives out of range", {"positives": torch.tensor([0, 1, 2, 60])}),
+        (OptionError, "positives out of range", {"positives": torch.tensor([0, 1, 2, -2])}),
+        (OptionError, "positives out of range", {"excluded": torch.tensor([0, 1, 2, 4])}),
+        (ShapeError, "negatives for all queries", {"negatives": rows(6)}),
+        (ShapeError, "negatives for all queries", {"negatives": torch.zeros(4, 2, 5)}),
+    ],
+)
+def test_what_is_no_index_or_no_hard_negative_is_refused(
+    kind: type[Exception], cause: str, options: dict[str, Tensor]
+) -> None:
+    with raises(kind, cause, *options):
+        info_nce(rows(4), rows(4, seed=1), **options)
+
+
+@pytest.mark.parametrize("loss_fn", [info_nce, clip_loss, siglip_loss])
+def test_weights_that_would_broadcast_are_refused(loss_fn: Any) -> None:
+    with raises(ShapeError, "weights in a column"):
+        loss_fn(rows(4), rows(4, seed=1), weights=torch.ones(4, 1))
 
 
 def test_a_row_among_its_own_keys_is_left_out_even_where_it_outweighs_all_others() -> None:

@@ -374,6 +374,22 @@ def encoded_otherwise() -> None:
     coupled(encode)()
 
 
+def moves_late() -> None:
+    """A large teacher that encode moves in the second window, but not in the first."""
+    weight, optimizer, _ = named()
+    model = nn.Module()
+    model.student, model.teacher = weight, nn.Linear(1024, 257, bias=False)
+    accumulator = gg.Accumulator(optimizer, model=model)
+
+    def encode(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            model.teacher.weight.mul_(0.5)
+        return x * weight
+
+    for each in (lambda x: x * weight, encode):
+        accumulator.step_coupled(each, [torch.ones(2), torch.ones(2)], torch.mean)
+
+
 def coupled_twice() -> None:
     weight, _, accumulator = named()
     with accumulator.update() as update:
@@ -606,6 +622,7 @@ CASES: dict[str, Any] = {
     "an encoder that returns an array": coupled(lambda x: (x, x.detach().numpy())),
     "an encoder under no_grad": coupled(lambda x: x.detach()),
     "an encoder that changes": encoded_otherwise,
+    "a momentum encoder that moves late": moves_late,
     "a coupled loss of nothing": coupled(lambda x: x, lambda _: torch.ones(())),
     "a coupled window without items": coupled(lambda x: x, window=[]),
     "a coupled loss twice": coupled_twice,

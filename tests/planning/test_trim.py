@@ -119,9 +119,10 @@ def test_images_of_all_kinds_are_refused_or_left(channels: tuple[int, ...], blac
     assert all(micro.data["pixels"].shape[1:] == image.shape[1:] for micro in plan.split(batch))
 
 
-def test_features_that_end_where_the_lengths_say_are_trimmed() -> None:
+@pytest.mark.parametrize("each", [(), (5,)], ids=["one number a column", "five"])
+def test_features_that_end_where_the_lengths_say_are_trimmed(each: tuple[int, ...]) -> None:
     mask = valid_columns()
-    features = torch.rand(SAMPLES, WIDTH, 5) * mask[..., None]
+    features = (torch.rand(SAMPLES, WIDTH, *each) + 0.1) * mask.reshape(*mask.shape, *[1] * len(each))
     batch = {**texts(), "features": features}
     plan = gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="mask")
     assert all(micro.data["features"].shape[1] == micro.length for micro in plan.split(batch))

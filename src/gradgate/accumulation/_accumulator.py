@@ -235,6 +235,7 @@ class Accumulator(CoupledSteps, Checkpointed):
         Args:
             loss_fn: takes a micro-batch and returns its loss, or the loss and its count.
             window: the micro-batches: a list, a window from :func:`windows`, or another iterable of batches.
+                All are drawn before the first forward pass, so a loader must not refill one buffer.
             reduction: whether the loss is a "mean" or a "sum" over its items.
             batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
             collate: turns a list of raw samples into the input of ``loss_fn``. Micro-batches are then such lists.

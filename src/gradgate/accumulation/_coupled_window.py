@@ -41,7 +41,8 @@ class CoupledWindow(OpenWindow):
         The gradient is that of the unsplit batch, for any ``loss_fn``. Micro-batches are encoded without graphs.
         The loss, and its gradient with respect to the representations, are computed from the representations of all
         items. Then each micro-batch is encoded again, and its part of that gradient is backpropagated. Dropout
-        draws the same numbers both times, and buffers (running statistics) are updated once.
+        draws the same numbers both times. Buffers (running statistics), and parameters that no optimizer owns (a
+        momentum encoder), change once.
 
         With several ranks, ``loss_fn`` receives the representations of all ranks, in rank order, and returns the
         same loss on each. A rank may have no micro-batch.
@@ -69,8 +70,9 @@ class CoupledWindow(OpenWindow):
             GraphError: the loss does not depend on the representations, or they depend on no owned parameter.
             CountError: the window has no items.
             OptionError: ``micro_batches`` is one batch; or a budget is given under ``fully_shard``.
-            UpdateError: ``encode`` returns different representations the second time; the update is not open, or
-                its gradients were already all-reduced.
+            UpdateError: ``encode`` returns different representations the second time, or changes a large parameter
+                that earlier windows left unchanged; the update is not open, or its gradients were already
+                all-reduced.
             RankError: ranks have different representations, or another rank has stopped.
 
         Example:
@@ -154,10 +156,11 @@ class CoupledWindow(OpenWindow):
             micro_batches,
             checked_loss,
             modules=list(models),
+            owned=sums.parameters,
+            at_rest=self._shared.at_rest,
             coordinator=coordinator,
             budget_bytes=budget_bytes,
             thorough=self._first,
-            device=sums.parameters[0].device,
             begin=begin,
         )
         try:

@@ -142,6 +142,15 @@ def run_window(
                     "parameters that this accumulator's optimizers own. Change them after step() instead."
                 )
             with on_purpose():
+                changed = forward_state.changed_at_rest()
+            if changed:
+                raise BudgetError(
+                    "step: memory ran out, and the window cannot be replayed: the forward pass has changed "
+                    f"{', '.join(changed)}, which was not copied because no earlier window had changed it. No step "
+                    "was made, but the changes of the forward pass remain. Load a checkpoint and use smaller "
+                    "micro-batches."
+                )
+            with on_purpose():
                 forward_state.restore()
         _log.warning("step: out of memory with %s", reason)
 

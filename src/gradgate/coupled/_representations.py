@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from gradgate.errors import ShapeError, UpdateError
-from gradgate.forward_state import ForwardState, random_states
+from gradgate.forward_state import AtRest, ForwardState, random_states
 from gradgate.pytree import children, mapped_tensors, tensors_in
 from gradgate.torch_compat import storage_key, tensor_version
 
@@ -38,7 +38,8 @@ class Encoded:
 class Encoder:
     """Runs ``encode`` on every micro-batch once, and again on micro-batches whose graphs were not kept.
 
-    Before the second run, random generators, buffers and attributes of modules are restored. Only the last
+    Before the second run, random generators, and the buffers, attributes and parameters of modules are restored,
+    except parameters in ``owned`` and tensors ``at_rest``, which encoding does not change. Only the last
     micro-batches of the window keep their graphs. The others run again in the same order, so the state of modules
     evolves as before and needs no copy per micro-batch.
 
@@ -52,11 +53,13 @@ class Encoder:
         encode: Encode,
         modules: Iterable[nn.Module],
         *,
+        owned: Sequence[Tensor],
+        at_rest: AtRest,
         sharded: bool,
         budget_bytes: int | None,
         thorough: bool,
     ) -> None:
-        self._encode = encode
+        self._encode, self._owned, self._at_rest = encode, owned, at_rest
         self._sharded, self._budget, self._thorough = sharded, budget_bytes, thorough
         self._modules = {id(module): module for module in modules}
         self._before: list[ForwardState] = []
@@ -104,15 +107,29 @@ class Encoder:
     def again(self, part: Encoded) -> list[Tensor]:
         """Return a micro-batch's representations, encoded again with a graph. The first call restores modules."""
         if not self._after:
-            self._after = [self._state_of(self._modules.values())]
-            for state in reversed(self._before):
-                state.restore()
+            self._rewind()
         for restore in part.random:
             restore()
         leaves, _ = self._run(part.data, grad=True)
         if self._thorough or all(leaf.is_cpu for leaf in leaves):
             _check_same(part.entries, leaves)
         return leaves
+
+    def _rewind(self) -> None:
+        """Save the state that the first pass left, and restore the state before it."""
+        changed = [name for state in self._before for name in state.changed_at_rest()]
+        if changed:
+            raise UpdateError(
+                f"backward_coupled: encode has changed {', '.join(changed)} for the first time in this window. No "
+                "earlier window had changed it, so it was not copied, and the second pass would change it again. "
+                "Change it once for each update instead, outside encode. No step was made, but these changes "
+                "remain."
+            )
+        for state in self._before:
+            state.settle()  # before the next copy, which then leaves out what the first pass did not change
+        self._after = [self._state_of(self._modules.values())]
+        for state in reversed(self._before):
+            state.restore()
 
     def finish(self) -> None:
         """Leave modules and generators in the state that a single pass would have left."""
@@ -150,12 +167,10 @@ class Encoder:
             self._modules |= {id(inner): inner for inner in new}
             self._before.append(self._state_of(new))
 
-    def _state_of(self, modules: Iterable[nn.Module]) -> ForwardState:
-        modules = list(modules)
-        parameters = [parameter for module in modules for parameter in module.parameters(recurse=False)]
-        if not self._sharded:
-            return ForwardState(modules, parameters)
-        return ForwardState([dict(module.named_buffers(recurse=False)) for module in modules], parameters)
+    def _state_of(self, modules: Iterable[Any]) -> ForwardState:
+        if self._sharded:
+            modules = [dict(module.named_buffers(recurse=False)) for module in modules]
+        return ForwardState(modules, self._owned, self._at_rest)
 
     def _parameters(self) -> Iterator[Tensor]:
         return (

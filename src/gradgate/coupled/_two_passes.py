@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gradgate.coupled._representations import Encode, Encoded, Encoder, form_of
 from gradgate.errors import CountError, GraphError, ShapeError
+from gradgate.forward_state import AtRest
 from gradgate.pytree import children, mapped_tensors
 from gradgate.ranks import SingleProcess
 
@@ -29,10 +30,11 @@ def two_passes(
     loss_fn: Callable[[Any], Tensor],
     *,
     modules: Sequence[nn.Module],
+    owned: Sequence[Tensor],
+    at_rest: AtRest,
     coordinator: SingleProcess,
     budget_bytes: int | None,
     thorough: bool,
-    device: torch.device,
     begin: Callable[[int, bool], object],
 ) -> Generator[GradientPart, None, None]:
     """Yield the parts of a coupled loss's gradient. The caller backpropagates each before it takes the next.
@@ -41,17 +43,23 @@ def two_passes(
     flows through one micro-batch.
 
     ``loss_fn`` returns a scalar with a graph. ``begin`` is called before each micro-batch with its number, and
-    whether this is the second pass. :class:`Encoder` explains the options; ``device`` is that of the parameters.
+    whether this is the second pass. :class:`Encoder` explains the options.
     """
     own = len(micro_batches)
     given = list(coordinator.even(micro_batches))  # under fully_shard, all ranks must run equally many passes
     encoder = Encoder(
-        encode, modules, sharded=coordinator.sharded, budget_bytes=budget_bytes, thorough=thorough
+        encode,
+        modules,
+        owned=owned,
+        at_rest=at_rest,
+        sharded=coordinator.sharded,
+        budget_bytes=budget_bytes,
+        thorough=thorough,
     )
     coordinator.begin(last=False)
     parts = encoder.first(given, lambda number: begin(number, False))
     seed: list[Tensor] = []  # the seed of the loss's backward pass
-    part, items = _of_loss(parts[:own], loss_fn, seed, coordinator, device)
+    part, items = _of_loss(parts[:own], loss_fn, seed, coordinator, owned[0].device)
     yield part
     del part
     order = sorted(

@@ -12,6 +12,8 @@ from gradgate.errors import OptionError, ShapeError
 from gradgate.losses._tiles import LogSumExp, PairwiseLogistic, uncast, wide
 from gradgate.options import check_choice
 
+_INDICES = (torch.int8, torch.int16, torch.int32, torch.int64)
+
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
@@ -42,6 +44,8 @@ def info_nce(
         positives: the index of each query's positive key, shape ``[Q]``, or of up to P positive keys, shape
             ``[Q, P]``, padded with -1. The loss of a query is then the mean over its positives (``L_out`` of Khosla
             et al. 2020); a query without positives is left out. By default, key *i* is the positive of query *i*.
+            Not a mask: a boolean ``mask`` of shape ``[Q, K]`` becomes indices by ``torch.where(mask,
+            torch.arange(K), -1).topk(P).values``, where P is the largest number of positives of a query.
         negatives: further keys that belong to one query each (hard negatives). Shape ``[Q, N, d]``.
         excluded: for each query, the index of a key to leave out of its sum, shape ``[Q]``: the query itself, if
             queries and keys are the same rows (NT-Xent).
@@ -55,8 +59,9 @@ def info_nce(
         temperature get gradients. It cannot be differentiated twice.
 
     Raises:
-        ShapeError: shapes do not fit, or there are fewer keys than queries and no ``positives``.
-        OptionError: the temperature is not positive, or the reduction is unknown.
+        ShapeError: shapes or dtypes do not fit, or there are fewer keys than queries and no ``positives``.
+        OptionError: the temperature is not positive, the reduction is unknown, or an index is out of range. Indices
+            are checked on a CPU only, because reading them synchronizes other devices.
 
     Example:
         >>> queries = torch.eye(3)
@@ -68,6 +73,7 @@ def info_nce(
         arXiv:2004.11362, equation 2; the running log-sum-exp: Milakov and Gimelshein 2018, arXiv:1805.02867.
     """
     _check(queries, keys, "info_nce", "queries", "keys")
+    _check_weights(weights, len(queries), "info_nce")
     scale = _scale(temperature, queries, "info_nce")
     count = len(queries)
     if positives is None:
@@ -77,12 +83,13 @@ def info_nce(
                 "Pass positives=, the index of each query's positive key."
             )
         positives = torch.arange(count, device=queries.device)
-    chosen = positives if positives.dim() == 2 else positives[:, None]
-    if chosen.shape[0] != count or chosen.is_floating_point():
-        raise ShapeError(
-            f"info_nce: positives has shape {list(positives.shape)} and type {positives.dtype}; it must hold "
-            f"indices, of shape [{count}] or [{count}, P]."
-        )
+    _check_indices("positives", positives, f"[{count}] or [{count}, P]", count, len(keys), (1, 2))
+    chosen = (positives if positives.dim() == 2 else positives[:, None]).long()
+    if excluded is not None:
+        _check_indices("excluded", excluded, f"[{count}]", count, len(keys), (1,))
+        excluded = excluded.long()
+    if negatives is not None:
+        _check_negatives(negatives, queries)
     # Keys are excluded within the tiles: subtracting a term afterwards loses precision if it is the largest.
     total, _ = LogSumExp.apply(queries, keys, scale, excluded, False, group)  # type: ignore[no-untyped-call]
     if negatives is not None:
@@ -134,6 +141,7 @@ def clip_loss(
         Radford et al. 2021, arXiv:2103.00020, figure 3.
     """
     _check(left, right, "clip_loss", "left", "right", paired=True)
+    _check_weights(weights, len(left), "clip_loss")
     scale = _scale(temperature, left, "clip_loss")
     by_row, by_column = LogSumExp.apply(left, right, scale, None, True, group)  # type: ignore[no-untyped-call]
     losses = (by_row + by_column) / 2 - _paired(left, right[:, None], scale, by_row.dtype)[:, 0]
@@ -182,6 +190,7 @@ def siglip_loss(
         Zhai et al. 2023, arXiv:2303.15343, equation 1 and algorithm 1.
     """
     _check(left, right, "siglip_loss", "left", "right", paired=True)
+    _check_weights(weights, len(left), "siglip_loss")
     check_choice("siglip_loss", "reduction", reduction, ("mean", "sum"))
     scale = _scale(temperature, left, "siglip_loss")
     dtype = wide(left.dtype)
@@ -225,6 +234,47 @@ def _check(left: Tensor, right: Tensor, who: str, first: str, second: str, *, pa
             f"{who}: {first} is {list(left.shape)} of {left.dtype}, {second} is {list(right.shape)} of "
             f"{right.dtype}. Both must be matrices with the same floating dtype and "
             f"{'the same shape' if paired else 'equal row length'}."
+        )
+
+
+def _check_indices(
+    name: str, indices: Tensor, shape: str, queries: int, keys: int, dims: tuple[int, ...]
+) -> None:
+    if indices.dtype == torch.bool:
+        raise ShapeError(
+            f"info_nce: {name} is a mask of shape {list(indices.shape)}; it must hold indices of keys, of shape "
+            f"{shape}. To get up to P indices for each row of a mask, padded with -1: torch.where(mask, "
+            "torch.arange(mask.shape[1], device=mask.device), -1).topk(P).values."
+        )
+    if indices.dtype not in _INDICES or indices.dim() not in dims or len(indices) != queries:
+        raise ShapeError(
+            f"info_nce: {name} has shape {list(indices.shape)} and type {indices.dtype}; it must hold "
+            f"indices, of shape {shape}."
+        )
+    # On other devices, reading the indices would synchronize.
+    if indices.is_cpu and indices.numel() and not -1 <= indices.min() <= indices.max() < keys:
+        raise OptionError(
+            f"info_nce: {name} holds indices from {indices.min()} to {indices.max()}, but there are {keys} keys. "
+            f"Pass indices from 0 to {keys - 1}, or -1 for none."
+        )
+
+
+def _check_negatives(negatives: Tensor, queries: Tensor) -> None:
+    count, size = queries.shape
+    fits = negatives.dim() == 3 and (len(negatives), negatives.shape[2]) == (count, size)
+    if not fits or negatives.dtype != queries.dtype:
+        raise ShapeError(
+            f"info_nce: negatives is {list(negatives.shape)} of {negatives.dtype}; it must be [{count}, N, {size}] "
+            f"of {queries.dtype}: N keys for each query. Append negatives of all queries to the keys: "
+            "torch.cat([keys, negatives])."
+        )
+
+
+def _check_weights(weights: Tensor | None, count: int, who: str) -> None:
+    if weights is not None and weights.shape != (count,):
+        raise ShapeError(
+            f"{who}: weights has shape {list(weights.shape)}; it must hold one weight for each row, of shape "
+            f"[{count}]."
         )
 
 
