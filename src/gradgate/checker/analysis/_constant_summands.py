@@ -170,7 +170,7 @@ class _TrainedLines:
         return any(self._is_trained(*each) for each in value.nodes)
 
     def _of_cut_values(self, file: str, call: ast.Call) -> Frame | None:
-        """Return the cut if a criterion gets constants and the output of a module that runs on detached values.
+        """Return the cut if a criterion gets only constants and a module's output for a detached value.
 
         An example is ``criterion(discriminator(fake.detach()), True)``, at a line that uses no trained parameter.
         """
