@@ -146,7 +146,7 @@ def readable(site: Site) -> bool:
 def _held_before(
     event: NoGradEntered, missing: Ids, slices: Collection[Slice]
 ) -> Iterator[tuple[Frame, Ids]]:
-    """Yield blocks that compute a part of the loss from a variable whose graph contains missing parameters."""
+    """Yield blocks that compute a part of the loss from a variable whose graph contains ``missing`` parameters."""
     block = statement_at(event.site[0]) if event.site and event.held else None
     if not isinstance(block, ast.With) or without_gradients(block) is None:
         return

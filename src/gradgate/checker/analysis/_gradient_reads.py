@@ -19,11 +19,11 @@ _Part = tuple[ast.AST, range]  # a function, and lines of it
 
 
 def reads_gradients(backward: Site, cleared: Site) -> bool:
-    """Return whether code that runs between a backward call and the call that clears reads a ``.grad``.
+    """Return whether code reads a ``.grad`` after a backward call and before the gradients are cleared.
 
     Args:
         backward: the backward call.
-        cleared: the call that clears; () if its line is unknown.
+        cleared: the call that clears the gradients; () if its line is unknown.
     """
     files = _with_imported({frame.file for frame in (*backward, *cleared)})
     parts, seen = list(_between(backward[::-1], cleared[::-1])), set[str]()
@@ -38,7 +38,7 @@ def reads_gradients(backward: Site, cleared: Site) -> bool:
 
 
 def _with_imported(files: set[str]) -> set[str]:
-    """Return files and the modules next to them that they import, because these may read gradients."""
+    """Return files, and the modules beside them that they import. Imported modules may read gradients."""
     imports = [(file, node.module or "") for file in files for node in inside(ast.ImportFrom, tree_of(file))]
     imports += [
         (file, each.name)

@@ -88,7 +88,7 @@ def _unfrozen_again(run: Run) -> Iterator[Left]:
 
 
 def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
-    """Return whether a tensor is no ``nn.Parameter``, and an attribute of a trained module holds it."""
+    """Return whether a tensor is an attribute of a trained module, but no ``nn.Parameter``."""
     holder, dot, _ = parameter.name.partition("[")[0].rpartition(".")
     if parameter.registered or parameter.made or parameter.root or not dot:
         return False
@@ -174,12 +174,12 @@ def _unfrozen(run: Run, ids: Ids, backward: Site, since: int = -1) -> tuple[bool
 
 
 def _parts(run: Run, ids: Ids) -> set[str]:
-    """Return the parts of parameters' names, without numbers and the parameters' own attributes."""
+    """Return the parts of parameters' names, except numbers and the last parts: "fc" of "layers.0.fc.weight"."""
     return {part for number in ids for part in run.name(number).split(".")[:-1] if not part.isdigit()}
 
 
 def _compares(run: Run, ids: Ids, backward: Site) -> bool:
-    """Return whether a network computes features of two inputs for a loss. Such a network is fixed on purpose."""
+    """Return whether a loss uses a network's features of two inputs. Such a network is fixed on purpose."""
     events = [event for event in run.of(Backward) if event.site == backward and event.reached & ids]
     sites = [site for event in events[:1] for number, site in event.through if number in ids]
     line = calling_line(sites, backward)
@@ -224,7 +224,7 @@ def _is_copied(run: Run, several: list[Parameter]) -> bool:
 
 
 def _is_copied_target(run: Run, several: list[Parameter], beside: Ids) -> bool:
-    """Return whether parameters are a target network's: deep copies, which no loss reaches without trained ones."""
+    """Return whether parameters are a target network's: deep copies that losses reach only with trained ones."""
     shapes = {run.parameters[number].shape for number in beside}
     ids = {each.id for each in several}
     return all(

@@ -41,7 +41,7 @@ def as_written(name: str, site: Site) -> str:
 
 
 def _assigned_at(made: OptimizerMade | SchedulerMade) -> str:
-    """Return the variable that the constructing line assigns, or a line that calls a function which returns it."""
+    """Return the variable to which the script assigns a new object, perhaps through functions that return it."""
     maker = made.kind
     for frame in made.site:
         statement = statement_at(frame)

@@ -251,7 +251,7 @@ def data_among(log: Log, ids: Ids) -> dict[int, Frame]:
 
 
 def _converted(name: str, files: Iterable[str]) -> Frame | None:
-    """Return the first line that converts values to the tensor of this name, if no line sets it otherwise."""
+    """Return the first line that converts values to the tensor of this name, if no line sets it in another way."""
     last = name.rpartition(".")[2]
     found: dict[str, list[tuple[str, ast.expr]]] = {}
     for scope in (scope for file in files for scope in scopes_of(file)):

@@ -51,7 +51,7 @@ def unowned(run: Run) -> Ids:
 
 
 def _not_copied(run: Run, reached: Ids) -> Ids:
-    """Return the parameters whose gradients are not copied to another model or returned by ``autograd.grad``."""
+    """Return the parameters whose gradients are neither copied to a model nor returned by ``autograd.grad``."""
     if any(each.backward < 0 and each.consumed for each in run.contributions):
         return frozenset()  # the script copies gradients from one model to another
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
@@ -141,7 +141,7 @@ class Replaced:
 
 @once
 def replaced(run: Run) -> list[Replaced]:
-    """Return the parameters that replaced an optimizer's parameters after its construction."""
+    """Return parameters that replaced an optimizer's parameters after the optimizer was constructed."""
     found = []
     fresh = [run.parameters[number] for number in unowned(run)]
     for optimizer, made in run.made.items():

@@ -34,7 +34,7 @@ def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
 
 
 def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
-    """Return the innermost line outside of modules that all uses of some parameters share.
+    """Return the innermost line that all uses of some parameters share, and that is in no module's ``forward``.
 
     If the uses share no line, return the line of the first use.
     """

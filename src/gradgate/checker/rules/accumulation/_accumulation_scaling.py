@@ -133,7 +133,7 @@ def _at_each_of(calls: list[int], found: Finding) -> Finding:
 def _one_undivided(
     term: Term, where: Site, backward: Site, size: int, windows: int, ids: Ids, apart: bool
 ) -> Finding:
-    """Report a term of full weight. ``apart``: another line back-propagates the terms that are divided."""
+    """Report a term that isn't divided. ``apart``: whether another line back-propagates the divided terms."""
     computed = f" (line {innermost(term.site).line})" if term.site else ""
     return RULE.finding(
         where or backward,

@@ -34,7 +34,7 @@ def is_flag_elsewhere(at: Statement, site: Site) -> bool:
 
 
 def clearing_line(run: Run, site: Site) -> Frame | None:
-    """Return the only line that clears this line's gradients unused; None if there are several."""
+    """Return the only line that clears this line's gradients before a step uses them; None if there are several."""
     lost = [
         part.cleared
         for number, parts in run.by_backward.items()

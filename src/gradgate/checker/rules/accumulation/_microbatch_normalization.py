@@ -27,7 +27,7 @@ over the window.
 
 ## Known limits
 The number of items is known for torch's own losses, for ``.mean()``, and for sums that are divided by hand.
-Differences below 5% are not reported. Differences in fewer than a quarter of the windows are a note, and so are
+Differences below 5% are not reported. Differences in fewer than a quarter of the windows are only notes, and so are
 differences due to class weights. Ranks that exchange their gradients in one flat buffer, or in hooks of their own,
 are not compared. Counts passed to the accumulator are compared only in its first backward calls and only on the
 CPU.
@@ -102,7 +102,7 @@ def _is_unequal(column: list[Share]) -> bool:
 
 
 def _items(share: Share) -> float | None:
-    """Return the number of items in a mean, or the divisor of a plain sum, which is the same for each item."""
+    """Return the number of items in a mean. For a plain sum, return its divisor, by which each item is divided."""
     if share.items is not None:
         return share.items
     return max((number for number, _ in share.divisors), default=None)

@@ -15,7 +15,7 @@ _LEAST = 2  # steps that use an attack's gradients
 
 
 def attacks(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Yield each line that calls backward in a loop for an input's gradient, if a step uses its other gradients."""
+    """Yield each line that calls backward in a loop for an input's gradient, if a step uses the other gradients."""
     found: dict[Frame, dict[int, tuple[int, int]]] = defaultdict(dict)  # step: calls, and the training loss
     for _, site, windows in run.accumulating():
         for window, micro in windows:

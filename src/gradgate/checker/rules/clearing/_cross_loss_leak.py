@@ -217,7 +217,7 @@ def _step_first(at: Statement, *, own: Frame, other: Frame) -> Fix:
 
 
 def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
-    """Clear right before the step's own backward call, after the ``other``, or detach the other loss's input."""
+    """Clear right before the step's own backward call and after ``other``, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
         low, high = sorted((own, at.line))
         lines = {node.lineno for node in at.beside("backward")}

@@ -143,7 +143,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
 
 
 def _is_lent(run: Run, source: Ids, receivers: Ids, windows: list[StepWindow]) -> bool:
-    """Return whether a model has the receivers' shapes and provides the gradients of several windows."""
+    """Return whether a model has parameters of the receivers' shapes and provides gradients for several windows."""
     steps = [window.step for window in windows]
     calls = (number for number, event in run.numbered(Backward) if event.reached & source)
     shapes = [sorted(run.parameters[number].shape for number in ids) for ids in (source, receivers)]

@@ -1,4 +1,4 @@
-"""Finds steps that use the gradients of the step before: unchanged, or with another network's added to them."""
+"""Finds steps that use the previous step's gradients again, unchanged or with another network's added to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST = 3  # steps
 
 
 def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
-    """Report optimizers that often use the gradients of the step before again."""
+    """Report optimizers whose steps often use the previous step's gradients again."""
     reached = union(event.reached for event in run.of(Backward))
     for optimizer in run.stepping:
         windows = windows_of(run, optimizer)
@@ -73,7 +73,7 @@ def used_again(run: Run, rule: Rule, *, why: str) -> Iterator[Finding]:
 
 
 def _again(run: Run, before: StepWindow, window: StepWindow) -> Frame | tuple[()] | None:
-    """Return the line that adds to the gradients of the step before; () for unchanged ones, None for new ones."""
+    """Return the line that adds to the previous step's gradients; () if these are unchanged, None if replaced."""
     previous, step = run.stepped(before.step), run.stepped(window.step)
     between = run.events[before.step + 1 : window.step]
     calls = [event for event in between if isinstance(event, Backward) and event.reached]
@@ -121,7 +121,7 @@ def _assignments(files: tuple[str, ...]) -> list[tuple[str, ast.Assign]]:
 
 
 def _assigned(files: tuple[str, ...]) -> Frame | None:
-    """Return the only line that assigns a gradient, or the condition that skips it where there is an old one."""
+    """Return the only line that assigns a gradient, or the condition that skips it if an old gradient exists."""
     found = [(file, node) for file, node in _assignments(files) if not isinstance(node.value, ast.Constant)]
     if len(found) != 1:
         return None
@@ -142,7 +142,7 @@ def _without_condition(at: Statement) -> Fix:
 
 
 def _cleared(at: Statement, *, adding: Frame | None = None) -> Fix:
-    """Clear after the step: with zeros, unless a condition assigns gradients where there are none."""
+    """Clear after the step. Set gradients to None only if a condition assigns gradients where there are none."""
     guarded = adding is None or any(
         isinstance(node, ast.If) and "grad" in ast.unparse(node.test) for node in path_to(*adding[:2])
     )

@@ -133,7 +133,7 @@ def _is_trained(run: Run, target: Combination) -> bool:
 
 
 def _is_trained_together(run: Run, views: Combination) -> bool:
-    """Return whether the same optimizers hold all parameters behind two views: no loss network is among them."""
+    """Return whether the same optimizers hold all parameters behind two views: none is in a fixed loss network."""
     first, *others = (run.owners.get(number) for number in views.first.parameters)
     return all(each == first for each in others)
 
@@ -157,7 +157,7 @@ def _are_peers(run: Run, target: Combination) -> bool:
 
 
 def _has_its_own_optimizer(run: Run, target: Combination) -> bool:
-    """Return whether no optimizer steps both a target's parameters and others that the same losses reach."""
+    """Return whether a target's parameters share no optimizer with others that the same losses reach."""
     others = union(event.reached for event in run.calls_at(target.first.backward)) - target.ids
     return run.optimizers_of(target.ids).isdisjoint(run.optimizers_of(others))
 
@@ -226,14 +226,14 @@ _TEXTS = {
     ),
     "added again": (
         "Another line adds the same error of the same two values with another weight: together they are one term, "
-        "whose gradient flows to both values, to {}.",
+        "whose gradient flows to both values, and so to {}.",
         "The two weights only add up. They don't set how far each value moves towards the other.",
         "Detach one value in one term, and the other value in the other: F.mse_loss(a, b.detach()) + beta * "
         "F.mse_loss(a.detach(), b).",
     ),
     "detached once": (
         "The loss adds this error again with one value detached. Here neither value is detached, so this error "
-        "also trains {}, which the other one trains.",
+        "also trains {}, which the other error trains.",
         "The weight of the other error doesn't set how far its value moves: this error moves it, too.",
         "Detach here the value that isn't detached there: F.mse_loss(a, b.detach()) + beta * "
         "F.mse_loss(a.detach(), b).",

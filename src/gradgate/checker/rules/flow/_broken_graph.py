@@ -118,7 +118,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             codes.site,
             f"The rest of the loss uses these codes, but only their distance trains {run.names(codes.ids)}: other "
-            "gradients don't pass the choice of a code.",
+            "gradients don't flow through the choice of a code.",
             why="The encoder is only pulled towards the codes. Nothing tells it what the decoder needs.",
             advice="Give the decoder z + (codes - z).detach(), where z is the encoder's output: it has the codes' "
             "values, and passes the gradient straight through to z.",
@@ -136,7 +136,7 @@ def _behind(run: Run, lines: Collection[tuple[str, int]]) -> Ids:
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
-    """Return the lines that detach missing parameters, with these parameters and the detaching operation."""
+    """Return the lines that detach ``missing`` parameters, each with its parameters and the detaching operation."""
     if not missing:
         return {}
     inner = _without_graph(run, missing)
@@ -230,7 +230,7 @@ def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
 
 
 def _goes_on(run: Run, cut: Cut) -> bool:
-    """Return whether the program seems to compute with a cut value although the source can't be read.
+    """Return whether the source can't be read, but the program seems to compute with a cut value.
 
     A value that is only displayed is converted to a number, not to a tensor.
     """

@@ -29,8 +29,8 @@ falls.
 ## Known limits
 A term is reported from the fifth backward call on, and a part of a term from the third, if the sides were equal in
 all calls. Distributions are compared if ``log_softmax`` computes one of them. A cross entropy with the model's own
-predictions is reported only if the predictions overwrite the labels' name, and nothing reads the labels but a
-comparison with the predictions: pseudo-labels look the same otherwise. A target that is computed from the input is
+predictions is reported only if the predictions overwrite the labels' name, and only a comparison with the
+predictions reads the labels: pseudo-labels look the same otherwise. A target that is computed from the input is
 not seen, because an autoencoder does this on purpose. A ratio to a detached copy is reported only if it is clipped
 and nothing reads the log-probabilities that the script stores. Such a ratio is right if each sample is used once.
 
@@ -109,8 +109,8 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
             labels = ast.unparse(node.args[1])  # type: ignore[attr-defined]
             yield RULE.finding(
                 frame._replace(line=stored[1]),
-                f"This line overwrites the `{labels}` of line {stored[0]} with the model's own predictions, with "
-                f"which the loss at line {frame.line} compares.",
+                f"This line overwrites the `{labels}` of line {stored[0]} with the model's own predictions, "
+                f"which become the targets of the loss at line {frame.line}.",
                 why="The labels are never used: the model only becomes more confident in its own predictions.",
                 advice="Give the predictions another name, and compare with the labels.",
                 severity="warning",

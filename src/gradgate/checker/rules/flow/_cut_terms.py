@@ -173,7 +173,7 @@ def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[t
 def _likely(run: Run, cuts: list[Frame], added: Frame, reached: Ids, missing: Ids) -> list[Frame]:
     """Leave out cuts of parameters that the loss doesn't train, and cuts outside of the loop around the sum.
 
-    If a cut concerns parameters that get no gradient at all, the others are left out: these may be targets.
+    If a cut concerns parameters that get no gradient at all, only such cuts stay: the others may be targets.
     A cut that comes after the sum, or in another loop, detaches a stored value, such as a target. If all cuts are
     of this kind, all are returned.
     """

@@ -59,7 +59,7 @@ def overwritten_terms(run: Run, rule: Rule, kind: re.Pattern[str]) -> Iterator[F
 
 
 def _adjacent(scope: Scope) -> Iterator[tuple[ast.Assign, ast.Assign]]:
-    """Yield the pairs of assignments of which the second directly follows the first."""
+    """Yield each pair of assignments in which the second directly follows the first."""
     for node in (scope.node, *own_nodes(scope.node)):
         for name in ("body", "orelse") if node is scope.node or not is_function(node) else ():
             block = getattr(node, name, ())

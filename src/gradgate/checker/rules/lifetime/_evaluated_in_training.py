@@ -114,7 +114,7 @@ def _in_evaluation_mode(at: Statement) -> Fix:
 
 
 def at_the_end(function: Function, text: str, model: str) -> Fix:
-    """Insert a statement at a function's end, if the function returns only there and nothing of the model."""
+    """Insert a statement at a function's end, if it returns only there and the result doesn't use the model."""
     last = function.body[-1]
     returns = [node for node in own_nodes(function) if isinstance(node, ast.Return)]
     if returns not in ([], [last]) or (returns and model in ast.unparse(last)):

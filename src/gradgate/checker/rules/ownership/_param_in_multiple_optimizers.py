@@ -93,7 +93,7 @@ def _left_out_for(run: Run, event: OptimizerMade) -> Ids:
 
 
 def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
-    """Return, by pair of optimizers, the parameters that both updated with one gradient, and the second's steps."""
+    """Return, by pair of optimizers, the parameters that both updated with one gradient, and the later steps."""
     found: dict[tuple[int, int], tuple[Ids, set[int]]] = defaultdict(lambda: (frozenset(), set()))
     for window in run.windows:
         for contribution in window.fresh if not run.repeats_closure(window) else ():

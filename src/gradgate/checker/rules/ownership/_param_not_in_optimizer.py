@@ -23,7 +23,7 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
 or is a copy of a trained network: see wasted-gradient. A new layer that is frozen together with a pretrained
-network is not reported. If an optimizer changes tensors of data beside parameters, only a note names them.
+network is not reported. If an optimizer changes tensors of data besides parameters, the finding is a note.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -175,7 +175,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:
-    """Report layers that a line builds again for each backward call, after trained layers."""
+    """Report untrained layers that a line builds again for each backward call of a trained model."""
     groups: dict[Frame, set[int]] = defaultdict(set)
     for number in temporary(run, [run.parameters[number] for number in unowned(run)]):
         parameter = run.parameters[number]
@@ -249,7 +249,7 @@ def _line(run: Run, left: Left, optimizer: int, reason: str) -> Frame:
 
 
 def _beside(layer: Site, optimizer: Site, name: str) -> Frame:
-    """Return the line that builds a layer's object where an optimizer is known, instead of a line of its class."""
+    """Return the line that builds a layer's object, outside of its class, where the optimizer can be used."""
     for place, frame in enumerate(layer if layer[0].function == "__init__" else ()):
         callers = [
             other[::2] for at, other in enumerate(optimizer) if optimizer[at + 1 :] == layer[place + 1 :]
@@ -261,7 +261,7 @@ def _beside(layer: Site, optimizer: Site, name: str) -> Frame:
 
 
 def _is_rebuilt(run: Run, ids: Ids) -> bool:
-    """Return whether a variable holds one module after another, which the same line builds."""
+    """Return whether a variable holds one module after another, all built by the same line."""
     several = [run.parameters[number] for number in ids]
     made, names = {each.made for each in several}, {each.name for each in several} - {""}
     in_loop = all(any(map(loops_around, site)) for site in made)

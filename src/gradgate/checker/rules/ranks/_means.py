@@ -168,7 +168,7 @@ def _in_a_buffer(run: Run, window: StepWindow) -> list[Reduced]:
 
 
 def _only_copies(reduces: Frame, backward: Site, step: Site) -> bool:
-    """Return whether the function that reduces, between the backward call and the step, changes no values."""
+    """Return whether the reducing function changes no values between the backward call and the step."""
     lines = [[frame.line for frame in site if frame[::2] == reduces[::2]] for site in (backward, step)]
     after, before = (at[0] if at else None for at in lines)
     nodes = own_nodes(function_at(reduces))

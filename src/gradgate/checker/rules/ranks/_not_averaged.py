@@ -139,7 +139,7 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
             "so the ranks' models drift apart.",
             advice=f"{_CALL_WRAPPER}, in these steps too."
             if around
-            else "Run the last micro-batch of each window outside of no_sync(), also if a window at the end of an "
+            else "Run the last micro-batch of each window outside of no_sync(), even if the last window of an "
             "epoch is shorter.",
             severity="error",
             count=count,

@@ -120,7 +120,7 @@ def _measures(calls: dict[int, Clipped]) -> bool:
 def _of_another(
     run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
 ) -> Iterator[Finding]:
-    """Report calls that clip a part of the next step's gradients, and gradients that an earlier step used."""
+    """Report calls that clip only some of the next step's gradients, besides gradients of an earlier step."""
     dead: Ids = frozenset()
     missed: dict[int, Ids] = {}
     for number in calls:
@@ -149,7 +149,7 @@ def _of_another(
 
 
 def _too_late(number: int, clipped: list[Contribution]) -> set[int]:
-    """Return the steps that used the gradients of the last backward call before this call clips them."""
+    """Return the steps that used the last backward call's gradients before this call clipped them."""
     newest = max((part.backward for part in clipped), default=-1)
     steps = {step for part in clipped if part.backward == newest >= 0 for step in part.consumed}
     return {step for step in steps if step < number}

@@ -8,7 +8,7 @@ Compares parameters before and after steps. Reports:
 - an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: their values never change, or less than 40% of the updates is kept;
 - updates by hand that rebind a name, drop their result, bind it to a name that the loop doesn't read, replace a
-  leaf by a constant or a result without gradients, or change it in place outside ``no_grad``;
+  leaf by a constant or a result without gradients, or change a leaf in place outside ``no_grad``;
 - averages, limits and copies that a loop over parameters writes to a new tensor (``p = p * m + q * (1 - m)``).
 
 ## Why is this bad?
@@ -28,9 +28,9 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Not found: updates in a dict that the loop reads but never copies back, and averages in a helper that
-rebinds its argument. Rounding is reported only for torch's own optimizers, and only for SGD, Adam and AdamW if most
-values change now and then. If a line might step an optimizer, the optimizer is reported as never stepped only if
-nothing steps any optimizer or reads the gradients.
+rebinds its argument. Rounding is reported only for torch's own optimizers. If most values change now and then,
+it is reported only for SGD, Adam and AdamW. If a line might step an optimizer, the optimizer is reported as never
+stepped only if nothing steps any optimizer or reads the gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"

@@ -97,7 +97,7 @@ def _replacing(
 
 
 def _loop_parts(site: Site) -> Iterator[tuple[str, list[ast.AST]]]:
-    """Yield each file of a call, with its part of the outermost loop: the loop, and functions called there."""
+    """Yield each file on a call's stack, with the outermost loop and the functions that the loop calls there."""
     loops = [loop for frame in site for loop in loops_around(frame)][-1:]
     for file in files_of([site]) if loops else ():
         yield file, [*(loops if file == site[-1].file else ()), *called_by(file, *loops)]
@@ -193,7 +193,7 @@ def _unused_results(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _replaced_at(line: Frame) -> str:
-    """Return the name of the leaf that a line replaces by a result, or returns a result for; else ""."""
+    """Return the name of the leaf that a line replaces, or whose replacement the line returns; else ""."""
     node, text = statement_at(line), whole_text(line.file)
     match node:
         case ast.Assign([target, *_], value):
@@ -207,7 +207,7 @@ def _replaced_at(line: Frame) -> str:
 
 
 def _with_gradient(value: ast.expr, text: str) -> str:
-    """Return the first name in a value whose ``.grad`` a text reads; else ""."""
+    """Return the first name in a value if a text reads the name's ``.grad``; else ""."""
     return next((each.id for each in inside(ast.Name, value) if f"{each.id}.grad" in text), "")
 
 
@@ -282,7 +282,7 @@ def _in_place(at: Statement) -> Fix:
 
 
 def _in_place_and_cleared(line: Frame) -> Fix:
-    """Turn ``p = p - ...`` into ``p -= ...`` under no_grad. Clear: the new tensor had no gradient either."""
+    """Turn ``p = p - ...`` into ``p -= ...`` under no_grad. Then clear: a new tensor has no gradient either."""
     match statement_at(line):
         case ast.Assign([ast.Name() | ast.Attribute() as target], ast.BinOp(left, ast.Sub(), right)):
             name = ast.unparse(target)
