@@ -142,7 +142,7 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
 
 
 def _left_out(at: Statement, *, again: int) -> Fix:
-    """Delete the backward call of a loss that a later loss includes, if nothing else is computed between them."""
+    """Delete the backward call of a loss that a later loss includes, if only that loss is computed in between."""
     last = [node for node in at.later("backward") if node.lineno == again]
     between = [node for node in at.block if at.line < node.lineno < again]
     makes = last and all(
