@@ -156,7 +156,7 @@ ADVICE_ONLY = {
     ),
     "param-in-multiple-optimizers": (
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all "
-        "one_discriminator_twice query_tower_twice shared_trunk"
+        "one_discriminator_twice query_tower_twice rates_of_the_head shared_trunk"
     ),
     "param-not-in-optimizer": (
         "adapters_in_blocks adapters_the_wrong_way_round auxiliary_of_a_class "

@@ -81,27 +81,29 @@ def _in_constants(run: Run) -> dict[Frame, Ids]:
 
 def _is_judged(run: Run, site: Site, drawn: Frame, reached: Ids) -> bool:
     """Return whether a line's summand is computed from a sample by a network the loss doesn't train."""
+    others = run.words(run.parameters.keys() - reached) - run.words(reached)
+    judging: list[tuple[str, ast.Call]] = []  # calls of other networks: their inputs count, not their insides
 
     def end(file: str, node: ast.AST) -> Frame | None:
         name = called(node) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and name in others:
+            judging.append((file, node))
+            return Frame(file, node.lineno, name)
         sampled = "sample" in name and (file, getattr(node, "lineno", 0)) == drawn[:2]
         return drawn if sampled else CONSTANT if name in _ENDS else None
 
-    def given(file: str, call: ast.Call) -> Slice:
-        scope = scope_at(Frame(file, call.lineno, ""))
-        return Slice([(scope, each) for each in call.args] if scope is not None else (), run.files, end)
-
-    others = run.words(run.parameters.keys() - reached) - run.words(reached)
     for scope in filter(None, [scope_at(site[0])]):
         for statement in statements_at(site[0]):
-            for part in summands(
-                scope, getattr(statement, "value", None), isinstance(statement, ast.AugAssign)
-            ):
-                value = Slice([(scope, part)], run.files, end)
-                calls = [(file, node) for file, node in value.nodes if isinstance(node, ast.Call)]
-                if CONSTANT not in value.ended and any(
-                    called(call) in others and drawn in given(file, call).ended for file, call in calls
-                ):
+            added = isinstance(statement, ast.AugAssign)
+            for part in summands(scope, getattr(statement, "value", None), added):
+                judging.clear()
+                ended = Slice([(scope, part)], run.files, end).ended
+                judged: list[Frame] = []
+                for file, call in judging:  # grows during the loop
+                    around = scope_at(Frame(file, call.lineno, ""))
+                    given = [*call.args, *(each.value for each in call.keywords)] if around else []
+                    judged += Slice([(around, each) for each in given if around], run.files, end).ended
+                if drawn in judged and CONSTANT not in (*ended, *judged):
                     return True
     return False
 

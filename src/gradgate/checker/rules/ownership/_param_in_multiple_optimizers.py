@@ -2,7 +2,8 @@
 
 ## What it does
 Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists twice,
-perhaps in place of another network that is in no optimizer.
+perhaps in place of another network that is in no optimizer. Also looks for an optimizer whose ``zero_grad`` is
+called but whose ``step`` never is, while an optimizer that holds more parameters updates its parameters.
 
 ## Why is this bad?
 The parameter is updated twice with one gradient, at two learning rates. The running averages of each optimizer miss
@@ -36,13 +37,18 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._left_out import left_out, optimizer_beside
+from gradgate.checker.analysis._optimizer_names import as_written
 from gradgate.checker.analysis._origins import list_line
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._in_no_optimizer import whole_module
-from gradgate.events import Ids, OptimizerMade
+from gradgate.checker.rules.stepping._ineffective_step import calls_step
+from gradgate.events import Cleared, Ids, OptimizerMade, ScalerUsed, SchedulerMade, Stepped
+
+_LEAST = 3  # calls of zero_grad() and steps of the other optimizer
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -51,6 +57,38 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield _listed_twice(run, event)
     for (first, second), (ids, steps) in _shared(run).items():
         yield _of_two(run, first, second, ids, steps)
+    for idle in run.made.keys() - run.stepping.keys() if run.ended == "finished" else ():
+        yield from filter(None, [_never_stepped(run, idle)])
+
+
+def _never_stepped(run: Run, idle: int) -> Finding | None:
+    """Report an optimizer that only clears gradients, if one that holds more steps its parameters."""
+    held, name = run.held(idle), run.optimizer(idle)
+    steps = {other: count for other, count in run.stepping.items() if held and held < run.held(other)}
+    sites = [event.site for event in run.of(Cleared) if event.site and event.parameters == held]
+    clearing = [site for site in sites if f"{name}.zero_grad" in text_of(site[0])]
+    # A scheduler's optimizer, and one whose steps a scaler skips, are judged elsewhere.
+    others = any(event.op == "step" for event in run.of(ScalerUsed))
+    others |= any(event.optimizer == idle for event in run.of(SchedulerMade))
+    ran = {frame[:2] for event in run.of(Stepped) for frame in event.site}
+    if others or min(len(clearing), max(steps.values(), default=0)) < _LEAST:
+        return None
+    if any(calls_step(file, name, ran) for file in run.files):
+        return None
+    taking = max(steps, key=steps.__getitem__)
+    site = run.made[taking][0].site
+    other, name = (as_written(run.optimizer(each), clearing[-1]) for each in (taking, idle))
+    return RULE.finding(
+        list_line(site) or site,
+        f"{other} and {name} both hold {run.names(held)}, but {name}.step() is never called: {other} updates them "
+        f"in {steps[taking]} steps.",
+        why=f"The learning rate and other settings of {name} have no effect.",
+        advice=f"Remove the parameters from {other}, and call {name}.step() after backward(). If {other} should "
+        f"update them, remove {name}.",
+        severity="warning",
+        count=steps[taking],
+        evidence={"parameters": len(held), "steps": steps[taking]},
+    )
 
 
 def _listed_twice(run: Run, event: OptimizerMade) -> Finding:

@@ -223,7 +223,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
     # With several ranks, others may step: GG106 judges that.
     unused = run.log.world == 1 and idle and not run.stepping and not _read(run, parts, files)
-    may_step = run.ended != "finished" or (not unused and any(_calls_step(file, name, ran) for file in files))
+    may_step = run.ended != "finished" or (not unused and any(calls_step(file, name, ran) for file in files))
     if not named and (may_step or any(not run.parameters[n].still for n in held & set(run.parameters))):
         return None
     # Whether the scheduler is stepped in the place of the optimizer.
@@ -251,7 +251,7 @@ def _read(run: Run, parts: list[Contribution], files: Iterable[str]) -> bool:
     return hooks or any(event.others for event, _ in calls) or any(reads_gradients(*pair) for pair in sites)
 
 
-def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
+def calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
     """Return whether a line that stepped no other optimizer calls ``step`` on this optimizer or its wrapper."""
     steps = [
         ast.unparse(node.value)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
+from gradgate.checker.analysis._gradient_reads import read_after
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, called_by, last_name, names_stored
@@ -32,7 +33,7 @@ def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
         return
     stepped = {number for number, owners in run.owners.items() if any(run.stepping[each] for each in owners)}
     counts = Counter(number for event in run.of(Backward) for number in event.reached - stepped)
-    ids = frozenset(number for number, count in counts.items() if count >= _LEAST)
+    ids = frozenset(each for each, count in counts.items() if count >= _LEAST)
     if not ids or not all(run.parameters[number].still for number in ids):
         return
     calls = run.calls_reaching(ids)
@@ -186,16 +187,16 @@ def _unused_results(run: Run, rule: Rule) -> Iterator[Finding]:
                 found[line] = name
         if found:
             reach = (
-                f"the {len(later)} later backward calls reach only the first tensor, which nothing changes."
+                f"the {len(later)} later backward calls reach only the first tensor, which nothing changes"
             )
             fix = tuple(chain(*map(_in_place_and_cleared, found)))
-            yield _replacing(rule, found, f"{_RESULT}: {reach}", len(later), len(later), fix)
+            yield _replacing(rule, found, f"{_RESULT}: {reach}.", len(later), len(later), fix)
 
 
 def _replaced_at(line: Frame) -> str:
     """Return the name of the leaf that a line replaces, or whose replacement the line returns; else ""."""
-    node, text = statement_at(line), whole_text(line.file)
-    match node:
+    text = whole_text(line.file)
+    match node := statement_at(line):
         case ast.Assign([target, *_], value):
             name = ast.unparse(target)
             read = name in map(ast.unparse, inside(ast.expr, value)) and f"{name}.grad" in text
@@ -247,10 +248,14 @@ def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
     ]
     for scope, names in scopes:
         updates: list[ast.Assign | ast.Expr] = [*inside(ast.Assign, scope)]
+        computed = set[str]()  # from gradients
         for node in updates + inside(ast.Expr, scope):
-            of_gradient = any("grad" in last_name(inner).lower() for inner in ast.walk(node.value))
-            if of_gradient and _is_lost(node, names, copies):
-                yield node.lineno
+            read = {last_name(inner) for inner in ast.walk(node.value)}
+            of_computed = isinstance(node.value, ast.BinOp) and read & computed
+            if of_computed or any("grad" in each.lower() for each in read):
+                if _is_lost(node, names - read_after(node, scope), copies):
+                    yield node.lineno
+                computed |= names_stored(*getattr(node, "targets", ()))
 
 
 def _is_lost(node: ast.Assign | ast.Expr, names: set[str], copies: set[str]) -> bool:
