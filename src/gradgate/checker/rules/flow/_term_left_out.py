@@ -231,7 +231,7 @@ def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
 
 
 def _shown_by(node: ast.AST, ops: tuple[str, ...]) -> list[ast.expr]:
-    """Return the values that an expression shows: of ``total.item()``, of an f-string, or of Lightning's ``log``."""
+    """Return the values that an expression shows: of ``total.item()``, an f-string, or Lightning's ``log``."""
     if isinstance(node, ast.Call) and called(node) in ("log", "log_dict") and "detach" in ops:
         given = node.args[0] if node.args else None
         values = given.values if isinstance(given, ast.Dict) else node.args[1:2]
