@@ -13,10 +13,10 @@ from gradgate.autograd_graph._nodes import ELEMENTWISE, ERRORS, PRODUCTS, RESHAP
 
 _BEFORE_REDUCTION = (
     ELEMENTWISE
-    | named("Mean Sum Where ClampMin Minimum Maximum Sqrt Log Cosh")
+    | named("Mean Sum Where ClampMin Minimum Maximum Sqrt Log Cosh Softplus")
     | named("Clamp ClampMax", "01")
 )
-_SAVES_ITS_INPUT = named("Pow Abs Cosh Mul Minimum Maximum")
+_SAVES_ITS_INPUT = named("Pow Abs Cosh Mul Minimum Maximum Softplus")
 _ROUNDING = 1e-5  # of float32
 
 Users = Mapping[Any, list[Any]]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
+from math import prod
 from typing import Any
 
 from torch import Tensor
@@ -134,8 +135,8 @@ class _Reader:
             return
         for value, target in (sides, sides[::-1]):
             inner = after_reward(target)
-            if inner is None:
-                continue
+            if inner is None or prod(node_shape(value, 0)) > prod(node_shape(target, 0)):
+                continue  # one number for all samples is a mean of the values, not a target
             value = row(value, RESHAPES)
             if (ids := self._ids(inner)) and ids == self._ids(value) and _are_apart(inner, value):
                 yield self._event("own target", through(target, RESHAPES), ids)

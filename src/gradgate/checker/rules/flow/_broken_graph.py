@@ -67,11 +67,12 @@ from gradgate.checker.rules.flow._cut_terms import (
     idle_terms,
 )
 from gradgate.checker.rules.flow._derivatives import derivatives_without_graph
+from gradgate.checker.rules.flow._term_left_out import behind_shown_sums
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Site, Stepped
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    missing = unreached(run)
+    missing = unreached(run) - behind_shown_sums(run)
     for swap in replaced(run):
         missing -= swap.old
     summands, ends = [], set[tuple[str, int]]()

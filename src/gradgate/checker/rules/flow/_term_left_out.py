@@ -40,8 +40,9 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._constant_summands import has_graph, summands
 from gradgate.checker.analysis._queries import in_losses
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, once
 from gradgate.checker.analysis._scopes import (
+    Scope,
     called,
     definitions,
     is_read,
@@ -57,7 +58,7 @@ from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._lost_terms import made_by, overwritten_terms
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
-from gradgate.events import Backward, Cut, Frame, Site
+from gradgate.events import Backward, Cut, Frame, Ids, Site
 
 _KIND = re.compile(
     r"kl|contrast|consist|commit|aux|cycle|adv|distill|penalt|perceptual|style|tv_|smooth|align|ortho|spars|divers|"
@@ -65,6 +66,7 @@ _KIND = re.compile(
     re.IGNORECASE,
 )
 _TERM = re.compile(rf"(?=.*(loss|penalty|term|bonus))(?=.*({_KIND.pattern}))", re.IGNORECASE)
+_WEIGHT = re.compile(r"weight|beta|lambda|coef|lam$|alpha|gamma|^\.?w$", re.IGNORECASE)
 _SHOWS = ("item", "detach", "tolist", "numpy")
 _TIMES = 2
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")  # functions up to Python 3.11
@@ -73,7 +75,7 @@ _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")  # func
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
     yield from overwritten_terms(run, RULE, _KIND)
-    yield from _sums_only_shown(run)
+    yield from (finding for finding, _ in _sums_only_shown(run))
     reported: set[str] = set()
     for cut in _displays(run):
         shown = next((frame for frame in cut.site if frame.function not in _COMPREHENSIONS), cut.site[0])
@@ -124,7 +126,11 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
     lost = statement_at(backward[0]) if scope == scope_at(backward[0]) else None
     in_terms = made_by(names_read(*filter(None, [lost])), scope, files, deep=True)
     names = {name for name in names if made_by([name], scope, files).isdisjoint(in_terms)}
-    left: dict[str, Weight | None] = {name: None for name in names if _TERM.search(name)}
+    weighed = {name for name in names if any(map(_is_weighed, made_by([name], scope, files)))}
+    weighed = {
+        name for name in weighed if not _is_used(name, scope, files, {id(node): node for node in in_loss})
+    }
+    left: dict[str, Weight | None] = {name: None for name in names if _TERM.search(name) or name in weighed}
     used = {key_of(node).lstrip(".") for node in in_loss}
     for weight in unused_weights(files):
         computed = {called(node) for node in here if isinstance(node, ast.Call)}
@@ -136,21 +142,59 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
     return left | {entry: None for each in dicts for entry in _left_entries(each, in_loss, backward)}
 
 
-def _sums_only_shown(run: Run) -> Iterator[Finding]:
-    """Report each sum that the script only converts to numbers, if losses use some of its summands but not all."""
-    for frame, total in dict.fromkeys(each for cut in _displays(run) for each in _sums(cut.site[0], cut.op)):
+def _is_weighed(value: ast.AST) -> bool:
+    """Return whether a term is computed with its weight: ``beta * kl_divergence(mu, logvar)``."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
+        return False
+    sides = ((value.left, value.right), (value.right, value.left))
+    return any(
+        _WEIGHT.search(key_of(weight)) and isinstance(term, ast.Call) and bool(_KIND.search(called(term)))
+        for weight, term in sides
+    )
+
+
+def _is_used(part: str, scope: Scope, files: tuple[str, ...], losses: dict[int, ast.AST]) -> bool:
+    """Return whether a loss includes a name, or an expression's names outside of calls, or a call of it."""
+    value = ast.parse(part, mode="eval").body
+    made = made_by([part], scope, files) if isinstance(value, ast.Name) else set()
+    if any(id(each) in losses for each in made):
+        return True
+    calls = [call for each in (value, *made) for call in inside(ast.Call, each)]
+    within = {id(node) for call in calls for node in ast.walk(call)}
+    names = [node.id for node in inside(ast.Name, value) if id(node) not in within]
+    texts = set(map(ast.unparse, calls))
+    return any(id(each) in losses for each in made_by(names, scope, files)) or any(
+        isinstance(node, ast.Call) and ast.unparse(node) in texts for node in losses.values()
+    )
+
+
+@once
+def _sums_only_shown(run: Run) -> list[tuple[Finding, Ids]]:
+    """Return a finding for each sum that the script only displays, if losses use some of its summands but not all.
+
+    Also return the parameters behind each sum.
+    """
+    losses, found = dict(in_losses(run)), []
+    for event in run.of(Backward):
+        for frame in {frame for term in event.terms for frame in term.site} if event.trainer else ():
+            losses |= {id(node): node for each in statements_at(frame) for node in ast.walk(each)}
+    shown: dict[tuple[Frame, ast.BinOp], Ids] = {}
+    for cut in _displays(run):
+        for each in _sums(cut.site[0], cut.op):
+            shown[each] = shown.get(each, frozenset()) | cut.parameters
+    for (frame, total), ids in shown.items():
         scope = scope_at(frame)
-        if scope is None or id(total) in in_losses(run):
+        if scope is None or id(total) in losses:
             continue
         used, left = [], []
         for part in summands(scope, total):
-            if any(id(each) in in_losses(run) for each in made_by(names_read(part), scope, run.files)):
+            if _is_used(ast.unparse(part), scope, run.files, losses):
                 used.append(ast.unparse(part))
             elif has_graph(run, scope, part, run.files):
                 left.append(ast.unparse(part))
         if used and left:
             times = len(run.of(Backward))
-            yield RULE.finding(
+            finding = RULE.finding(
                 frame._replace(line=total.lineno),
                 f"`{ast.unparse(total)}` is only displayed: {times} backward calls include `{used[0]}`, but not "
                 f"`{left[0]}`.",
@@ -159,6 +203,13 @@ def _sums_only_shown(run: Run) -> Iterator[Finding]:
                 count=times,
                 evidence={"shown_at": frame.line},
             )
+            found.append((finding, ids))
+    return found
+
+
+def behind_shown_sums(run: Run) -> Ids:
+    """Return the parameters behind sums of losses that the script only displays."""
+    return frozenset().union(*(ids for _, ids in _sums_only_shown(run)))
 
 
 def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
@@ -166,8 +217,8 @@ def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
     scope, statement = scope_at(shown), statement_at(shown)
     if scope is None or statement is None:
         return
-    shows = {id(value) for node in own_nodes(scope.node) if (value := _shown_by(node, _SHOWS)) is not None}
-    for value in filter(None, (_shown_by(node, (op,)) for node in ast.walk(statement))):
+    shows = {id(value) for node in own_nodes(scope.node) for value in _shown_by(node, _SHOWS)}
+    for value in (value for node in ast.walk(statement) for value in _shown_by(node, (op,))):
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
             yield shown, value
         name = getattr(value, "id", "")
@@ -179,10 +230,14 @@ def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
             yield shown, total
 
 
-def _shown_by(node: ast.AST, ops: tuple[str, ...]) -> ast.expr | None:
-    """Return the value that an expression shows: ``total`` of ``total.item()``, or of an f-string."""
+def _shown_by(node: ast.AST, ops: tuple[str, ...]) -> list[ast.expr]:
+    """Return the values that an expression shows: of ``total.item()``, an f-string, or Lightning's ``log``."""
+    if isinstance(node, ast.Call) and called(node) in ("log", "log_dict") and "detach" in ops:
+        given = node.args[0] if node.args else None
+        values = given.values if isinstance(given, ast.Dict) else node.args[1:2]
+        return values if isinstance(given, (ast.Dict, ast.Constant, ast.JoinedStr)) else []
     shown = isinstance(node, ast.FormattedValue) or (isinstance(node, ast.Attribute) and node.attr in ops)
-    return node.value if shown else None  # type: ignore[attr-defined]
+    return [node.value] if shown else []  # type: ignore[attr-defined]
 
 
 def _of_unread_sums(function: ast.AST, read: set[str]) -> set[ast.AST]:

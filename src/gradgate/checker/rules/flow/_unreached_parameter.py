@@ -51,13 +51,14 @@ from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import Finding, FixAt, Rule, Severity
 from gradgate.checker.rules.flow._broken_graph import cut_off
 from gradgate.checker.rules.flow._graph_fixes import kept
+from gradgate.checker.rules.flow._term_left_out import behind_shown_sums
 from gradgate.events import Backward, Differentiated, Frame, Ids, Ran
 
 _RUNS = 2
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    missing = unreached(run)
+    missing = unreached(run) - behind_shown_sums(run)
     for ids, _ in cut_off(run, missing).values():
         missing -= ids
     for swap in replaced(run):
