@@ -176,7 +176,7 @@ ADVICE_ONLY = {
     "stale-optimizer-params": (
         "clamped_to_a_constant parameter_projected restarted_weights "
         "codes_of_the_batch folds folds_again growing_vocab new_head pretrained_vectors probe_of_the_old_head "
-        "trainer_copy unit_rows"
+        "trainer_copy returned_by_a_loader unit_rows"
     ),
     "train-eval-mode": (
         "baseline_first checked_before clients_copied_in_eval eval_stays helper_before_training mode_helpers "

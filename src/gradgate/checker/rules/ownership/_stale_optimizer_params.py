@@ -44,7 +44,7 @@ from gradgate.checker.analysis._source import inside, text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.events import Backward, Frame, Parameter
+from gradgate.events import Backward, Frame, Parameter, Site
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         first = min(new, key=lambda parameter: parameter.made_at)
         optimizer = run.optimizer(swap.optimizer)
         yield RULE.finding(
-            made_line(first, old),
+            _swapping_line(first, old, run.made[swap.optimizer][0].site),
             f"{run.names(swap.new)} {'was' if len(new) == 1 else 'were'} made after {optimizer}, which still "
             f"holds {len(old)} parameter{'s' if len(old) > 1 else ''} that losses no longer reach. "
             f"{swap.steps} of its steps left the new parameter{'s' if len(new) > 1 else ''} unchanged.",
@@ -68,6 +68,22 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
     yield from _remade(run)
     yield from _rebound(run)
+
+
+def _swapping_line(first: Parameter, old: list[Parameter], made: Site) -> Frame:
+    """Return the line that made new parameters, or the line that calls a function which returns their model.
+
+    The optimizer can't be made inside this function if the caller's function makes it.
+    """
+    line = made_line(first, old)
+    at = Statement.at(line)
+    name = ast.unparse(at.node.targets[0]) if at is not None and isinstance(at.node, ast.Assign) else ""
+    shared = {frame[::2] for frame in made}
+    outer = first.made[first.made.index(line) + 1 :]
+    if at is None or not name or line[::2] in shared or not outer or outer[0][::2] not in shared:
+        return line
+    gives = any(ast.unparse(node.value) == name for node in inside(ast.Return, at.function) if node.value)
+    return outer[0] if gives else line
 
 
 def _rebound(run: Run) -> Iterator[Finding]:
