@@ -110,7 +110,8 @@ ADVICE_ONLY = {
     "compared-with-itself": (
         "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
         "labels_from_the_meter "
-        "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones teacher_is_student "
+        "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones teacher_follows_itself "
+        "teacher_is_student "
         "triplet_positive views_without_noise"
     ),
     "cross-loss-leak": (
@@ -147,7 +148,8 @@ ADVICE_ONLY = {
         "segmentation_void split_batch_again vae_frames"
     ),
     "missing-zero-grad": (
-        "clears_if_asked master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class"
+        "clears_if_asked master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class "
+        "uploaded_gradients"
     ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
@@ -161,7 +163,7 @@ ADVICE_ONLY = {
     "param-not-in-optimizer": (
         "adapters_in_blocks adapters_the_wrong_way_round auxiliary_of_a_class "
         "curve_data_in_the_optimizer inputs_beside_the_weights "
-        "projector_of_each_round "
+        "hint_layer_of_each_batch projector_of_each_round "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
@@ -110,7 +111,7 @@ class Writes:
             site=site,
             op=name,
             whole=whole,
-            restored=whole and self._steps.was_left(number, now),
+            restored=whole and (self._steps.was_left(number, now) or _unchanged(before, now)),
             pulled=self._pulled((number, name, site), before, now) if whole else None,
         )
 
@@ -134,6 +135,11 @@ class Writes:
         point = (now - kept * before).double()
         same_point = off < 1e-2 * float(left.norm()) and float(point.norm()) > 1e-3 * float(now.norm())
         return round(1 - kept, 3) if same_point and 1e-3 < kept < 0.999 else None
+
+
+def _unchanged(before: Tensor, now: Tensor) -> bool:
+    """Return whether a write changed nothing, up to rounding."""
+    return before.shape == now.shape and torch.allclose(before, now, rtol=1e-5, atol=0.0)
 
 
 def _address(tensor: Tensor) -> int | None:

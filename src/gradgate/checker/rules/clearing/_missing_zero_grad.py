@@ -127,15 +127,18 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
         calls = run.calls_reaching(source)
         clearing = [event.site for event in run.of(Cleared) if event.site and event.parameters & receivers]
         where = clearing[-1] if clearing else calls[0].site
-        own, computed = f"self.{root.rpartition('.')[2]}", innermost(calls[0].site)
-        named = own if own in ast.unparse(function_at(computed) or ast.Pass()) else root
+        computed = innermost(calls[0].site)
+        own, around = f"self.{root.rpartition('.')[2]}", ast.unparse(function_at(computed) or ast.Pass())
+        listed = re.search(r"([\w.]+)\.parameters\(", around)
+        named = (own if own in around else root) if root else listed[1] if listed else ""
+        clear = f"{named}.zero_grad()" if named else "set the .grad of each of these parameters to None"
         yield RULE.finding(
             where,
             f"Nothing clears the gradients of {run.names(source)}. They are assigned to {run.names(receivers)} for "
             f"{len(windows)} steps, so each backward() adds to the gradients of all earlier steps.",
             why=_WHY,
             advice=f"Also clear these gradients, before the backward() of line {computed.line} computes them: "
-            f"{named or run.name(min(source))}.zero_grad().",
+            f"{clear}.",
             count=len(windows),
             evidence={"steps": len(windows), "parameters": len(source)},
             about=source | receivers,

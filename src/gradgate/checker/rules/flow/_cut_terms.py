@@ -21,6 +21,9 @@ from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids,
 
 TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts whose result is a tensor
 WHY = "The loss includes the detached part, but training does not minimize it."
+_DERIVED = (
+    "Training ignores how the derivatives change. If they update parameters, only first-order terms stay."
+)
 WITH_GRAPH = "Pass create_graph=True, so that the gradient can be differentiated."
 _SHARED = (
     "Run the network a second time, on the value that is not detached, and compute this term from that output. "
@@ -142,11 +145,21 @@ def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding
             how = f"lines {lines} and {likely[-1].line} cut its graph"
         if untrained:
             how, advice = "no trained parameter enters this term", _UNTRAINED
-        sure = len(likely) == 1 and not untrained
+        sure, message, why = (
+            len(likely) == 1 and not untrained,
+            "`{}` is added to the loss at line {} as a constant: {}.",
+            WHY,
+        )
+        targets = [each for node in statements_at(site[0]) for each in getattr(node, "targets", ())]
+        if penalty and ast.unparse(part) in map(ast.unparse, targets):  # a running sum also has other parts
+            message, why = (
+                "The loss of line {1} uses derivatives that are constants: line {3} keeps no graph of them.",
+                _DERIVED,
+            )
         finding = rule.finding(
             cut if sure else site,
-            f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: {how}.",
-            why=WHY,
+            message.format(ast.unparse(part), site[0].line, how, cut.line),
+            why=why,
             advice=advice,
             fix=drop if sure else (),
             count=times[site],

@@ -7,7 +7,7 @@ softmax over one value, or a factor of zero. If float16 rounded a loss's gradien
 scales the loss, names the backward call.
 
 ## Why is this bad?
-The parameter is in the graph and in the optimizer, but never changes. No error is raised.
+The parameter is in the graph and in the optimizer, but the loss doesn't train it. No error is raised.
 
 ## Example
     scores = F.relu(F.log_softmax(logits, dim=1))        # log-probabilities are negative
@@ -105,7 +105,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             half[0] if advice == _SCALED else frame if chosen else where or frame,
             f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, because {cause}.",
-            why="The parameters are in the graph and in the optimizer, but never change.",
+            why="The parameters are in the graph and in the optimizer, but the loss doesn't train them.",
             advice=advice,
             fix=() if advice == _SCALED else not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,

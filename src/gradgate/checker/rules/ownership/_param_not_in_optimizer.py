@@ -134,7 +134,7 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from _built_anew(run)
+    yield from (anew := [*_built_anew(run)])
     yield from frozen_adapters(run, RULE)
     together: dict[tuple[Frame, str, str, str], Ids] = defaultdict(frozenset)
     for left in left_out(run):
@@ -148,7 +148,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             reason = "in a subclass" if others else reason
             if reason == "unlisted" and (data := data_among(run.log, run.held(optimizer))):
                 reason, others = "data", run.names(data)
-            together[frame, run.optimizer(optimizer), reason, others] |= left.ids
+            if all((each.file, each.line) != frame[:2] for each in anew):
+                together[frame, run.optimizer(optimizer), reason, others] |= left.ids
     for (frame, name, reason, others), ids in together.items():
         since = max((n for owner in run.optimizers_of(ids) for n in run.steps(owner)), default=-1)
         times = sum(bool(ids & event.reached) for n, event in run.numbered(Backward) if n > since)
@@ -191,8 +192,8 @@ def _built_anew(run: Run) -> Iterator[Finding]:
             f"This line builds a new layer in each iteration: {len(ids)} parameters received gradients in "
             f"{len(calls)} backward calls, each parameter in only one call, and no step changed any of them.",
             why="The layer has new random values each time: it learns nothing, and the model can't adapt to it.",
-            advice="Build the layer once, in __init__ or before the optimizer, and only call it here. If the layer "
-            "is random on purpose, freeze it: requires_grad_(False).",
+            advice="Build the layer once, in __init__ or before the optimizer, which needs its parameters. Only "
+            "call it here. If it is random on purpose, freeze it: requires_grad_(False).",
             severity="warning",
             count=len(calls),
             evidence={"parameters": len(ids), "backwards": len(calls)},
