@@ -139,7 +139,8 @@ class Writes:
 
 def _unchanged(before: Tensor, now: Tensor) -> bool:
     """Return whether a write changed nothing, up to rounding."""
-    return before.shape == now.shape and torch.allclose(before, now, rtol=1e-5, atol=0.0)
+    alike = (before.shape, before.dtype, before.device) == (now.shape, now.dtype, now.device)
+    return alike and before.dtype.is_floating_point and torch.allclose(before, now, rtol=1e-5, atol=0.0)
 
 
 def _address(tensor: Tensor) -> int | None:
