@@ -144,6 +144,7 @@ def test_a_frozen_part_is_copied_in_the_first_window_only(monkeypatch: pytest.Mo
             copied.append(len(self._copies))
             super().settle()
 
+    # private: what is copied for the second pass of a coupled loss
     monkeypatch.setattr("gradgate.coupled._representations.ForwardState", Counting)
     for _ in range(2):
         with accumulator.update() as update:
