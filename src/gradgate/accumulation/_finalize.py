@@ -117,11 +117,12 @@ def _measure(
 
 def _exact_norm(values: list[Tensor]) -> float:
     """Return the norm of gradients whose squares may overflow: in float64, and relative to the largest value."""
-    sizes = [value.abs().double() for value in values if value.numel()]
-    largest = float(torch.stack([size.max().cpu() for size in sizes]).max())  # nan if any value is
+    filled = [value for value in values if value.numel()]
+    largest = float(torch.stack([value.abs().max().double().cpu() for value in filled]).max())  # nan if any is
     if not 0 < largest < math.inf:
         return largest
-    return largest * math.hypot(*(float((size / largest).norm()) for size in sizes))
+    # One tensor at a time: float64 copies of all gradients would take up to four times their memory.
+    return largest * math.hypot(*(float((value.double().abs() / largest).norm()) for value in filled))
 
 
 def _norm_of_shards(parameters: Sequence[Tensor]) -> float:
