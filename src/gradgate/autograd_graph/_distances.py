@@ -76,7 +76,7 @@ def _compared_with_data(node: Any) -> Any:
 
 
 def _compared(node: Any) -> list[Any]:
-    """Return the values with a graph that an error, or a square of a difference, compares."""
+    """Return the inputs of an error or of a squared difference that have a graph; [] for other nodes."""
     if node.name() in ERRORS:
         return inputs(node) if node._saved_self.shape == node._saved_target.shape else []
     below = only_input(node) if node.name() == "PowBackward0" else None
@@ -84,7 +84,7 @@ def _compared(node: Any) -> list[Any]:
 
 
 def _gap(node: Any) -> Tensor:
-    """Return the difference that an error or a square is computed from. For an error, this makes a new tensor."""
+    """Return the tensor that a node squares, or the difference of its inputs if it is an error such as MSE."""
     square = node.name() == "PowBackward0"
     gap: Tensor = node._saved_self if square else node._saved_self - node._saved_target
     return gap

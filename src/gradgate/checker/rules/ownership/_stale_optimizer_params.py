@@ -107,7 +107,7 @@ def _rebound(run: Run) -> Iterator[Finding]:
 
 
 def _remade(run: Run) -> Iterator[Finding]:
-    """Yield the lines that make a tensor anew after an optimizer got the first one of this name."""
+    """Report a new tensor under the name of an older one, if an optimizer holds the older one."""
     losses = [event for event in run.of(Backward) if event.seen]
     if not all(event.others and event.reached & run.owned for event in losses):
         return

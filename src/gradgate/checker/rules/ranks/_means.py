@@ -187,7 +187,7 @@ def unless_rare(unequal: int, windows: int) -> Severity | None:
 
 
 def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report gradients of means that are averaged or added over ranks with unequal numbers of items."""
+    """Report mean losses whose gradients are averaged or added over ranks with unequal numbers of items."""
     found: dict[tuple[Site, str], list[list[tuple[float, float]]]] = defaultdict(list)
     compared = 0
     for how, pairs in combined_side_by_side(runs):
