@@ -31,10 +31,10 @@ _TO_THE_LOSS = named("Mean Sum Neg Rsub Sqrt", "01") | named("Add Sub Mul Div", 
 
 
 def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
-    """Yield each distance from codes to a constant, and the encoder's output in the reverse distance.
+    """Yield each distance from codes to a constant, with the encoder's output in the reverse distance.
 
-    The loss has the distance twice, once with each side as a constant. It also uses the codes elsewhere, but only
-    the reverse distance trains the encoder.
+    The loss has the distance twice, each time with the other side as the constant. It also uses the codes
+    elsewhere, but only the reverse distance trains the encoder.
 
     Source: van den Oord et al., "Neural Discrete Representation Learning", 2017, section 3.2.
     """
@@ -52,9 +52,9 @@ def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
 
 
 def detached_in_one_term(graph: Graph) -> Iterator[tuple[Any, Any]]:
-    """Yield each error between two values with separate leaves, and the value that a second error trains alone.
+    """Yield each error that trains both of its values, and the value that a second error trains alone.
 
-    The second error compares that value with the other one as a constant.
+    In the second error, the other value is a constant. The two values have separate leaves.
     """
     errors = [(node, sides) for node in graph.nodes if (sides := _compared(node))]
     alone = [(node, sides[0]) for node, sides in errors if len(sides) == 1][:_MOST]

@@ -223,7 +223,7 @@ def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr
 
 
 def data_among(log: Log, ids: Ids) -> dict[int, Frame]:
-    """Return the tensors that steps change although they hold data, and the lines that make them.
+    """Return tensors that hold data but are changed by optimizer steps, with the lines that create the tensors.
 
     Such a tensor is converted from other values, no module holds it, and a loss has one item for each of its rows.
     """

@@ -116,7 +116,8 @@ class Writes:
         )
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
-        """Return the fraction of the way to a point that a write moves values, if the last one had this target."""
+        """Return how far a write moves values towards a point, from 0 to 1; None unless the last write had the same
+        point."""
         number, _, site = key
         row, steps = self._row, self._recorder.steps
         if row is not None and row[:3] == (number, steps, site):

@@ -88,7 +88,7 @@ def _is_one(rows: Sequence[Sequence[Share]]) -> bool:
 
 
 def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report gradients of means that are summed over the ranks by hand and not divided before the step."""
+    """Report mean losses whose gradients are summed over the ranks by hand and not divided before the step."""
     summed = ((window.optimizer, _summed_only(run, window)) for window in run.windows)
     for optimizer, several in grouped((owner, site) for owner, site in summed if site is not None).items():
         if len(several) < max(LEAST, run.stepping[optimizer] - 1) or _divides_somewhere(several[-1]):
