@@ -1,7 +1,7 @@
 """Finds the constant summand of a loss, and the line that detached the summand.
 
 The graph shows that a line adds a constant. The source shows the line's summands and where their values come from.
-A summand is the constant if it contains a recorded cut but no line that put a parameter into a graph.
+A summand is the constant if it contains a recorded cut, and none of its lines uses a trained parameter in a graph.
 """
 
 from __future__ import annotations
