@@ -91,7 +91,7 @@ def _in_numbers(drift: tuple[float, float]) -> str:
 
 
 def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Frame | None:
-    """Return the line that put a norm into training mode before an event; ``unset`` if none set its mode."""
+    """Return the line that put a batch norm into training mode before an event; ``unset`` if none set its mode."""
     modes = [event for number, event in run.numbered(ModeSet) if number < before and ids <= event.parameters]
     while modes and modes[-1].training and (frame := next(iter(modes[-1].site), None)) and _restores(frame):
         modes = [

@@ -149,7 +149,7 @@ def _misfrozen(run: Run) -> Iterator[Finding]:
 
 
 def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
-    """Return the line outside the class that sets the attribute: a class may use the name for its own field."""
+    """Return the line that sets the attribute. Lines in its class don't count: there, the name may be a field's."""
     parts = parameter.name.split(".")[:-1]
     for file in files_of({event.site for event in run.of(Stepped)}):
         for node in inside(ast.Assign, tree_of(file)):
