@@ -209,7 +209,7 @@ def _is_true(value: ast.expr) -> bool:
 
 
 def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr]:
-    """Return the values, except False, to which a statement or a function that it calls sets ``requires_grad``."""
+    """Return what a statement, or a function that it calls, assigns to ``requires_grad``, except False."""
     found: list[ast.expr] = []
     for node in ast.walk(statement):
         value = requires_grad(node)

@@ -114,7 +114,7 @@ def _restores(frame: Frame) -> bool:
 
 
 def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
-    """Return whether a line also puts other modules into training mode, or these ones before they were frozen."""
+    """Return whether a line sets training mode for other modules too, or set it before these were frozen."""
     modes = [(n, event.parameters) for n, event in run.numbered(ModeSet) if event.site[:1] == (line,)]
     return any(number < since or not ids <= parameters for number, parameters in modes)
 

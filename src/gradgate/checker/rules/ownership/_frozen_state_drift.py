@@ -149,7 +149,7 @@ def _misfrozen(run: Run) -> Iterator[Finding]:
 
 
 def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
-    """Return the line that sets the attribute. Lines in its class don't count: there, the name may be a field's."""
+    """Return the line that sets the attribute. ``self.name = False`` may set a real field, so it doesn't count."""
     parts = parameter.name.split(".")[:-1]
     for file in files_of({event.site for event in run.of(Stepped)}):
         for node in inside(ast.Assign, tree_of(file)):

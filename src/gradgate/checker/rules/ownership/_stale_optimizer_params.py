@@ -73,7 +73,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 def _swapping_line(first: Parameter, old: list[Parameter], made: Site) -> Frame:
     """Return the line that made new parameters, or the line that calls a function which returns their model.
 
-    The optimizer can't be made inside this function if the caller's function makes it.
+    In the second case, the caller constructs the optimizer, so the function can't construct it.
     """
     line = made_line(first, old)
     at = Statement.at(line)

@@ -182,7 +182,7 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    """Report steps before their backward call. Another rule reports a clearing between the two."""
+    """Report an optimizer whose steps have no gradient, because each comes before its backward call."""
     held = run.held(optimizer)
     reaching = [number for number, event in run.numbered(Backward) if event.reached & held]
     if len(reaching) < 2 or run.steps(optimizer)[0] > reaching[0]:
