@@ -76,7 +76,7 @@ def _compared_with_data(node: Any) -> Any:
 
 
 def _compared(node: Any) -> list[Any]:
-    """Return the inputs of an error or of a squared difference that have a graph; [] for other nodes."""
+    """Return those inputs of an error or of a squared difference that have a graph; [] for other nodes."""
     if node.name() in ERRORS:
         return inputs(node) if node._saved_self.shape == node._saved_target.shape else []
     below = only_input(node) if node.name() == "PowBackward0" else None
@@ -93,8 +93,8 @@ def _gap(node: Any) -> Tensor:
 def compared_views(*roots: Any) -> list[Any]:
     """Return the nodes at which a loss compares two views, if it does nothing else; otherwise [].
 
-    One side is the encoder's output. The other is the output of the encoder and a predictor, for another input. If
-    both sides have a gradient, a constant output minimizes such a loss.
+    One side is the encoder's output. The other is the output of a predictor on top of the encoder, for another
+    input. If both sides have a gradient, a constant output minimizes such a loss.
 
     Source: Chen and He, "Exploring Simple Siamese Representation Learning", 2021, section 4.1.
     """

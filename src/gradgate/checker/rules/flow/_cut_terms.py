@@ -104,7 +104,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding, list[Frame]]]:
-    """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it.
+    """Yield a finding for each summand of the loss that was detached from its graph, with the lines that cut it.
 
     ``missing`` are the optimizers' parameters that get no gradient.
     """

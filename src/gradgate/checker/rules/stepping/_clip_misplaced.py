@@ -120,7 +120,7 @@ def _measures(calls: dict[int, Clipped]) -> bool:
 def _of_another(
     run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
 ) -> Iterator[Finding]:
-    """Report calls that clip only some of the next step's gradients, besides gradients of an earlier step."""
+    """Report calls that clip gradients of an earlier step, and only some of the next step's gradients."""
     dead: Ids = frozenset()
     missed: dict[int, Ids] = {}
     for number in calls:
