@@ -66,7 +66,7 @@ class Slice:
             self._visit(*self._todo.pop())
 
     def holds(self, frame: Frame, name: str = "") -> bool:
-        """Return whether the slice contains a line. If the line reads ``.name``, it must contain this attribute."""
+        """Return whether the slice contains a line, and the line's ``.name`` if the line reads one."""
         inside = [node for file, node in self.nodes if file == frame.file and spans(node, frame.line)]
         if name and f".{name}" in text_of(frame):
             return any(isinstance(node, ast.Attribute) and node.attr == name for node in inside)
