@@ -65,7 +65,7 @@ def _is_command() -> bool:
 
 
 def _is_executed(frame: FrameType) -> bool:
-    """Return whether the user's code passed the frame's code to ``exec``; if so, "<string>" becomes a user file."""
+    """Return whether the user's code runs this frame by ``exec``. If so, treat "<string>" as a user file."""
     code, caller = frame.f_code, frame.f_back
     if code.co_filename != "<string>" or code.co_name != "<module>" or caller is None:
         return False

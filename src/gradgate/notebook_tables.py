@@ -21,7 +21,7 @@ def faint(color: str, strength: float = 0.4) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of a whole: a bar, followed by words. ``color`` is one of the colours above."""
+    """A share of a whole, drawn as a bar with ``words`` after it. ``color`` is one of the colours above."""
 
     share: float
     words: str = ""

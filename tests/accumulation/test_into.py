@@ -77,8 +77,12 @@ def frozen_left(model: Twoheaded) -> nn.Module:
 @pytest.mark.parametrize(
     ("into", "kind", "cause"),
     [
-        (lambda _: nn.Linear(3, 3), OwnerError, ("into a stranger", "Linear")),
-        (lambda _: [nn.Parameter(torch.ones(2))], OwnerError, ("into a stranger", "a tensor of shape [2]")),
+        (lambda _: nn.Linear(3, 3), OwnerError, ("into an unowned module", "Linear")),
+        (
+            lambda _: [nn.Parameter(torch.ones(2))],
+            OwnerError,
+            ("into an unowned module", "a tensor of shape [2]"),
+        ),
         (lambda _: [], OptionError, ("an empty into",)),
         (lambda _: ["left"], OptionError, ("into a word", "str")),
         (frozen_left, GraphError, ("into a frozen module", "Linear")),

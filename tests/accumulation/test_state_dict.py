@@ -261,7 +261,7 @@ def test_sums_of_another_type_are_refused() -> None:
     refused(
         other,
         state,
-        "a state with other sums",
+        "a state with sums of another dtype",
         "torch.float32 sums for parameter 0",
         "sums in torch.bfloat16",
     )

@@ -103,7 +103,7 @@ def test_what_is_used_wrongly_is_refused() -> None:
         gg.watch(raise_on="info")  # type: ignore[arg-type]
     with raises(OptionError, "watching for an unknown rule", "'GGX'"):
         gg.watch(select="GGX")
-    with gg.watch() as watching, raises(UpdateError, "a start of what is watched"):
+    with gg.watch() as watching, raises(UpdateError, "a watch started twice"):
         watching.start()
 
 

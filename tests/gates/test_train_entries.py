@@ -393,10 +393,10 @@ def renormalising() -> nn.Embedding:
         (
             lambda e: train_rows(e, torch.ones(7, dtype=torch.bool)),
             OptionError,
-            ("rows by fractions", "torch.bool", "[7]"),
+            ("rows that are fractions", "torch.bool", "[7]"),
         ),
-        (lambda e: train_rows(e, [0.5]), OptionError, ("rows by fractions", "torch.float32")),
-        (lambda e: train_rows(e, 1), OptionError, ("rows by fractions", "torch.int64", "[]")),
+        (lambda e: train_rows(e, [0.5]), OptionError, ("rows that are fractions", "torch.float32")),
+        (lambda e: train_rows(e, 1), OptionError, ("rows that are fractions", "torch.int64", "[]")),
         (lambda e: train_rows(nn.ReLU(), [0]), OptionError, ("rows of a module without a weight", "ReLU")),
         (lambda e: train_rows(e.weight * 2, [0]), OptionError, ("rows of a computed tensor",)),
         (lambda e: train_rows(renormalising(), [0]), OptionError, ("rows of an embedding with max_norm",)),

@@ -91,7 +91,7 @@ def test_the_indices_of_a_mask_of_positives_give_the_masked_loss() -> None:
     logs = (q @ k.T / 0.3).log_softmax(1)
     shared = mask.any(1)
     expected = -((logs * mask).sum(1)[shared] / mask.sum(1)[shared]).mean()
-    with raises(ShapeError, "a mask of positives", [7, 7]):
+    with raises(ShapeError, "positives given as a mask", [7, 7]):
         info_nce(q, k, temperature=0.3, positives=mask)
     found = torch.where(mask, torch.arange(7), -1).topk(2).values
     assert_same(info_nce(q, k, temperature=0.3, positives=found), expected, [q, k])
@@ -101,11 +101,11 @@ def test_the_indices_of_a_mask_of_positives_give_the_masked_loss() -> None:
 @pytest.mark.parametrize(
     ("kind", "cause", "options"),
     [
-        (ShapeError, "a mask of positives", {"excluded": torch.eye(4, dtype=torch.bool)}),
-        (ShapeError, "positives by fractions", {"excluded": torch.zeros(4)}),
-        (ShapeError, "positives by fractions", {"excluded": torch.zeros(4, 1, dtype=torch.long)}),
-        (ShapeError, "positives by fractions", {"positives": torch.zeros(4, dtype=torch.uint8)}),
-        (ShapeError, "positives by fractions", {"positives": torch.zeros(4, 1, 1, dtype=torch.long)}),
+        (ShapeError, "positives given as a mask", {"excluded": torch.eye(4, dtype=torch.bool)}),
+        (ShapeError, "positives that are fractions", {"excluded": torch.zeros(4)}),
+        (ShapeError, "positives that are fractions", {"excluded": torch.zeros(4, 1, dtype=torch.long)}),
+        (ShapeError, "positives that are fractions", {"positives": torch.zeros(4, dtype=torch.uint8)}),
+        (ShapeError, "positives that are fractions", {"positives": torch.zeros(4, 1, 1, dtype=torch.long)}),
         (OptionError, "positives out of range", {"positives": torch.tensor([0, 1, 2, 60])}),
         (OptionError, "positives out of range", {"positives": torch.tensor([0, 1, 2, -2])}),
         (OptionError, "positives out of range", {"excluded": torch.tensor([0, 1, 2, 4])}),

@@ -34,7 +34,7 @@ CASES = {
     "watching for an unknown severity": lambda: gg.watch(raise_on="info"),  # type: ignore[arg-type]
     "watching for an unknown rule": lambda: gg.watch(select="GGX"),
     "ignoring a misspelt rule": lambda: selection(ignore="acumulation-scaling", where="check"),
-    "a start of what is watched": started_twice,
+    "a watch started twice": started_twice,
     "a report of an unknown format": lambda: report_on([]).save("report"),
     "a report in a missing folder": lambda: report_on([]).save(Path("missing") / "report.txt"),
     "a report over a folder": report_over_a_folder,

@@ -117,7 +117,7 @@ CASES: dict[str, Any] = {
     "rows of a computed tensor": lambda: gg.train_rows(X * 2, [0]),
     "rows of integers": lambda: gg.train_rows(torch.ones(3, dtype=torch.long), [0]),
     "rows of a shard": lambda: gg.train_rows(sharded(), [0]),
-    "rows by fractions": lambda: gg.train_rows(linear(), [0.5]),  # type: ignore[list-item]
+    "rows that are fractions": lambda: gg.train_rows(linear(), [0.5]),  # type: ignore[list-item]
     "no rows": lambda: gg.train_rows(linear(), []),
     "rows out of range": lambda: gg.train_rows(linear(), [2, 3, 4, 5, 6]),
     "rows given twice": lambda: gg.train_rows(linear(), [1, 1]),

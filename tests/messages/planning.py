@@ -89,7 +89,7 @@ WIDER = {"ids": torch.cat([IDS, IDS], 1), "mask": torch.cat([MASK, ~MASK], 1)}
 
 CASES: dict[str, Any] = {
     "a budget without a unit": lambda: plan(budget_bytes="8"),
-    "no way to know what is free": on_a_device_that_does_not_tell,
+    "an unknown amount of free memory": on_a_device_that_does_not_tell,
     "a budget below the model": lambda: gg.plan(lambda x: MODEL(x).mean(), FOUR, budget_bytes=10),
     "a sample beyond the budget": lambda: gg.plan(lambda x: MODEL(x).mean(), FOUR, budget_bytes=75),
     "a text beyond the budget": lambda: of_text(budget_bytes=60),
@@ -137,8 +137,8 @@ CASES: dict[str, Any] = {
     "a fake tensor in a slot": kept_in_a_slot,
     "a loss differentiated twice": differentiate_twice,
     "fewer keys than queries": lambda: info_nce(torch.ones(4, 5), ROWS),
-    "positives by fractions": lambda: info_nce(ROWS, ROWS, positives=torch.ones(3)),
-    "a mask of positives": lambda: info_nce(ROWS, ROWS, positives=torch.eye(3) > 0),
+    "positives that are fractions": lambda: info_nce(ROWS, ROWS, positives=torch.ones(3)),
+    "positives given as a mask": lambda: info_nce(ROWS, ROWS, positives=torch.eye(3) > 0),
     "positives out of range": lambda: info_nce(ROWS, ROWS, positives=torch.tensor([0, 1, 3])),
     "negatives for all queries": lambda: info_nce(ROWS, ROWS, negatives=torch.ones(4, 5)),
     "weights in a column": lambda: clip_loss(ROWS, ROWS, weights=torch.ones(3, 1)),

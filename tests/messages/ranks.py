@@ -138,7 +138,7 @@ def unknown_sync(rank: int) -> None:
 CASES: dict[str, Callable[[int], None]] = {
     "an unknown sync": unknown_sync,
     "ranks with other rates": other_rates,
-    "ranks that train other rows": other_rows,
+    "ranks that train different rows": other_rows,
     "ranks without a model": no_model,
     "ranks with half a model": half_a_model,
     "a wrapped model on one rank alone": wrapped_alone,

@@ -1,4 +1,4 @@
-"""The `.grad` of many parameters: its state before a window, backward passes into it, and arithmetic on it."""
+"""Works on the ``.grad`` of many parameters: saves and restores it, runs backward passes into it, and scales it."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class LossChecks:
 
 
 def are_proportional(found: tuple[float, float], first: tuple[float, float]) -> bool:
-    """Return whether two counts have the same ratio to the numbers of items that their losses average over.
+    """Return whether two counts are proportional to the numbers of items that their losses average over.
 
     Only proportions matter: if sequences have equal length, counting sequences is as good as counting tokens.
     """

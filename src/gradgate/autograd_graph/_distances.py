@@ -31,10 +31,10 @@ _TO_THE_LOSS = named("Mean Sum Neg Rsub Sqrt", "01") | named("Add Sub Mul Div", 
 
 
 def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
-    """Yield each distance from codes to a constant, and the encoder's output in the reverse distance.
+    """Yield each distance from codes to a constant, with the encoder's output in the reverse distance.
 
-    The loss has the distance twice, once with each side as a constant. It also uses the codes elsewhere, but only
-    the reverse distance trains the encoder.
+    The loss has the distance twice, each time with the other side as the constant. It also uses the codes
+    elsewhere, but only the reverse distance trains the encoder.
 
     Source: van den Oord et al., "Neural Discrete Representation Learning", 2017, section 3.2.
     """
@@ -52,9 +52,9 @@ def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
 
 
 def detached_in_one_term(graph: Graph) -> Iterator[tuple[Any, Any]]:
-    """Yield each error between two values with separate leaves, and the value that a second error trains alone.
+    """Yield each error that trains both of its values, and the value that a second error trains alone.
 
-    The second error compares that value with the other one as a constant.
+    In the second error, the other value is a constant. The two values have separate leaves.
     """
     errors = [(node, sides) for node in graph.nodes if (sides := _compared(node))]
     alone = [(node, sides[0]) for node, sides in errors if len(sides) == 1][:_MOST]
@@ -76,7 +76,7 @@ def _compared_with_data(node: Any) -> Any:
 
 
 def _compared(node: Any) -> list[Any]:
-    """Return the values with a graph that an error, or a square of a difference, compares."""
+    """Return those inputs of an error or of a squared difference that have a graph; [] for other nodes."""
     if node.name() in ERRORS:
         return inputs(node) if node._saved_self.shape == node._saved_target.shape else []
     below = only_input(node) if node.name() == "PowBackward0" else None
@@ -84,7 +84,7 @@ def _compared(node: Any) -> list[Any]:
 
 
 def _gap(node: Any) -> Tensor:
-    """Return the difference that an error or a square is computed from. For an error, this makes a new tensor."""
+    """Return the tensor that a node squares, or the difference of its inputs if it is an error such as MSE."""
     square = node.name() == "PowBackward0"
     gap: Tensor = node._saved_self if square else node._saved_self - node._saved_target
     return gap
@@ -93,8 +93,8 @@ def _gap(node: Any) -> Tensor:
 def compared_views(*roots: Any) -> list[Any]:
     """Return the nodes at which a loss compares two views, if it does nothing else; otherwise [].
 
-    One side is the encoder's output. The other is the output of the encoder and a predictor, for another input. If
-    both sides have a gradient, a constant output minimizes such a loss.
+    One side is the encoder's output. The other is the output of a predictor on top of the encoder, for another
+    input. If both sides have a gradient, a constant output minimizes such a loss.
 
     Source: Chen and He, "Exploring Simple Siamese Representation Learning", 2021, section 4.1.
     """

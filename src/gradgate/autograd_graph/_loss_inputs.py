@@ -60,7 +60,7 @@ def not_log_probabilities(node: Any) -> Given | None:
 
 
 def labels_are_predictions(node: Any) -> bool:
-    """Return whether the labels of a class loss are the classes to which its own input gives most probability."""
+    """Return whether the labels of a class loss are the classes that its own input makes most probable."""
     if node.name() not in CLASS_LOSSES or node._saved_self.dim() < 2:
         return False
     given, labels = node._saved_self.detach(), node._saved_target

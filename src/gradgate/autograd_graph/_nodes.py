@@ -85,7 +85,7 @@ def only_input(node: Any) -> Any:
 
 
 def through(node: Any, names: Container[str]) -> Any:
-    """Go down from a node, from each to its only input. Return the first node whose name isn't in ``names``."""
+    """Go down from a node, always to the only input. Return the first node whose name isn't in ``names``."""
     while node is not None and node.name() in names and (below := only_input(node)) is not None:
         node = below
     return node

@@ -50,7 +50,7 @@ def functions_of_means(root: Any) -> list[Any]:
 
 
 def _is_nonlinear(node: Any) -> bool:
-    """Return whether a node takes a nonlinear function of one number, or a norm or deviation of several."""
+    """Return whether a node is a nonlinear function of one number, or a norm or deviation of several numbers."""
     child, output = node.next_functions[0]
     single = shape_of(child, output) == ()
     return node.name() in (_FUNCTIONS if single else _REDUCTIONS)

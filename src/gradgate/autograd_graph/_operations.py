@@ -1,6 +1,6 @@
 """Reads the operations between a loss and the model's last layer that are known to keep samples apart.
 
-Each function returns the dimensions of a node's output, given a reader of the graph and the output's shape.
+Each function returns what each dimension of a node's output holds, such as samples or features.
 """
 
 from __future__ import annotations

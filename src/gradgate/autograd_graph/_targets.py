@@ -110,7 +110,7 @@ def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], 
 
 
 def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], float]]:
-    """Return the operands of a sum, difference or error that have a graph, each with its sign or factor."""
+    """Return those operands of a sum, difference or error that have a graph, each with its sign or factor."""
     if node.name() not in names:
         return []
     second = float(getattr(node, "_saved_alpha", 1)) * (1 if node.name() == "AddBackward0" else -1)
@@ -126,7 +126,7 @@ def sums_with_constants(*roots: Any) -> Iterator[Any]:
 
 
 def repeated_errors(*roots: Any) -> Iterator[Any]:
-    """Yield each error between two values with graphs that the loss adds again, with another weight."""
+    """Yield each error that the loss adds twice, with different weights, if both of its values have a graph."""
     weights: dict[Any, tuple[Any, float]] = {}
     todo = [(root, 1.0) for root in roots]
     for _ in range(_MOST_PATHS):

@@ -65,9 +65,9 @@ def _is_reduced(above: list[Any], users: dict[Any, list[Any]]) -> bool:
 def _padded(indices: Tensor | None, loss: Any, index: int) -> int:
     """Return how many targets and inputs are padding at the same position; 0 if these need not be padding.
 
-    The target before the end of a sequence is one ahead of its input. So it is padding where the input is the end
-    token, or, if the padding comes first, a token where the input is padding. Anywhere else, ``index`` is a class
-    or an end token itself.
+    Targets are one token ahead of inputs. Where padding begins, the target is therefore padding and the input is
+    the end token. Where padding ends, the target is a token and the input is padding. If they differ anywhere else,
+    ``index`` is a class or an end token.
     """
     target: Tensor = loss._saved_target
     if indices is None or indices.dim() != 2 or not 1 < indices.numel() == target.numel() <= _MOST_TOKENS:
@@ -100,7 +100,8 @@ def shifted_twice(graph: Graph) -> list[Any]:
     """Return the class losses whose target at each position is the token two positions later in the model's input.
 
     Losses are left out if a target could also be the next token or the token itself, if the outputs don't begin at
-    the first position, or if another class loss has targets, too: several may predict several tokens ahead.
+    the first position, or if there is another class loss with targets, because a model may predict several tokens
+    ahead.
     """
     losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES]
     if len(losses) != 1 or not _begins_at_the_first(losses[0]):

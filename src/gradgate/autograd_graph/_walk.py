@@ -136,7 +136,7 @@ class Graph:
         return order
 
     def behind(self, bits: Mapping[Any, int]) -> dict[Any, int]:
-        """Return the bits of each node: those in ``bits``, or else those of nodes that it passes gradient to."""
+        """Return each node's bit mask: its own in ``bits``, or else the union of its inputs' masks."""
         found: dict[Any, int] = {}
         for node in reversed(self.in_order):
             found[node] = bits.get(node, 0)

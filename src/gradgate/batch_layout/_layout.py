@@ -194,7 +194,7 @@ def _by_path(batch: Any, batch_dim: BatchDim | NotGiven) -> dict[Path, FieldDim]
 def _node(
     value: Any, path: Path, given: Mapping[Path, FieldDim], inherited: FieldDim | NotGiven
 ) -> _Node | None:
-    """Return how a part of a batch may hold samples; None if all samples share it."""
+    """Return the :class:`_Node` for a part of a batch, or None if all samples share that part."""
     dim = given.get(path, inherited)
     if dim is None or is_shared(value):
         return None

@@ -14,7 +14,7 @@ _PLAIN = (str, bytes, int, float, complex, type(None))
 
 
 def check_leaf(leaf: Any, verb: str) -> None:
-    """Raise OptionError for a leaf of a pytree that holds tensors: their gradient would pass the gate unchanged."""
+    """Raise OptionError if a pytree leaf is an object with tensors inside: their gradient would pass unchanged."""
     if isinstance(leaf, _PLAIN):
         return
     kind = type(leaf).__name__

@@ -1,4 +1,4 @@
-"""The parameters that a handle acts on: hooks on their gradients, and checks of the modules that hold them."""
+"""Puts hooks on the gradients of parameters that a handle acts on, and detects when those are replaced."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def parameters_now(module: nn.Module, name: str) -> list[Tensor]:
-    """Return the parameters that a module now has under a parameter's name. Other code may have replaced it."""
+    """Return the parameters that a module now has under this name; other code may have replaced the original."""
     if is_parametrized(module, name):
         return list(module.get_submodule(f"parametrizations.{name}").parameters(recurse=False))
     parameter = getattr(module, name, None)

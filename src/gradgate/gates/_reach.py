@@ -58,7 +58,7 @@ class Stop:
 class Reach:
     """How many paths lead from a loss to a parameter, and what stops the gradient on other paths.
 
-    A reached parameter can have stops as well: cuts on other paths, or no optimizer that uses it.
+    A reached parameter can have stops as well: on other paths, or because no optimizer uses its gradient.
     """
 
     name: str

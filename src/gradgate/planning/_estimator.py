@@ -213,7 +213,7 @@ def _coprime(number: int) -> int:
 
 
 def _length_between(samples: Samples, lengths: Sequence[int]) -> int:
-    """Return a length between the two shortest, or the only one; for collated samples, a length that exists."""
+    """Return a length between the two shortest ``lengths``; for collated samples, that of a real sample."""
     between = sum(lengths[:2]) // len(lengths[:2])
     if samples.collates and samples.lengths is not None:
         return max(value for value in samples.lengths.values if value <= between)

@@ -36,7 +36,8 @@ class FakePassError(Exception):
 class FakeTensors:
     """Makes fake tensors, which have shapes but no values, from real ones.
 
-    Keeps them, because the mode holds them weakly, and a second fake of a tensor would count as a new storage.
+    Keeps them alive, because torch only refers to them weakly, and a second fake of a tensor would count as new
+    memory.
     """
 
     def __init__(self) -> None:

@@ -152,7 +152,7 @@ class Plan:
         samples = Samples(batch, options, self._like, even_if_full=even_if_full)
         if samples.kind != self._kind:
             raise OptionError(
-                f"split: this plan is for batches of {self._kind}, but this batch is of {samples.kind}. Make "
+                f"split: the plan was made for {self._kind}, but got {samples.kind}. Make "
                 "another plan, or pass batches of the plan's kind. plan.pool(window) joins several into one."
             )
         if samples.dims and not self._like.dims:

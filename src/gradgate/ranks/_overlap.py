@@ -65,7 +65,7 @@ class Buckets:
         """Send the remaining groups, wait, and write the sums into ``.grad``, which stays None if no rank has one.
 
         Args:
-            failed: whether this rank stops. The flag reports this to the other ranks.
+            failed: whether this rank stops, which the other ranks then learn.
 
         Raises:
             RankError: another rank failed, or does not answer.

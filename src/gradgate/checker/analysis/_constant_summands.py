@@ -1,7 +1,7 @@
 """Finds the constant summand of a loss, and the line that detached the summand.
 
 The graph shows that a line adds a constant. The source shows the line's summands and where their values come from.
-A summand is the constant if it contains a recorded cut but no line that put a parameter into a graph.
+A summand is the constant if it contains a recorded cut, and none of its lines uses a trained parameter in a graph.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def has_graph(run: Run, scope: Scope, node: ast.expr, files: tuple[str, ...]) ->
 
 
 def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
-    """Yield the summands of the sums in an expression. ``added``: whether the expression itself is one."""
+    """Yield the summands of the sums in an expression. ``added``: whether the expression is a summand itself."""
     inner: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         for side in (node.left, node.right):
@@ -170,7 +170,7 @@ class _TrainedLines:
         return any(self._is_trained(*each) for each in value.nodes)
 
     def _of_cut_values(self, file: str, call: ast.Call) -> Frame | None:
-        """Return the cut if a criterion gets only constants and a module's output for a detached value.
+        """Return the cut if a loss function gets only constants and the output of a module on a detached value.
 
         An example is ``criterion(discriminator(fake.detach()), True)``, at a line that uses no trained parameter.
         """
@@ -200,7 +200,7 @@ class _TrainedLines:
         return last_name(node) in self._names or self._is_trained(file, node)
 
     def _is_number(self, file: str, node: ast.AST) -> bool:
-        """Return whether a node is an argument of a function, or an attribute set only to names and constants."""
+        """Return whether a node is an argument of its function, or an attribute set only to names and constants."""
         scope = scope_at(Frame(file, getattr(node, "lineno", 0), ""))
         if isinstance(node, ast.Name):
             return scope is not None and is_function(scope.node) and node.id in parameters_of(scope.node)

@@ -224,7 +224,7 @@ def _is_copied(run: Run, several: list[Parameter]) -> bool:
 
 
 def _is_copied_target(run: Run, several: list[Parameter], beside: Ids) -> bool:
-    """Return whether parameters are a target network's: deep copies that losses reach only with trained ones."""
+    """Return whether parameters are deep copies that losses reach only together with trained parameters."""
     shapes = {run.parameters[number].shape for number in beside}
     ids = {each.id for each in several}
     return all(

@@ -209,7 +209,7 @@ def _is_true(value: ast.expr) -> bool:
 
 
 def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr]:
-    """Return the values, except False, to which a statement or a function that it calls sets ``requires_grad``."""
+    """Return what a statement, or a function that it calls, assigns to ``requires_grad``, except False."""
     found: list[ast.expr] = []
     for node in ast.walk(statement):
         value = requires_grad(node)
@@ -223,7 +223,7 @@ def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr
 
 
 def data_among(log: Log, ids: Ids) -> dict[int, Frame]:
-    """Return the tensors that steps change although they hold data, and the lines that make them.
+    """Return tensors that hold data but are changed by optimizer steps, with the lines that create the tensors.
 
     Such a tensor is converted from other values, no module holds it, and a loss has one item for each of its rows.
     """

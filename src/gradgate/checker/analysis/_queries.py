@@ -133,7 +133,7 @@ def _searches(run: Run) -> set[Site]:
 
 
 class Loss(NamedTuple):
-    """A loss: the line that back-propagates it, and where its first term is computed. One line may have several."""
+    """A loss: the line that back-propagates it (a line may have several), and where its first term is computed."""
 
     site: Site
     computed: Site

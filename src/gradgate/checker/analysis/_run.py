@@ -37,7 +37,7 @@ _Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 
 
 def once(function: Callable[Concatenate[Run, P], T]) -> Callable[Concatenate[Run, P], T]:
-    """Compute a function of a run only once per run and arguments, which must be hashable."""
+    """Cache the results of a function of a run. The function's other arguments must be hashable."""
 
     @functools.wraps(function)
     def known(run: Run, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -245,8 +245,8 @@ class Run:
     def accumulating(self) -> Iterator[tuple[int, Site, _Windows]]:
         """Yield optimizer, line and windows for each line that calls backward several times in some window.
 
-        The windows include the calls of another line that adds one micro-batch of the same kind to each of them:
-        `for batch in chunk[:-1]`, and the last one after the loop.
+        If another line adds one micro-batch of the same kind to each window, the windows include its calls. An
+        example is a loop over ``chunk[:-1]``, with a call for the last micro-batch after the loop.
         """
         lines: dict[tuple[int, Site], _Windows] = defaultdict(list)
         for window in self.windows:

@@ -66,7 +66,7 @@ class Slice:
             self._visit(*self._todo.pop())
 
     def holds(self, frame: Frame, name: str = "") -> bool:
-        """Return whether the slice contains a line and, if the line reads ``.name``, this attribute, too."""
+        """Return whether the slice contains a line, and the line's ``.name`` if the line reads one."""
         inside = [node for file, node in self.nodes if file == frame.file and spans(node, frame.line)]
         if name and f".{name}" in text_of(frame):
             return any(isinstance(node, ast.Attribute) and node.attr == name for node in inside)
@@ -100,7 +100,7 @@ class Slice:
             ]
 
     def _children(self, file: str, node: ast.AST) -> list[ast.AST]:
-        """Return the parts of an expression. Leave out each ``for`` whose variable no followed part reads."""
+        """Return the parts of an expression, except each ``for`` whose variable is in no part that is followed."""
         children = list(ast.iter_child_nodes(node))
         generators: list[ast.comprehension] = getattr(node, "generators", [])
         if self._ends is None or not generators:

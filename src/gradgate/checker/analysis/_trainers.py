@@ -35,8 +35,8 @@ def one_line(run: Run, site: Site | None = None, computed: Site = ()) -> str:
     Args:
         run: run of the script.
         site: line of the backward calls; by default all backward calls of the run.
-        computed: where the script computes the loss. A transformers model often drops the first label, so the graph
-            may not show the count.
+        computed: where the script computes the loss. Used only for transformers, whose models often drop the first
+            label, so that the graph may not show the count.
     """
     library = accumulating_library(run, site)
     line = _LINES.get(library, "")

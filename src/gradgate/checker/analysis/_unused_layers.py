@@ -223,7 +223,7 @@ def _loss_lines(frame: Frame, slices: list[Slice]) -> list[int]:
 
 
 def _unread(frame: Frame, target: ast.expr) -> bool:
-    """Return whether a function assigns a name and never reads it, unless the name starts with "_"."""
+    """Return whether some name in ``target`` is never read in its function. Names like ``_`` don't count."""
     names = inside(ast.Name, function_at(frame))
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     return any(node.id not in read and node.id[:1] != "_" for node in inside(ast.Name, target))

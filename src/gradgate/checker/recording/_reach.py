@@ -73,7 +73,7 @@ class Reached:
         return {id(leaf): users[node] for node, leaf in self.graph.leaf_nodes.items() if node in users}
 
     def stale(self, step_keys: Mapping[int, tuple[int, int]]) -> tuple[Ids, Site]:
-        """Return the parameters whose values were read before their optimizers' last two steps, and one line."""
+        """Return parameters that were read before their optimizers' last two steps, and a line that read one."""
         found: dict[int, Site] = {}
         for node in self.graph.nodes:
             number = node_number.use(node)

@@ -116,7 +116,7 @@ class Writes:
         )
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
-        """Return the fraction of the way to a point that a write moves values, if the last one had this target."""
+        """Return how far a write moves values towards the last write's target (0 to 1), or None for another one."""
         number, _, site = key
         row, steps = self._row, self._recorder.steps
         if row is not None and row[:3] == (number, steps, site):

@@ -1,4 +1,4 @@
-"""Notes about parameters that their optimizer's steps do not change, and about data that they change."""
+"""Notes about parameters that no optimizer step changes, and about data that optimizer steps do change."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _shapes(log: Log, ids: Ids) -> tuple[tuple[int, ...], ...]:
 
 
 def _parts(log: Log, groups: Sequence[Ids]) -> Iterator[tuple[Ids, str]]:
-    """Yield an optimizer's parameters: all, by group, by network, and by module with the module's name."""
+    """Yield sets of an optimizer's parameters: all, each group, each network, and each module with its name."""
     moving = {number for number, each in log.parameters.items() if 0 not in each.shape}
     groups = [ids & moving for ids in groups]
     held = frozenset[int]().union(*groups)

@@ -29,7 +29,7 @@ def place_of(file: str, line: int) -> str:
 
 
 def short_path(path: str) -> str:
-    """Return a path relative to the working directory if it is inside that, otherwise unchanged."""
+    """Return a path relative to the working directory, or unchanged if it is elsewhere."""
     with suppress(ValueError, OSError):  # outside of the working directory, or the directory is gone
         return str(Path(path).relative_to(Path.cwd()))
     return path

@@ -130,7 +130,7 @@ def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> 
 
 
 def _first(holds: Callable[[int], bool], last: int) -> int:
-    """Return the smallest number from 1 to ``last`` for which ``holds``, or 0. ``holds`` must be monotonic."""
+    """Return the smallest number up to ``last`` at which ``holds`` is true, or 0. ``holds`` must be monotonic."""
     high = 1
     while high < last and not holds(high):  # short logs are judged faster
         high = min(2 * high, last)

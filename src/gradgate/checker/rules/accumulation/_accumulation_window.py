@@ -160,7 +160,7 @@ def _of_line(
 def _inverted(
     windows: list[tuple[StepWindow, list[int]]], divisor: float, remainder: str, where: Frame
 ) -> Finding:
-    """Report a step at every micro-batch except each N-th, where losses are divided by N."""
+    """Report a step at every micro-batch except each N-th, if the losses are divided by N."""
     sizes = [len(micro) for _, micro in windows]
     every = int(divisor) - 1
     counts_from_one = not len(sizes) % every and all(

@@ -27,7 +27,7 @@ def is_once_per_batch(run: Run, site: Site) -> bool:
 
 
 def is_of_several_networks(run: Run, micro: Sequence[int]) -> bool:
-    """Return whether a loop trains several networks: between these calls, gradients are cleared but nothing steps.
+    """Return whether a loop trains several networks: between these backward calls, it clears but never steps.
 
     Each network's loss also fills gradients of the other networks. The loop clears these before the next loss.
     """

@@ -14,7 +14,7 @@ _LEAST = 2  # number of divisors that count several windows
 
 
 class _Part(NamedTuple):
-    """A micro-batch whose loss is a sum over a known number of items, divided by a number."""
+    """A micro-batch whose loss is a sum over a known number of items, which the script divides by a number."""
 
     window: int
     divisor: float

@@ -15,7 +15,7 @@ _LEAST = 3  # different counts
 
 
 def divided_by_unshifted_count(events: Sequence[Backward], rule: Rule) -> Iterator[Finding]:
-    """Report sums whose divisor always counts one position more of each row than the sum includes."""
+    """Report sums whose divisor always counts one more position in each row than the sum includes."""
     sums = [term for event in events for term in event.terms if term.kind == "sum" and term.items]
     found = grouped(
         (site, (term, number)) for term in sums for op, number, site in term.factors if op == "div" and site

@@ -40,7 +40,7 @@ class Count(NamedTuple):
 
 
 def count_in(at: Statement, test: ast.AST | None) -> Count | None:
-    """Read ``(i + 1) % N == 0`` or ``i % N == 0``, alone or before an ``or``, in the statement's innermost loop."""
+    """Return the counter in ``(i + 1) % N == 0`` or ``i % N == 0``, even before an ``or``; otherwise None."""
     test = test.values[0] if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else test
     found = re.fullmatch(r"\(?(\w+)(?: \+ 1)?\)? % (.+?) == 0", ast.unparse(test) if test is not None else "")
     if found is None:

@@ -19,7 +19,7 @@ _LEAST = 3  # backward calls that add to the same gradient
 
 
 class UpdateByHand(NamedTuple):
-    """A line that updates tensors by hand, their names and ids, and the most calls that reach one of them."""
+    """A line that updates tensors by hand, their names and ids. At most ``most`` calls reach the same tensor."""
 
     line: Frame
     names: list[str]

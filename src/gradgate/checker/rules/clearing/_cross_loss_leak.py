@@ -26,8 +26,8 @@ probe should measure.
     opt_d.zero_grad()                                   # before d_loss.backward(), not after the step
     d_loss.backward(); opt_d.step()
 
-or use two ``gradgate.Accumulator`` objects: ``update.backward(loss)`` of each fills only the gradients of its own
-parameters.
+or use two ``gradgate.Accumulator`` objects. Each fills only the gradients of its own parameters, by
+``update.backward(loss)``.
 
 ## Known limits
 A module is a probe if its name, its optimizer's name or its loss's name says so. An attack with a single backward

@@ -219,7 +219,7 @@ def _line(run: Run, windows: list[StepWindow], repeated: Ids) -> tuple[Frame, st
 
 
 def _left_by_another(run: Run, window: StepWindow) -> bool:
-    """Return whether a step of another line used the gradients, or they include another optimizer's loss."""
+    """Return whether a step at another line used the gradients, or another optimizer's loss added to them."""
     steps = [max(step for step in each.consumed if step < window.step) for each in window.stale]
     own = own_losses(run, window.optimizer)
     mine = {loss_of(run, number) in own for number in window.micro}

@@ -115,7 +115,7 @@ def _is_gradient(node: ast.AST | None) -> bool:
 
 
 def _assignments(files: tuple[str, ...]) -> list[tuple[str, ast.Assign]]:
-    """Return the statements that assign a gradient, or None in its place."""
+    """Return the assignments to ``.grad``, including those of None."""
     nodes = ((file, node) for file in files for node in inside(ast.Assign, tree_of(file)))
     return [(file, node) for file, node in nodes if _is_gradient(node.targets[0])]
 

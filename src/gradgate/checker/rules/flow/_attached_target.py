@@ -43,7 +43,7 @@ uses is not reported: GG405 reports the gradients if they cost much or are never
 the script writes out the difference instead of calling a loss function. A loss is not judged if its gradients are
 differentiated again. A network that is compared with itself on other data (a consistency model's own output) is not
 reported if there is no predictor or if the loss has another term, because both sides may have a gradient on
-purpose. So may the residual that an auxiliary decoder approximates.
+purpose. For the same reason, a residual that an auxiliary decoder approximates is not reported.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995; Chen
@@ -148,7 +148,7 @@ def _has_other_losses(run: Run, target: Combination) -> bool:
 
 
 def _are_peers(run: Run, target: Combination) -> bool:
-    """Return whether a call of the same line trains a target's parameters in another role (mutual learning)."""
+    """Return whether another call of the line trains the parameters behind a target (mutual learning)."""
     trained: set[int] = set()
     for number in target.numbers:
         loss = next(event for event in reversed(run.events[:number]) if isinstance(event, Backward))

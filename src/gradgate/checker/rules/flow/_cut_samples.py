@@ -135,7 +135,8 @@ def _samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
 def _may_score(drawn: Frame, score: ast.Call) -> bool:
     """Return whether ``log_prob`` may be called on a sample, so that its gradient reaches the distribution.
 
-    In the function that draws the sample, variable names decide: a decoder computes the log-probability of data.
+    In the function that draws the sample, the argument must contain the sample's variable or one computed from it:
+    a decoder computes the log-probability of data.
     """
     function, statement = function_at(drawn), statement_at(drawn)
     own = list(own_nodes(function)) if function is not None and is_function(function) else []

@@ -104,7 +104,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding, list[Frame]]]:
-    """Yield a finding for each summand of the loss that was detached from its graph, and the lines that cut it.
+    """Yield a finding for each summand of the loss that was detached from its graph, with the lines that cut it.
 
     ``missing`` are the optimizers' parameters that get no gradient.
     """
@@ -170,11 +170,11 @@ def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding
 
 
 def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[tuple[Site, int]]:
-    """Yield the lines that add a constant in each call in which they add something, and the number of these calls.
+    """Yield each line that never adds anything but a constant, and the number of calls in which it adds one.
 
-    A call gives the lines that add constants and the lines of the other terms. If a call without the constant has
-    one more term, the constant has a graph in that call, for example after a warm-up. It is then constant on
-    purpose.
+    Each entry of ``calls`` holds the lines that add constants and the lines of the other terms. If a call lacks the
+    constant but has another term instead, the summand has a graph in that call, for example after a warm-up. It is
+    then constant on purpose.
     """
     for site in sorted(set[Site]().union(*(constants for constants, _ in calls))):
         having = [others for constants, others in calls if site in constants]

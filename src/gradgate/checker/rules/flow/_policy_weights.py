@@ -1,4 +1,4 @@
-"""Keeps the weights of log-probabilities, such as advantages, detached if an edit puts values into the graph."""
+"""Keeps the weights of log-probabilities, such as advantages, detached when an edit puts values into the graph."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def weights_of(at: Statement) -> dict[ast.expr, ast.BinOp]:
 
 
 def has_another_use(run: Run, at: Statement, weights: Collection[ast.expr]) -> bool:
-    """Return whether a loss is computed from a statement's value not only by way of these weights."""
+    """Return whether a loss uses a statement's value in another way than through these weights."""
     sites = [event.site[0] for event in run.of(Backward) if event.site]
     roots = [
         (scope, node)

@@ -23,7 +23,7 @@ _NO_TERM = frozenset(
 
 
 class Weight(NamedTuple):
-    """The weight of a term and its line, such as "ent" for ``ent_coef = 0.01``. ``beta`` names no term."""
+    """A loss weight, its term and its line. The name states the term: "ent" for ``ent_coef``, "" for ``beta``."""
 
     name: str
     term: str

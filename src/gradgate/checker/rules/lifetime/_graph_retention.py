@@ -202,7 +202,7 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
 def _carried(made: Site, backward: Site) -> tuple[Frame, str] | None:
     """Return the line that passes on a value from step to step, ``y, state = model(x, state)``, and its names.
 
-    A line of an inner loop passes on the value within a step.
+    A line of an inner loop doesn't count, because it passes on the value within a step.
     """
     loops = [loop for frame in backward for loop in loops_around(frame)[:1]]
     for frame in made:

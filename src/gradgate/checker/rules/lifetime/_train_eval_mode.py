@@ -155,8 +155,8 @@ def _modes(run: Run) -> dict[int, dict[Ids, int]]:
 def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
     """Return whether the script evaluates around an ``eval()`` before it continues to train.
 
-    ``strict``: no training came before the ``eval()``. Then the function that calls ``eval()``, itself or through a
-    short helper, must be the one that evaluates, not the one that trains, or the next statement must evaluate.
+    ``strict``: no training came before the ``eval()``. Then the next statement must evaluate, or the function that
+    calls ``eval()`` (itself or through a short helper) must evaluate and not train.
     """
     site = run.events[cause].site
     following = next((number for number, _ in run.numbered(Backward) if number > cause), step)

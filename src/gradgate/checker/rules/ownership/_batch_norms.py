@@ -91,7 +91,7 @@ def _in_numbers(drift: tuple[float, float]) -> str:
 
 
 def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Frame | None:
-    """Return the line that put a norm into training mode before an event; ``unset`` if none set its mode."""
+    """Return the line that put a batch norm into training mode before an event; ``unset`` if none set its mode."""
     modes = [event for number, event in run.numbered(ModeSet) if number < before and ids <= event.parameters]
     while modes and modes[-1].training and (frame := next(iter(modes[-1].site), None)) and _restores(frame):
         modes = [
@@ -114,7 +114,7 @@ def _restores(frame: Frame) -> bool:
 
 
 def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
-    """Return whether a line also puts other modules into training mode, or these ones before they were frozen."""
+    """Return whether a line sets training mode for other modules too, or set it before these were frozen."""
     modes = [(n, event.parameters) for n, event in run.numbered(ModeSet) if event.site[:1] == (line,)]
     return any(number < since or not ids <= parameters for number, parameters in modes)
 

@@ -13,7 +13,7 @@ from gradgate.checker.rules.ownership._batch_norms import freezing_line
 
 
 def frozen_adapters(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report two frozen factors of a product, one of them zero. A name that is trained elsewhere is left out."""
+    """Report two frozen factors of a product, one of them zero, unless a trained parameter has the same name."""
     found: dict[tuple[str, ...], set[int]] = defaultdict(set)
     last = max(run.stepping, default=-1)
     for number in run.held(last) & run.moved if run.ended == "finished" and run.stepping else ():

@@ -2,10 +2,10 @@
 
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or the script sets their gradients to zero) that an optimizer
-still changes through a leftover gradient, momentum or weight decay. Looks for parameters that
-``module.requires_grad = False`` or a misspelled attribute does not freeze. Also looks for batch norms whose running
-statistics follow new data although their parameters are frozen for the rest of the run, or although they run only
-under ``no_grad``. The finding says how far the statistics moved.
+still changes through a leftover gradient, momentum or weight decay. Looks for parameters that a script fails to
+freeze, because it sets ``module.requires_grad = False`` or misspells the attribute. Also looks for batch norms
+whose running statistics follow new data although their parameters are frozen for the rest of the run, or although
+they run only under ``no_grad``. The finding says how far the statistics moved.
 
 ## Why is this bad?
 The frozen part changes a little in each step. In evaluation, a batch norm uses its running statistics. If they have
@@ -149,7 +149,7 @@ def _misfrozen(run: Run) -> Iterator[Finding]:
 
 
 def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
-    """Return the line outside the class that sets the attribute: a class may use the name for its own field."""
+    """Return the line that sets the attribute. ``self.name = False`` may set a real field, so it doesn't count."""
     parts = parameter.name.split(".")[:-1]
     for file in files_of({event.site for event in run.of(Stepped)}):
         for node in inside(ast.Assign, tree_of(file)):

@@ -3,7 +3,7 @@
 ## What it does
 Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists twice,
 perhaps in place of another network that is in no optimizer. Also looks for an optimizer whose ``zero_grad`` is
-called but whose ``step`` never is, while an optimizer that holds more parameters updates its parameters.
+called but whose ``step`` never is, while another optimizer updates these parameters along with others.
 
 ## Why is this bad?
 The parameter is updated twice with one gradient, at two learning rates. The running averages of each optimizer miss
@@ -62,7 +62,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _never_stepped(run: Run, idle: int) -> Finding | None:
-    """Report an optimizer that only clears gradients, if one that holds more steps its parameters."""
+    """Report an optimizer that only clears gradients, if a larger optimizer updates its parameters."""
     held, name = run.held(idle), run.optimizer(idle)
     steps = {other: count for other, count in run.stepping.items() if held and held < run.held(other)}
     sites = [event.site for event in run.of(Cleared) if event.site and event.parameters == held]

@@ -73,7 +73,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 def _swapping_line(first: Parameter, old: list[Parameter], made: Site) -> Frame:
     """Return the line that made new parameters, or the line that calls a function which returns their model.
 
-    The optimizer can't be made inside this function if the caller's function makes it.
+    In the second case, the caller constructs the optimizer, so the function can't construct it.
     """
     line = made_line(first, old)
     at = Statement.at(line)
@@ -107,7 +107,7 @@ def _rebound(run: Run) -> Iterator[Finding]:
 
 
 def _remade(run: Run) -> Iterator[Finding]:
-    """Yield the lines that make a tensor anew after an optimizer got the first one of this name."""
+    """Report a new tensor under the name of an older one, if an optimizer holds the older one."""
     losses = [event for event in run.of(Backward) if event.seen]
     if not all(event.others and event.reached & run.owned for event in losses):
         return

@@ -88,7 +88,7 @@ def _is_one(rows: Sequence[Sequence[Share]]) -> bool:
 
 
 def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report gradients of means that are summed over the ranks by hand and not divided before the step."""
+    """Report mean losses whose gradients are summed over the ranks by hand and not divided before the step."""
     summed = ((window.optimizer, _summed_only(run, window)) for window in run.windows)
     for optimizer, several in grouped((owner, site) for owner, site in summed if site is not None).items():
         if len(several) < max(LEAST, run.stepping[optimizer] - 1) or _divides_somewhere(several[-1]):
@@ -187,7 +187,7 @@ def unless_rare(unequal: int, windows: int) -> Severity | None:
 
 
 def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report gradients of means that are averaged or added over ranks with unequal numbers of items."""
+    """Report mean losses whose gradients are averaged or added over ranks with unequal numbers of items."""
     found: dict[tuple[Site, str], list[list[tuple[float, float]]]] = defaultdict(list)
     compared = 0
     for how, pairs in combined_side_by_side(runs):

@@ -12,7 +12,7 @@ from gradgate.checker.rules._rule import Finding, Rule
 
 
 def cleared_parts(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report each optimizer that holds such a network."""
+    """Report each optimizer that holds a network and clears its gradients before every step."""
     for optimizer, ids in cleared_unused(run).items():
         lost = [part for part in run.contributions if part.atom & ids and part.cleared is not None]
         calls = {part.backward for part in lost}

@@ -120,7 +120,7 @@ def _measures(calls: dict[int, Clipped]) -> bool:
 def _of_another(
     run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
 ) -> Iterator[Finding]:
-    """Report calls that clip only some of the next step's gradients, besides gradients of an earlier step."""
+    """Report calls that clip gradients of an earlier step, and only some of the next step's gradients."""
     dead: Ids = frozenset()
     missed: dict[int, Ids] = {}
     for number in calls:
@@ -232,7 +232,7 @@ def _within(run: Run, window: StepWindow) -> set[int]:
 
 
 def _before_the_step(at: Statement) -> Fix:
-    """Move the call before the step, if there is only one step and it comes after a backward call."""
+    """Move the clip call to the line before the step, if there is one step and it comes after a backward call."""
     steps, backward = at.steps(), at.beside("backward")
     if not method(at.node).startswith("clip_grad") or len(steps) != 1 or not backward:
         return ()
@@ -241,7 +241,7 @@ def _before_the_step(at: Statement) -> Fix:
 
 
 def _into_the_branch(at: Statement) -> Fix:
-    """Move the call before the step that runs once per window."""
+    """Move the clip call into the branch that steps once per window, to the line before the step."""
     branches = [node for node in at.block if node.lineno > at.line and isinstance(node, ast.If)]
     steps = [step for branch in branches for step in at.steps(within=branch)]
     clips = method(at.node).startswith("clip_grad")

@@ -29,8 +29,8 @@ A learning rate of zero at the start of a warm-up is correct. A learning rate th
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
 reported. Not found: updates in a dict that the loop reads but never copies back, and averages in a helper that
 rebinds its argument. Rounding is reported only for torch's own optimizers. If most values change now and then,
-it is reported only for SGD, Adam and AdamW. If a line might step an optimizer, the optimizer is reported as never
-stepped only if nothing steps any optimizer or reads the gradients.
+it is reported only for SGD, Adam and AdamW. An optimizer that some line might step is reported as never stepped
+only if the script steps no optimizer and reads no gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -182,7 +182,7 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
 
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    """Report steps before their backward call. Another rule reports a clearing between the two."""
+    """Report an optimizer whose steps have no gradient, because each comes before its backward call."""
     held = run.held(optimizer)
     reaching = [number for number, event in run.numbered(Backward) if event.reached & held]
     if len(reaching) < 2 or run.steps(optimizer)[0] > reaching[0]:

@@ -71,7 +71,7 @@ def _is_update(value: ast.expr, file: str) -> bool:
 
 
 def _is_unread(name: str, loop: ast.For | ast.While, file: str) -> bool:
-    """Return whether nothing reads a name before a loop ends. Functions may have a variable of this name."""
+    """Return whether nothing reads a name before a loop ends. Local variables of other functions don't count."""
     tree = tree_of(file)
     own = {
         id(node)

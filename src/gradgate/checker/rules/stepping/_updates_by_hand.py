@@ -287,7 +287,7 @@ def _in_place(at: Statement) -> Fix:
 
 
 def _in_place_and_cleared(line: Frame) -> Fix:
-    """Turn ``p = p - ...`` into ``p -= ...`` under no_grad. Then clear: a new tensor has no gradient either."""
+    """Turn ``p = p - ...`` into ``p -= ...`` under no_grad, then clear ``p.grad``: a new tensor has none."""
     match statement_at(line):
         case ast.Assign([ast.Name() | ast.Attribute() as target], ast.BinOp(left, ast.Sub(), right)):
             name = ast.unparse(target)
