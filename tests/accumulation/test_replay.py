@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 import gradgate as gg
-from gradgate.errors import BatchNormWarning, BudgetError, OptionError
+from gradgate.errors import BatchNormWarning, BudgetError, CountWarning, OptionError
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by
 from tests.laws.standing import differences, standing
-from tests.messages import raises
+from tests.messages import raises, warns
 from tests.tensors import RTOL, arange, ones, tensor
 
 IGNORE_BATCH_NORM = pytest.mark.filterwarnings("ignore::gradgate.errors.BatchNormWarning")
@@ -473,3 +473,18 @@ def test_what_is_no_batch_or_no_window_is_refused(call: Any, cause: str) -> None
     with raises(OptionError, cause):
         call(accumulator, lambda x: (weight * x).mean())
     assert weight.item() == 0.0
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_an_accuracy_that_is_returned_as_the_count_is_warned_of(as_tensor: bool) -> None:
+    weight, batches = nn.Parameter(ones(1)), [ones(4)]
+    accumulator = gg.Accumulator(SGD([weight], lr=1.0))
+
+    def counted(count: float) -> Callable[[Tensor], tuple[Tensor, Any]]:
+        return lambda batch: ((batch * weight).exp().mean(), tensor(count) if as_tensor else count)
+
+    with warns(CountWarning, "an accuracy as the count") as said:
+        accumulator.step_window(counted(0.75), batches)
+    assert {each.filename for each in said} == {__file__}
+    for count in (1.0, 1.5, 4.0):  # a warning would be an error
+        accumulator.step_window(counted(count), batches)

@@ -118,7 +118,9 @@ def _measure(
 def _exact_norm(values: list[Tensor]) -> float:
     """Return the norm of gradients whose squares may overflow: in float64, and relative to the largest value."""
     filled = [value for value in values if value.numel()]
-    largest = float(torch.stack([value.abs().max().double().cpu() for value in filled]).max())  # nan if any is
+    largest = float(
+        torch.stack([value.abs().max().double().cpu() for value in filled]).max()
+    )  # nan if any is
     if not 0 < largest < math.inf:
         return largest
     # One tensor at a time: float64 copies of all gradients would take up to four times their memory.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,7 +27,7 @@ from gradgate.accumulation._windows import (
 )
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
 from gradgate.coupled import Encode
-from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.errors import BudgetError, CountError, CountWarning, OptionError
 from gradgate.forward_state import ForwardState, is_out_of_memory
 from gradgate.options import check_choice
 from gradgate.ranks import ReplayError, SingleProcess
@@ -186,12 +187,27 @@ def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
     if isinstance(outcome, Tensor):
         return outcome, None
     if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], Tensor):
+        _warn_of_metric(outcome[1])
         return outcome
     raise OptionError(
         f"step: loss_fn returned a {type(outcome).__name__}"
         f"{f' of {len(outcome)}' if isinstance(outcome, tuple) else ''}; it must return the loss, or the loss and "
         "its count: return loss, y.numel()."
     )
+
+
+def _warn_of_metric(count: Any) -> None:
+    """Warn about a count between 0 and 1, which is probably an accuracy. A count on a device is not read."""
+    known = not isinstance(count, Tensor) or (count.is_cpu and count.numel() == 1)
+    number = count.item() if known and isinstance(count, Tensor) else count
+    if isinstance(number, float) and 0 < number < 1:
+        warnings.warn(
+            "step: loss_fn returned a number between 0 and 1 with its loss. This number is used as the loss's count, "
+            "by which micro-batches are weighted. If it is an accuracy or another metric, return the loss and its "
+            "number of items instead: return loss, y.numel().",
+            CountWarning,
+            stacklevel=7,
+        )
 
 
 def _free_caches() -> None:
