@@ -126,7 +126,8 @@ ADVICE_ONLY = {
         "prompts_of_earlier_tasks two_stages"
     ),
     "graph-retention": (
-        "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list sensor_chunks"
+        "chars_by_hand epoch_metrics functional_parameters levels_by_hand moving_center parameters_in_a_list "
+        "sensor_chunks"
     ),
     "ineffective-step": (
         "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "

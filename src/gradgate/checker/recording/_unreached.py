@@ -56,6 +56,7 @@ class UnreachedParameters:
         # batch norm -> running mean and variance when the watcher found it
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
+        self._moved: int | None = None  # the last parameter seen to change, which is looked at further
         # no_grad context -> the line that entered it, and each norm's version at that time
         self._blocks: ByIdentity[Any, tuple[Site, dict[int, int]]] = ByIdentity()
         self._entries: Counter[Site] = Counter()
@@ -163,7 +164,10 @@ class UnreachedParameters:
             self._recorder.add(NormsMoved(site, parameters.same(moved), passes))
 
     def who_moves(self) -> None:
-        """Note which parameters change although no optimizer trains them: averages, copies, updates by hand."""
+        """Note which parameters change although no optimizer trains them: averages, copies, updates by hand.
+
+        Before the first step, such a change counts as a step: later graphs should not reach back before it.
+        """
         parameters, unstepped = self._recorder.parameters, not self._recorder.steps
         unowned = [
             (number, tensor)
@@ -172,11 +176,15 @@ class UnreachedParameters:
             if not is_sharded(tensor)
         ]
         for number, tensor in unowned[:_MOST_UNOWNED]:
-            if not parameters.records[number].still:
+            if not parameters.records[number].still and number != self._moved:
                 self._values.pop(number, None)
                 continue
             now = sample(tensor)
-            parameters.records[number].still = same(self._values.setdefault(number, now), now)
+            if not same(self._values.setdefault(number, now), now):
+                parameters.records[number].still = False
+                self._values[number], self._moved = now, number
+                if unstepped:
+                    self._recorder.thread.last_key = self._recorder.thread.newest_key
 
 
 def _wrapped(original: types.FunctionType, before: Any) -> Any:

@@ -29,9 +29,9 @@ state = (torch.zeros(1, 8, 32), torch.zeros(1, 8, 32))
 for t in range(0, 160, 16):
     x, y = batched[:, t : t + 16], batched[:, t + 1 : t + 17]
     model.zero_grad()
-    logits, state = model(x, state)
+    logits, state = model(x, state)  # expect: graph-retention
     loss = lossf(logits.reshape(-1, len(chars)), y.reshape(-1))
-    loss.backward(retain_graph=True)  # expect: graph-retention
+    loss.backward(retain_graph=True)
     nn.utils.clip_grad_norm_(model.parameters(), 0.25)
     for p in model.parameters():
         p.data.add_(p.grad, alpha=-lr)

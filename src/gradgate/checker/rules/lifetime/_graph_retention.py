@@ -26,6 +26,7 @@ goes through all of them, and the run gets slower and slower.
 The rule looks for graphs in the local variables of the functions that run at a step, and up to four levels deep in
 their containers and objects. An evaluation without a call of ``eval()`` is not checked. Graphs that grow with each
 call of ``autograd.grad`` are reported if no other line computes gradients. Graphs of ``torch.func`` are not seen.
+A loop that detaches the carried value itself, every few steps, is not reported.
 If the weights of a teacher are an average with a graph that grows, only GG406 is reported: its advice removes both.
 
 ## Sources
@@ -44,7 +45,15 @@ from itertools import pairwise
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, imported, last_name, names_read, names_stored, own_calls
+from gradgate.checker.analysis._scopes import (
+    called,
+    called_by,
+    imported,
+    last_name,
+    names_read,
+    names_stored,
+    own_calls,
+)
 from gradgate.checker.analysis._source import function_at, inside, loops_around, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, PutUnder, Replace
@@ -157,9 +166,10 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         if isinstance(event, Differentiated) or event.seen
     )
     averages = {innermost(each.site) for each in combinations(run, ["averaged weights"])}
-    stepped = bool(run.of(Stepped))  # without a step, old and new nodes can't be told apart
     for site, events in lines.items():
         differentiated = isinstance(events[0], Differentiated)
+        # Without a step or an update in place, old and new nodes can't be told apart.
+        stepped = bool(run.of(Stepped)) or any(event.old_nodes for event in events)
         # An inner loop is differentiated later as a whole, by another line.
         if differentiated and (len(lines) > 1 or any(event.create for event in events)):
             continue
@@ -178,6 +188,8 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         if innermost(most.old_site) in averages:
             continue  # attached-target reports it
         carried = None if by_hand else _carried(most.old_site, site)
+        if carried is not None and _is_truncated(*carried):
+            continue
         calls = f"after {len(events)} backward calls"
         before_last = f"{calls}, {most.old_nodes} of its {most.nodes} nodes were made before the last step"
         grown = f"it had {events[0].nodes} nodes at first and {most.nodes} {calls}"
@@ -188,19 +200,19 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
             advice=(
                 _BY_HAND
                 if by_hand
-                else f"Detach {carried[1]} where the next step uses it."
+                else f"Detach {' and '.join(map('`{}`'.format, carried[1]))} where the next step uses it."
                 if carried
                 else "Detach values that are carried over from step to step: self.state = new.detach()."
             )
             + (_RETAINED if any(isinstance(event, Backward) and event.retain for event in events) else ""),
-            fix=() if by_hand else partial(_detached_again, name=carried[1]) if carried else _detached,
+            fix=() if by_hand else partial(_detached_again, names=carried[1]) if carried else _detached,
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
         )
 
 
-def _carried(made: Site, backward: Site) -> tuple[Frame, str] | None:
-    """Return the line that passes on a value from step to step, ``y, state = model(x, state)``, and its names.
+def _carried(made: Site, backward: Site) -> tuple[Frame, list[str]] | None:
+    """Return the line that passes on values from step to step, ``y, state = model(x, state)``, and their names.
 
     A line of an inner loop doesn't count, because it passes on the value within a step.
     """
@@ -210,16 +222,26 @@ def _carried(made: Site, backward: Site) -> tuple[Frame, str] | None:
         if at is not None and isinstance(at.node, ast.Assign) and at.loops and at.loops[0] in loops:
             names = names_stored(*at.node.targets) & names_read(at.node.value)
             if names:
-                return frame, " and ".join(f"`{name}`" for name in sorted(names))
+                return frame, sorted(names)
     return None
 
 
-def _detached_again(at: Statement, *, name: str) -> Fix:
-    """Detach the only argument that is the value carried over."""
-    calls = [call for call in at.calls() for each in call.args if f"`{ast.unparse(each)}`" == name]
-    if len(calls) != 1:
+def _is_truncated(line: Frame, names: list[str]) -> bool:
+    """Return whether the loop detaches the values itself. As the graph grows, it does so only every few steps."""
+    texts = [ast.unparse(each) for each in inside(ast.stmt, *loops_around(line)[:1])]
+    return any(re.match(rf"{name}(\.detach_\(|.*=.*detach)", text) for name in names for text in texts)
+
+
+def _detached_again(at: Statement, *, names: list[str]) -> Fix:
+    """Detach the only argument that is the value carried over, unless it is a tuple, such as an LSTM's state."""
+    made = [
+        node.value for node in inside(ast.Assign, tree_of(at.file)) if ast.unparse(node.targets[0]) in names
+    ]
+    made += [each.value for each in inside(ast.Return, *called_by(at.file, *made)) if each.value is not None]
+    calls = [call for call in at.calls() for each in call.args if [ast.unparse(each)] == names]
+    if len(calls) != 1 or any(isinstance(each, (ast.Tuple, ast.List)) for each in made):
         return ()
-    given = [f"{text}.detach()" if f"`{text}`" == name else text for text in map(ast.unparse, calls[0].args)]
+    given = [f"{text}.detach()" if text in names else text for text in map(ast.unparse, calls[0].args)]
     given += map(ast.unparse, calls[0].keywords)
     return (Replace(at.line, ast.unparse(calls[0]), f"{ast.unparse(calls[0].func)}({', '.join(given)})"),)
 
