@@ -202,9 +202,9 @@ def _warn_of_metric(count: Any) -> None:
     number = count.item() if known and isinstance(count, Tensor) else count
     if isinstance(number, float) and 0 < number < 1:
         warnings.warn(
-            "step: loss_fn returned a number between 0 and 1 with its loss. This number is used as the loss's count, "
-            "by which micro-batches are weighted. If it is an accuracy or another metric, return the loss and its "
-            "number of items instead: return loss, y.numel().",
+            "step: loss_fn returned a number between 0 and 1 with its loss. This number is used as the loss's "
+            "count, by which micro-batches are weighted. If it is an accuracy or another metric, return the loss "
+            "and its number of items instead: return loss, y.numel().",
             CountWarning,
             stacklevel=7,
         )
