@@ -24,7 +24,8 @@ the weights of the samples change too.
 A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension. A sum over a
 constant number of positions is reported only if the divisor names them, such as ``labels.numel()``. A mean that
 leaves out less than 10% of the positions is not reported. Padded targets are recognized if their class is the
-``padding_idx``, unless this class also occurs elsewhere or ends sequences that have no end token.
+``padding_idx``, unless this class also occurs elsewhere or ends sequences that have no end token. Padding that
+only an ``attention_mask`` marks is not recognized.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.

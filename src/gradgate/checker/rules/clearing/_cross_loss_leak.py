@@ -30,14 +30,15 @@ or use two ``gradgate.Accumulator`` objects. Each fills only the gradients of it
 ``update.backward(loss)``.
 
 ## Known limits
-A module is a probe if its name, its optimizer's name or its loss's name says so. An attack with a single backward
-call is not reported, because its loss may be a part of the training loss. If both losses are back-propagated before
-either optimizer's step, they are reported only if their gradients point in opposite directions, or if the other
-optimizer's loss compares nothing with data: ``-q(state, policy(state)).mean()``. If the directions agree and the
-other loss comes first in the loop, the leftover may be intended (BicycleGAN's latent loss). The finding is then a
-note, unless the step's own loss uses a value detached from the other loss's network. A leftover of a later loss is
-not found if it is small compared with the step's own gradient. An example is a discriminator's loss in a
-variational autoencoder.
+A module is a probe if its name, its optimizer's name or its loss's name says so. The loss of any other head may
+train the trunk on purpose, so a confidence head that is not detached is not found. An attack with a single
+backward call is not reported, because its loss may be a part of the training loss. If both losses are
+back-propagated before either optimizer's step, they are reported only if their gradients point in opposite
+directions, or if the other optimizer's loss compares nothing with data: ``-q(state, policy(state)).mean()``. If
+the directions agree and the other loss comes first in the loop, the leftover may be intended (BicycleGAN's latent
+loss). The finding is then a note, unless the step's own loss uses a value detached from the other loss's network.
+A leftover of a later loss is not found if it is small compared with the step's own gradient. An example is a
+discriminator's loss in a variational autoencoder.
 
 ## Sources
 docs/accumulation.md, "several losses".

@@ -31,7 +31,8 @@ If the same parameters get a gradient along another path, a cut is found in two 
 the loss constant, or the summand then reaches only parameters whose gradients no step uses. For example, a
 ``sample()`` whose ``log_prob`` is in the loss is found in SAC, where actor and critics have separate optimizers,
 even if the critics are frozen. It is not found if one optimizer holds both, because the loss may be a
-score-function estimator. Any other constant summand inside a mean is not found.
+score-function estimator. Any other constant summand inside a mean is not found, nor is a summand that another
+module's forward pass computes under ``no_grad`` (a perceptual loss).
 
 The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
 summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the

@@ -1,13 +1,13 @@
 """A term of the loss is computed and shown, but never back-propagated.
 
 ## What it does
-Looks for a value that has a graph but is only converted to a number for display, in a function that back-propagates
-a loss without this value. The value counts as a loss term if its name says so (``kl_loss``, ``l1_penalty``), or if
-the script sets a nonzero weight for it and reads the weight nowhere, or only in f-strings: ``entropy`` and
-``ent_coef = 0.01``. Also looks for a sum of losses that is only displayed although some of its summands are
-back-propagated, and for a term that the next line overwrites (``loss = recon + kl``, then ``loss = recon``). Also
-looks for a loop of n iterations that divides each loss by n, with ``backward()`` after the loop instead of inside
-it, so only the last loss is back-propagated.
+Looks for a value that has a graph but is only displayed, in a function that back-propagates a loss without this
+value. The value counts as a loss term if its name says so (``kl_loss``, ``l1_penalty``), if it is a product with
+its weight (``kl = beta * divergence(mu, var)``), or if the script sets a nonzero weight for it and reads the weight
+nowhere, or only in f-strings: ``entropy`` and ``ent_coef = 0.01``. Also looks for a sum of losses that is only
+displayed, or logged by Lightning, although some of its summands are back-propagated, and for a term that the next
+line overwrites (``loss = recon + kl``, then ``loss = recon``). Also looks for a loop of n iterations that divides
+each loss by n, with ``backward()`` after the loop, so only the last loss is back-propagated.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.

@@ -23,7 +23,7 @@ or remove the layer from the model. To train a head, add its loss to the loss th
 The finding is only a note if a layer may be unused on purpose: a layer of a library's own model that is in no loss
 (a pooler), a layer that is never called in a model that loads pretrained weights, or experts and heads of a list
 that did not run. If a constant replaces a layer's output, the finding is at the layer that is used before that
-layer.
+layer. Latent codes that no step changes are not found if the optimizer holds tensors of data in their place.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.

@@ -22,7 +22,8 @@ the other's steps.
 or pass the trunk to only one of the two.
 
 ## Known limits
-Two optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way.
+Two optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way. An
+optimizer that never steps is not found if only a loop variable clears it: ``each.zero_grad()``.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Per-parameter options".

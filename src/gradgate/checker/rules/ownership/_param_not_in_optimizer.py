@@ -21,9 +21,9 @@ The parameters keep their initial values, and the rest of the model must adapt t
 or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
 
 ## Known limits
-A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
-or is a copy of a trained network: see wasted-gradient. A new layer that is frozen together with a pretrained
-network is not reported. If an optimizer changes tensors of data besides parameters, the finding is a note.
+A network is assumed to be fixed on purpose if it is much larger than the trained part, in evaluation mode, or a
+copy of a trained network. New layers and adapters that are frozen together with a pretrained network are not
+reported; frozen zero adapters of a baseline are. If an optimizer changes tensors of data, the finding is a note.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.

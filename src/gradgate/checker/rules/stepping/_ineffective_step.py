@@ -27,10 +27,10 @@ Nothing is trained. The loss varies with the batches, which looks like slow lear
 ## Known limits
 A learning rate of zero at the start of a warm-up is correct. A learning rate that is always zero while other
 optimizers step is reported as a note. If a run is stopped early, a learning rate that might still rise is not
-reported. Not found: updates in a dict that the loop reads but never copies back, and averages in a helper that
-rebinds its argument. Rounding is reported only for torch's own optimizers. If most values change now and then,
-it is reported only for SGD, Adam and AdamW. An optimizer that some line might step is reported as never stepped
-only if the script steps no optimizer and reads no gradients.
+reported. Not found: updates whose variable is read again, updates in a dict that the loop reads but never copies
+back, and averages in a helper that rebinds its argument. Rounding is reported only for torch's own optimizers. If
+most values change now and then, it is reported only for SGD, Adam and AdamW. An optimizer that some line might step
+is reported as never stepped only if the script steps no optimizer and reads no gradients.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
