@@ -42,7 +42,6 @@ MARKER = re.compile(r"# expect: ([a-z-]+)$")
 MISSED = {
     "wrong/broken-graph/tokens_argmax": "another path trains every parameter; teacher forcing looks the same",
     "wrong/double-counting/bayes_kl": "the term is computed anew each time, so its nodes are not the same",
-    "wrong/loss-reduction/pose_multitask": "a sum beside a mean may be meant",
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
     "wrong/train-eval-mode/teacher_dropout": "mean teachers leave the teacher in training mode on purpose",
 }
@@ -142,7 +141,8 @@ ADVICE_ONLY = {
         "softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
     "loss-reduction": (
-        "attention_mask_counted chunked_vocabulary masked_words padded_translation pose_multitask shards"
+        "attention_mask_counted chunked_vocabulary masked_words padded_translation pose_multitask shards "
+        "summed_divergence"
     ),
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "

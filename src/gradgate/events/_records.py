@@ -96,6 +96,9 @@ class Term:
     reach: Annotated[Ids, "parameters it reaches; only in first calls of losses with several terms"] = (
         frozenset()
     )
+    shared: Annotated[
+        bool, "another term uses results of the same operations; known in the same calls as `reach`"
+    ] = False
 
     @property
     def weight(self) -> float:

@@ -7,7 +7,7 @@ the reduction of torch's losses, the number of valid targets, and the shape that
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -66,7 +66,7 @@ class Terms:
         self.scaler: int | None = None
 
     def read(self, root: Any, *, reach: bool = False) -> tuple[Term, ...]:
-        """Return the terms below a root. With ``reach``, the first few terms list the parameters they reach."""
+        """Return the terms below a root. With ``reach``, the first few terms tell what they reach."""
         found: dict[int, Term] = {}
         nodes: dict[int, Any] = {}
         joints: dict[int, Site] = {}  # node number -> line of the outermost sum that contains the node
@@ -110,9 +110,14 @@ class Terms:
                     joints[node_number.use(child)] = joint
                 todo.append((child, passed, scaled))
         if reach and len(found) > 1:
-            for key in [key for key in found if key in nodes][:_MOST_WITH_REACH]:
-                reached = self._parameters.known(Graph(nodes[key]).leaves.values())
-                found[key] = replace(found[key], reach=reached)
+            graphs = {
+                key: Graph(nodes[key]) for key in [key for key in found if key in nodes][:_MOST_WITH_REACH]
+            }
+            times = Counter(node for graph in graphs.values() for node in graph.nodes if node.name() != LEAF)
+            for key, graph in graphs.items():
+                reached = self._parameters.known(graph.leaves.values())
+                shared = any(times[node] > 1 for node in graph.nodes)
+                found[key] = replace(found[key], reach=reached, shared=shared)
         return tuple(found.values())
 
     def _term(self, node: Any, key: int, factors: _Factors, scaled: bool) -> Term:

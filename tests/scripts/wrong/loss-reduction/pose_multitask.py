@@ -52,7 +52,7 @@ class PoseObjective(nn.Module):
 
     def forward(self, prediction: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
         keypoints, logits = prediction
-        return self.hp.keypoint_weight * self.keypoint_loss(
+        return self.hp.keypoint_weight * self.keypoint_loss(  # expect: loss-reduction
             keypoints, batch.keypoints
         ) + self.hp.action_weight * self.action_loss(logits, batch.action)
 

@@ -8,7 +8,8 @@ Reads from the graph how a loss was reduced. Reports:
 - a mean over all positions, after a mask or ``ignore_index`` set the losses of some of them to zero;
 - a loss that includes targets at positions where the input is an embedding's ``padding_idx``;
 - a sum over shifted positions, divided by a count of the positions before the shift;
-- a mean over samples *and* classes although the targets are distributions.
+- a mean over samples *and* classes although the targets are distributions;
+- a sum over samples and features that is added, undivided, to a mean over the same samples.
 
 ## Why is this bad?
 The loss has the wrong scale, and so has the effective learning rate. If the divisor changes from batch to batch,
@@ -25,7 +26,8 @@ A mask is distinguished from other factors by its form: ones, then zeros, along 
 constant number of positions is reported only if the divisor names them, such as ``labels.numel()``. A mean that
 leaves out less than 10% of the positions is not reported. Padded targets are recognized if their class is the
 ``padding_idx``, unless this class also occurs elsewhere or ends sequences that have no end token. Padding that
-only an ``attention_mask`` marks is not recognized.
+only an ``attention_mask`` marks is not recognized. A sum beside a mean is reported only if its weight is 0.1 or
+more, because a smaller weight was probably chosen for the sum.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.
@@ -50,6 +52,7 @@ from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace, passing
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._divisor_edits import undivided
+from gradgate.checker.rules.accumulation._mixed_reductions import mixed_reductions
 from gradgate.checker.rules.accumulation._unshifted_count import divided_by_unshifted_count
 from gradgate.events import Backward, Combined, Site, Term
 
@@ -73,6 +76,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield from _over_padding(events)
         yield from _over_classes(events)
         yield from divided_by_unshifted_count(events, RULE)
+        yield from mixed_reductions(events, RULE)
     yield from _of_padding(run)
 
 
