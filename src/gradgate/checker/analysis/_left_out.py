@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._origins import unfreezing_line
+from gradgate.checker.analysis._origins import list_line, unfreezing_line
 from gradgate.checker.analysis._parameter_usage import misdirected, rebound, replaced, temporary, unowned
 from gradgate.checker.analysis._queries import calling_line
 from gradgate.checker.analysis._run import Run, innermost, once
@@ -88,10 +88,13 @@ def _unfrozen_again(run: Run) -> Iterator[Left]:
 
 
 def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
-    """Return whether a tensor is an attribute of a trained module, but no ``nn.Parameter``."""
+    """Return whether a tensor is an attribute of a trained module, or of one in an optimizer, but no parameter."""
     holder, dot, _ = parameter.name.partition("[")[0].rpartition(".")
     if parameter.registered or parameter.made or parameter.root or not dot:
         return False
+    lists = [list_line(event.site) or innermost(event.site) for event in run.of(OptimizerMade) if event.site]
+    if any(f"{holder}.parameters()" in text_of(line) for line in lists):
+        return True
     # A module may hold nothing but such tensors, and its name may begin at another variable than those of others.
     paths = [f".{each}." for each in (holder, holder.rpartition(".")[0]) if each]
     names = [f".{run.name(number)}" for number in run.owned & run.reached]

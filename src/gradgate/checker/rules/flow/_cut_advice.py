@@ -29,7 +29,11 @@ from gradgate.events import Differentiated, Frame, Ids
 
 LEAF, OFF, CHECKPOINT = "A new leaf", "Running without gradients", "A reentrant checkpoint"
 NO_GRAPH = "autograd.grad without create_graph=True"
-_WITHOUT = {LEAF: "not a new tensor", "Parameter": "not a new parameter", "data": "without .data"}
+_WITHOUT = {
+    LEAF: "not a new tensor. Join several values with torch.stack()",
+    "Parameter": "not a new parameter",
+    "data": "without .data",
+}
 _COPIES = {"deepcopy": "copy.deepcopy()", "load_state_dict": "load_state_dict()"}
 
 _IN_THE_GRAPH = (
