@@ -188,6 +188,7 @@ ADVICE_ONLY = {
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
         "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
+        "second_target_printed "
         "depth_head_only_logged target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (

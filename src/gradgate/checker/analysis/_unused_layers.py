@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from gradgate.checker.analysis._queries import in_losses
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     assigned,
@@ -16,6 +17,7 @@ from gradgate.checker.analysis._scopes import (
     is_function,
     last_name,
     own_nodes,
+    scope_at,
     scopes_of,
 )
 from gradgate.checker.analysis._slices import Slice, slice_at
@@ -209,6 +211,36 @@ def line_of_loss(run: Run, ids: Ids, site: Site, files: tuple[str, ...]) -> Fram
         lines = [line for line in _loss_lines(frame, slices) if line <= last]  # not those of an evaluation
         if lines:
             return Frame(frame.file, max(lines), frame.function)
+    return None
+
+
+def shown_loss(run: Run, ids: Ids, line: Frame) -> tuple[Frame, str] | None:
+    """Return the line that computes a value for display from parameters that no loss reaches, and the value's name.
+
+    If another line of the function adds up the loss, the value belongs there, and the result is None.
+    """
+    total = getattr(statement_at(line), "value", None)
+    if isinstance(total, ast.BinOp) or isinstance(statement_at(line), ast.AugAssign):
+        return None
+    in_loss = {node.id for node in in_losses(run).values() if isinstance(node, ast.Name)}
+    for cut in (event for event in run.of(Cut) if event.scalar and ids <= event.parameters and event.site):
+        frame = cut.site[0]
+        scope, statement = scope_at(frame), statement_at(frame)
+        if scope is None or statement is None:
+            continue
+        shown = [
+            node.value
+            for node in ast.walk(statement)
+            if isinstance(node, (ast.Attribute, ast.FormattedValue))
+        ]
+        names = {node.id for node in shown if isinstance(node, ast.Name)} - in_loss
+        made = [(name, definitions(scope).get(name, ())) for name in names]
+        single = [(name, each[0]) for name, each in made if len(each) == 1]
+        assigned_to = [(name, each.value) for name, each in single if isinstance(each.statement, ast.Assign)]
+        computed = [(name, value) for name, value in assigned_to if isinstance(value, ast.Call)]
+        if len(computed) == 1:
+            name, value = computed[0]
+            return Frame(frame.file, value.lineno, frame.function), name
     return None
 
 

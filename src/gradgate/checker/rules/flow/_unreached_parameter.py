@@ -46,6 +46,7 @@ from gradgate.checker.analysis._unused_layers import (
     line_of_loss,
     line_without,
     shortened_loop,
+    shown_loss,
 )
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import Finding, FixAt, Rule, Severity
@@ -120,6 +121,13 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids) -> Finding | None:
             )
             return found(unused, dropped[0], advice=f"{advice}{dropped[1]}_().", fix=kept)
         frame = line_of_loss(run, ids, ran[0].site, run.files)
+        shown = shown_loss(run, ids, frame) if frame is not None else None
+        if shown is not None:
+            place, name = shown
+            advice = f"Add `{name}` to the loss that is back-propagated, or remove the layer."
+            return found(
+                f"runs, but `{name}`, which uses the output, is only displayed", place, advice=advice
+            )
         return found(unused, frame or ran[0].site[0], severity="warning" if frame else "info")
     inner = _in_inner_steps(run, ids) if whole else None
     return inner and found(
