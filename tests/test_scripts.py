@@ -336,6 +336,9 @@ def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(watched
     assert bool(at_the_line) == (name(script) not in MISSED and name(script) not in OTHER_LINE)
 
 
+TRUNCATED = ["leaky_units"]
+
+
 def parts(log: Log | None) -> tuple[set[str], set[str]]:
     """Return the parameters that moved, and the trainable ones that stepping optimizers left as they were."""
     assert log is not None
@@ -363,7 +366,8 @@ def test_a_script_with_its_fix_made_shows_no_mistake_and_trains(watched: Outcome
         (before, idle), (after, idle_after) = parts(watched.log), parts(fixed.log)
         assert before - after <= CANCELS
         assert idle_after - idle <= CANCELS
-    if category in ("wasted-gradient", "graph-retention"):  # costs time and memory, and computes the same
+    # These cost time and memory, and compute the same. A state that passed gradients back no longer does.
+    if category in ("wasted-gradient", "graph-retention") and script.stem not in TRUNCATED:
         assert (fixed.printed, fixed.computed) == (watched.printed, watched.computed)
     left = [one.code for one in fixed.findings if one.severity != "info" or one.category == category]
     assert left == []  # no edit brings up the next mistake

@@ -234,9 +234,13 @@ class _Keep(cst.CSTTransformer):
 
 
 def _within(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """Yield the expressions in a node. For a statement with a block, yield only those in the header."""
+    """Yield the expressions in a node. For a statement with a block, yield only those in the header.
+
+    Names of attributes and keywords are no expressions.
+    """
+    names = (getattr(node, "attr", None), getattr(node, "keyword", None))
     for child in node.children:
-        if isinstance(child, cst.BaseExpression):
+        if isinstance(child, cst.BaseExpression) and child not in names:
             yield child
         if not isinstance(child, cst.BaseSuite | cst.BaseStatement):
             yield from _within(child)

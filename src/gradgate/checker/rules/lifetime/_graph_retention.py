@@ -47,24 +47,21 @@ from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import (
     called,
-    called_by,
     imported,
     last_name,
-    names_read,
-    names_stored,
     own_calls,
 )
-from gradgate.checker.analysis._source import function_at, inside, loops_around, tree_of
+from gradgate.checker.analysis._source import function_at, inside, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.lifetime._carried_values import PASSES, carried_on, detached_again, is_truncated
 from gradgate.checker.rules.lifetime._growing_window import growing_before_a_step
 from gradgate.checker.rules.lifetime._needless_retains import needless_retains
-from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, Stepped
+from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Stepped
 
 _PUTS = ("append", "appendleft", "extend", "add", "insert", "update", "setdefault", "put")
 _SAFE = ("item", "detach", "tolist", "numpy", "cpu_item", "float")
-_PASSES = ("forward", "__call__", "training_step", "step", "loss")
 _BY_HAND = (
     "Detach values that are carried over from step to step. For parameters that are updated by hand: "
     "(p - lr * gradient).detach().requires_grad_()."
@@ -187,8 +184,8 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         most = max(events, key=lambda event: (event.old_nodes, event.nodes))
         if innermost(most.old_site) in averages:
             continue  # attached-target reports it
-        carried = None if by_hand else _carried(most.old_site, site)
-        if carried is not None and _is_truncated(*carried):
+        carried = None if by_hand else carried_on(most.old_site, site)
+        if carried is not None and is_truncated(*carried):
             continue
         calls = f"after {len(events)} backward calls"
         before_last = f"{calls}, {most.old_nodes} of its {most.nodes} nodes were made before the last step"
@@ -205,45 +202,10 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
                 else "Detach values that are carried over from step to step: self.state = new.detach()."
             )
             + (_RETAINED if any(isinstance(event, Backward) and event.retain for event in events) else ""),
-            fix=() if by_hand else partial(_detached_again, names=carried[1]) if carried else _detached,
+            fix=() if by_hand else partial(detached_again, names=carried[1]) if carried else _detached,
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
         )
-
-
-def _carried(made: Site, backward: Site) -> tuple[Frame, list[str]] | None:
-    """Return the line that passes on values from step to step, ``y, state = model(x, state)``, and their names.
-
-    A line of an inner loop doesn't count, because it passes on the value within a step.
-    """
-    loops = [loop for frame in backward for loop in loops_around(frame)[:1]]
-    for frame in made:
-        at = Statement.at(frame)
-        if at is not None and isinstance(at.node, ast.Assign) and at.loops and at.loops[0] in loops:
-            names = names_stored(*at.node.targets) & names_read(at.node.value)
-            if names:
-                return frame, sorted(names)
-    return None
-
-
-def _is_truncated(line: Frame, names: list[str]) -> bool:
-    """Return whether the loop detaches the values itself. As the graph grows, it does so only every few steps."""
-    texts = [ast.unparse(each) for each in inside(ast.stmt, *loops_around(line)[:1])]
-    return any(re.match(rf"{name}(\.detach_\(|.*=.*detach)", text) for name in names for text in texts)
-
-
-def _detached_again(at: Statement, *, names: list[str]) -> Fix:
-    """Detach the only argument that is the value carried over, unless it is a tuple, such as an LSTM's state."""
-    made = [
-        node.value for node in inside(ast.Assign, tree_of(at.file)) if ast.unparse(node.targets[0]) in names
-    ]
-    made += [each.value for each in inside(ast.Return, *called_by(at.file, *made)) if each.value is not None]
-    calls = [call for call in at.calls() for each in call.args if [ast.unparse(each)] == names]
-    if len(calls) != 1 or any(isinstance(each, (ast.Tuple, ast.List)) for each in made):
-        return ()
-    given = [f"{text}.detach()" if text in names else text for text in map(ast.unparse, calls[0].args)]
-    given += map(ast.unparse, calls[0].keywords)
-    return (Replace(at.line, ast.unparse(calls[0]), f"{ast.unparse(calls[0].func)}({', '.join(given)})"),)
 
 
 def _detached(at: Statement) -> Fix:
@@ -262,7 +224,7 @@ def _detached(at: Statement) -> Fix:
     else:
         attribute = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
         # In a forward pass, the kept value is also part of this step's loss.
-        passes = getattr(at.function, "name", "") in _PASSES
+        passes = getattr(at.function, "name", "") in PASSES
         known = attribute and isinstance(kept, (ast.BinOp, ast.IfExp)) and not passes
     if kept is None or not known:
         return ()
