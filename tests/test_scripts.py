@@ -130,7 +130,8 @@ ADVICE_ONLY = {
         "sensor_chunks"
     ),
     "ineffective-step": (
-        "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
+        "optimizer_of_the_last_member optimizers_of_one_network "
+        "preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
         "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
         "functional_update_unread rebound_behind_a_guard "
         "rebound_data_sub rebound_in_a_new_list rebound_list_grad rebound_mixed rebound_mixed_class "
