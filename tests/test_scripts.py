@@ -155,7 +155,7 @@ ADVICE_ONLY = {
     ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
-        "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
+        "batch_function decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
         "style_lr_decay train_function"
     ),
     "param-in-multiple-optimizers": (
