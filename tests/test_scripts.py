@@ -129,7 +129,8 @@ ADVICE_ONLY = {
         "sensor_chunks"
     ),
     "ineffective-step": (
-        "optimizers_of_one_network preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
+        "optimizer_of_the_last_member optimizers_of_one_network "
+        "preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
         "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
         "functional_update_unread rebound_behind_a_guard "
         "rebound_data_sub rebound_in_a_new_list rebound_list_grad rebound_mixed rebound_mixed_class "
@@ -154,7 +155,7 @@ ADVICE_ONLY = {
     ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
-        "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
+        "batch_function decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
         "style_lr_decay train_function"
     ),
     "param-in-multiple-optimizers": (

@@ -199,6 +199,11 @@ class Stepped(Event):
     frozen: Annotated[Ids, "those of them with requires_grad False"] = frozenset()
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
+    kept: Annotated[
+        bool | None,
+        "an optimizer's first step begins with the values that an earlier optimizer's last step left; None: "
+        "unknown, or a later step",
+    ] = None
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
     rounded: Annotated[Ids, "16-bit parameters most of whose updates were rounded away so far"] = frozenset()
     lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()

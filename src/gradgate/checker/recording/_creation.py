@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from gradgate.checker.recording._forward import Cuts
+from gradgate.checker.recording._measures import same, sample
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import is_a, items_of, number_of
 from gradgate.events import Group, OptimizerMade, Site, StateLoaded
 
 _LOOKS_PER_LINE = 4  # close looks that a line may start by making parameters
+_MOST_COMPARED = 64  # parameters whose values one optimizer leaves to the next
 
 
 class Creation:
@@ -24,6 +27,28 @@ class Creation:
         self._recorder = recorder
         self._cuts = cuts
         self._looks: Counter[Site] = Counter()  # line that makes parameters -> close looks that it started
+
+        # optimizer -> parameters that others hold, too; parameter -> sampled values after the last step
+        self._shared: dict[int, list[int]] = {}
+        self._left: dict[int, Tensor] = {}
+
+    def begins(self, optimizer: int, pairs: Iterable[tuple[int, Tensor]]) -> dict[str, Any]:
+        """Return a field of the first step's event: whether the values are those that the last optimizer left."""
+        if optimizer in self._shared:
+            return {}
+        owners = self._recorder.parameters.owners
+        several = [(number, each) for number, each in pairs if len(owners.get(number, ())) > 1]
+        several = several[:: len(several) // _MOST_COMPARED + 1]
+        self._shared[optimizer] = [number for number, _ in several]
+        known = [(self._left[number], each) for number, each in several if number in self._left]
+        return {"kept": all(same(left, sample(each)) for left, each in known)} if known else {}
+
+    def ends(self, optimizer: int) -> None:
+        """Remember the values that a step leaves, if other optimizers hold the parameters, too."""
+        shared = self._shared.get(optimizer) or ()
+        self._left |= {
+            number: sample(each) for number, each in self._recorder.parameters.numbers.alive(shared)
+        }
 
     def parameter(self, kind: Any, data: Any = None, *_: Any, **__: Any) -> Around:
         """Remember where a parameter was created."""

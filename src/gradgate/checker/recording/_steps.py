@@ -163,6 +163,7 @@ class Steps:
             if not step.whole:
                 recorder.not_judged = "Parameters are sharded over ranks, so their steps are only counted."
             pairs = list(zip(step.numbers, tensors, strict=True))
+            step.facts |= self._creation.begins(number, pairs if step.whole else ())
             if step.whole and recorder.looking:
                 self._look(step, pairs)
             else:
@@ -249,6 +250,7 @@ class Steps:
         keys[number] = keys.get(number, (-1, -1))[1], recorder.thread.newest_key
         step.counted = True
         self.stepped.add(number)
+        self._creation.ends(number)
         last = self._repeated.get(number)
         if not looked and last is not None and last[0] == (step.site, facts):
             recorder.add(last[1])

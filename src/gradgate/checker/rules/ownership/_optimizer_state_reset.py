@@ -22,7 +22,8 @@ To change only the learning rate, write ``group["lr"] = lr`` or use a scheduler.
 
 ## Known limits
 A new optimizer for each stage, task or fold in a list is assumed to be intended. So is a new optimizer if the
-parameters are reset after it was constructed.
+parameters are reset after it was constructed. In a long run, so is a function that constructs an optimizer and then
+passes over its data several times.
 
 ## Sources
 Kingma and Ba, "Adam: a method for stochastic optimization", section 3.
@@ -38,8 +39,8 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import root_of
-from gradgate.checker.analysis._source import loops_around
+from gradgate.checker.analysis._scopes import called, names_read, names_stored, root_of
+from gradgate.checker.analysis._source import inside, loops_around, spans
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
@@ -50,7 +51,13 @@ _STAGES = re.compile(
     r"|lr|rate|width|size|member|model|name",
     re.IGNORECASE,
 )
+_RUNS = re.compile(
+    "stage|phase|task|fold|cycle|trial|round|client|domain|session|restart|member", re.IGNORECASE
+)
+_DRAWN = re.compile(r"sampl|batch|next\(|rand|perm|choice|iter", re.IGNORECASE)
 _WHY = "The first steps after a reset are as long as the learning rate allows, whatever the size of the gradient."
+
+_WHY_SGD = "Momentum builds up over many steps. After each reset, the steps are too short."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -82,7 +89,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             next((frame for frame in again if frame not in run.events[several[0][0]].site), innermost(again)),
             f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
             f"state; none made more than {max(steps)} step{'s' if max(steps) > 1 else ''}.",
-            why=_WHY,
+            why=_WHY if kind != "SGD" else _WHY_SGD,
             advice=f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass "
             "it in. Set group['lr'] to change only the learning rate.",
             fix=_made_once if once else (),
@@ -104,7 +111,30 @@ def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
     between = sum(isinstance(event, Stepped) for event in run.events[before[-1] + 1 : after[0]])
     if between >= len(before):  # other optimizers stepped: blocks are trained one after the other
         return False
+    first = run.stepped(after[0])
+    if first.kept and not (first.seen and run.stepped(before[-1]).seen):
+        return not _fits(run.events[made].site, first.site)
     return not _written(run, before[-1], after[0], ids)
+
+
+def _fits(made: Site, step: Site) -> bool:
+    """Return whether an optimizer passes over the same data several times, as a training run of its own does."""
+    frames = zip(made[::-1], step[::-1], strict=False)
+    outer = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], frames))
+    inner = step[: len(step) - outer]
+    around = made[len(made) - outer - 1].line if inner and outer < len(made) else 0
+    loops = [loop for frame in inner for loop in loops_around(frame) if not spans(loop, around)]
+    return any(_repeats(loop, whole=number == 0) for number, loop in enumerate(loops))
+
+
+def _repeats(loop: ast.For | ast.While, *, whole: bool) -> bool:
+    """Return whether a loop counts passes over the data. ``whole``: it has no inner loop over batches."""
+    if isinstance(loop, ast.While):
+        return True
+    counted = isinstance(loop.iter, ast.Call) and called(loop.iter) in ("range", "trange")
+    taken = names_read(*(node.slice for part in loop.body for node in inside(ast.Subscript, part)))
+    batches = whole and any(_DRAWN.search(ast.unparse(part)) for part in loop.body)
+    return counted and not batches and taken.isdisjoint(names_stored(loop.target))
 
 
 def _written(run: Run, start: int, end: int, ids: Ids) -> bool:
@@ -121,8 +151,12 @@ def _written(run: Run, start: int, end: int, ids: Ids) -> bool:
 def _in_stages(site: Site) -> bool:
     """Return whether the loop around a line iterates over stages, tasks or folds, each a separate training run."""
     for loop in (loop for frame in site for loop in loops_around(frame)):
-        listed = isinstance(loop, ast.For) and isinstance(loop.iter, (ast.List, ast.Tuple, ast.Dict))
-        return listed or (isinstance(loop, ast.For) and bool(_STAGES.search(ast.unparse(loop.target))))
+        if not isinstance(loop, ast.For):
+            return False
+        listed = isinstance(loop.iter, (ast.List, ast.Tuple, ast.Dict))
+        counted = isinstance(loop.iter, ast.Call) and called(loop.iter) == "range"
+        named = _STAGES.search(ast.unparse(loop.target))
+        return listed or bool(named or (counted and _RUNS.search(ast.unparse(loop.iter))))
     return True
 
 

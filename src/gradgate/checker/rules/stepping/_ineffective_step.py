@@ -4,6 +4,7 @@
 Compares parameters before and after steps. Reports:
 
 - an optimizer whose learning rate is always zero, or whose ``step`` is never called;
+- a variable to which a loop assigns several optimizers, only the last of which steps;
 - an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
 - an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
 - updates that 16-bit parameters round away: their values never change, or less than 40% of the updates is kept;
@@ -40,12 +41,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from functools import partial
 from math import prod
 
-from gradgate.checker.analysis._gradient_reads import reads_gradients
-from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._optimizer_names import as_written
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced
@@ -58,6 +57,7 @@ from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
+from gradgate.checker.rules.stepping._replaced_optimizers import are_read, replaced_optimizers
 from gradgate.checker.rules.stepping._unread_updates import unread_updates
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves, replaced_leaves
 from gradgate.events import Backward, Frame, Ids, ScalerUsed, Scheduled, SchedulerMade, Site, Stepped
@@ -75,7 +75,11 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from replaced_leaves(run, RULE)
     yield from lost_writes(run, RULE)
     yield from cleared_parts(run, RULE)
+    several = [*replaced_optimizers(run, RULE)] if not by_hand else []
+    yield from several
     for optimizer in run.made if not by_hand else ():
+        if any(run.held(optimizer) & each.about for each in several):
+            continue
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
         yield from filter(None, [finding])
@@ -222,7 +226,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     updates = max(len(advanced), len({part.backward for part in parts if part.is_lost}))
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
     # With several ranks, others may step: GG106 judges that.
-    unused = run.log.world == 1 and idle and not run.stepping and not _read(run, parts, files)
+    unused = run.log.world == 1 and idle and not run.stepping and not are_read(run, parts, files)
     may_step = run.ended != "finished" or (not unused and any(calls_step(file, name, ran) for file in files))
     if not named and (may_step or any(not run.parameters[n].still for n in held & set(run.parameters))):
         return None
@@ -241,14 +245,6 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         evidence={"backward_calls": len(reaching)},
         about=held,
     )
-
-
-def _read(run: Run, parts: list[Contribution], files: Iterable[str]) -> bool:
-    """Return whether the user's code, including hooks, reads gradients of parameters or other tensors."""
-    calls = [(run.backward(part.backward), part.cleared) for part in parts if part.backward >= 0]
-    sites = {(event.site, () if cleared is None else run.events[cleared].site) for event, cleared in calls}
-    hooks = any("hook" in node.attr for node in inside(ast.Attribute, *map(tree_of, files)))
-    return hooks or any(event.others for event, _ in calls) or any(reads_gradients(*pair) for pair in sites)
 
 
 def calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
