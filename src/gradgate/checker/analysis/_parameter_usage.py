@@ -57,7 +57,7 @@ def follows(run: Run, number: int) -> bool:
 
 @once
 def _written_between_steps(run: Run) -> tuple[Ids, set[tuple[int, ...]]]:
-    """Return the parameters that other code changes, and the shapes of trained parameters that it doesn't change."""
+    """Return what other code changes, and the shapes of the trained parameters that it doesn't change."""
     written = union(event.changed for event in run.of(Stepped))
     return written, {run.parameters[number].shape for number in run.reached & run.moved - written}
 
