@@ -47,7 +47,6 @@ MISSED = {
 }
 # No finding, and no certificate either: a note names the module.
 NO_CERTIFICATE = {
-    "wrong/attached-target/mean_teacher_stepped": "optimizer updates model.teacher, and other code overwrites it",
     "wrong/param-not-in-optimizer/inputs_beside_the_weights": "opt changes x, which line 11 converted",
     "wrong/ineffective-step/reptile_no_copy": "None of 10 steps of outer moved meta.net",
     "wrong/ineffective-step/target_is_online": "None of 12 steps of optimizer moved model.online",
@@ -92,9 +91,9 @@ ADVICE_ONLY = {
     "amp-scaler-misuse": "digits_mlp forgotten_scaler scaler_in_step vae_mixed",
     "attached-target": (
         "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
-        "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder peers q_learning "
-        "prototypes_beside_features quality_head rollout_of_values td_error teacher_in_the_optimizer "
-        "two_crops two_students value_computed_again"
+        "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder nets_of_one_agent "
+        "peers prototypes_beside_features q_learning quality_head rollout_of_values td_error "
+        "teacher_in_the_optimizer two_crops two_students value_computed_again"
     ),
     "broken-graph": (
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "

@@ -41,7 +41,25 @@ def unreached(run: Run) -> Ids:
         and run.parameters[number].trainable
         and run.parameters[number].still
         and max(run.stepping[optimizer] for optimizer in run.owners[number]) >= _STEPS
+        and not follows(run, number)
     )
+
+
+def follows(run: Run, number: int) -> bool:
+    """Return whether other code than a step writes a parameter, but not a trained one of the same shape.
+
+    Such a parameter is an average or a copy of the trained one. A limit or a decay would change both.
+    """
+    written, trained = _written_between_steps(run)
+    each = run.parameters[number]
+    return each.shape in trained and (number in written or each.began != each.ended)
+
+
+@once
+def _written_between_steps(run: Run) -> tuple[Ids, set[tuple[int, ...]]]:
+    """Return what other code changes, and the shapes of the trained parameters that it doesn't change."""
+    written = union(event.changed for event in run.of(Stepped))
+    return written, {run.parameters[number].shape for number in run.reached & run.moved - written}
 
 
 @once

@@ -90,6 +90,8 @@ def _still(
     none = f"None of {counted(len(several), 'step')} of {name} moved"
     trainable = frozenset(number for number in ids if log.parameters[number].trainable)
     if trainable and all(log.parameters[number].still for number in trainable):
+        if trainable <= frozenset().union(*(event.changed for event in several)):
+            return None  # other code writes it, such as a moving average
         return f"{none} {called or _names(log, trainable)}. Check whether a loss uses it."
     none = f"{none} {called or _names(log, ids)}"
     if ids <= lost:

@@ -18,6 +18,8 @@ Reports these values if gradient flows into them:
   the average was computed with a gradient;
 - both sides of an error that the loss adds again with another weight, such as the codebook's and the commitment
   term of a VQ-VAE, or that the loss adds again with one of the sides detached;
+- the output of a network that other code moves between the steps (an average or a copy of a trained network), if an
+  optimizer also updates the network with the loss's gradient;
 - a value on which ``detach()`` is called as a statement of its own, which discards the result.
 
 ## Why is this bad?
@@ -63,6 +65,7 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._graph_fixes import kept
+from gradgate.checker.rules.flow._trained_averages import trained_averages
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, ModeSet
 
 
@@ -70,6 +73,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _dropped(run)
     if any(event.create for event in run.of(Differentiated)):
         return
+    reported: Ids = frozenset()
     for each in combinations(run, _TEXTS):
         if not _is_trained(run, each):
             continue  # wasted-gradient reports gradients that no step uses
@@ -89,6 +93,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             each.site, message.format(run.names(each.ids)), why=why, advice=advice, **each.measured
         )
+        reported |= each.ids
+    yield from (each for each in trained_averages(run, RULE) if not each.about <= reported)
 
 
 def _dropped(run: Run) -> Iterator[Finding]:
