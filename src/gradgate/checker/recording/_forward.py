@@ -109,7 +109,7 @@ class Cuts:
         """
         least = min((sample.numel() for sample, _, _ in self._samples), default=0)
         saved = (getattr(node, name, None) for node in graph.nodes for name in _OPERANDS) if least else ()
-        used = {id(each): each for each in saved if is_a(each, Tensor) and each.numel() >= least}
+        used = {id(each): each for each in saved if isinstance(each, Tensor) and each.numel() >= least}
         for sample, site, ids in self._samples:
             with torch.no_grad(), as_torch_itself():
                 held = any(_holds(each, sample) for each in used.values())

@@ -129,9 +129,11 @@ def _judge(run: Run) -> Iterator[Finding]:
             **codes.measured,
         )
     losses = [slice_at(site, run.files) for site in _losses(run, missing)]
-    for each in cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes]):
-        if (each.file, each.line) not in {(other.file, other.line) for other in idle}:
-            yield each
+    in_losses = [node for each in losses for _, node in each.nodes]
+    reported = {(each.file, each.line) for each in idle}
+    yield from (
+        each for each in cut_samples(run, RULE, missing, in_losses) if (each.file, each.line) not in reported
+    )
 
 
 def _behind(run: Run, lines: Collection[tuple[str, int]]) -> Ids:
