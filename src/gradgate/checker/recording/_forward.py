@@ -107,11 +107,13 @@ class Cuts:
 
         The backward pass of ``torch.normal`` returns zero gradients.
         """
-        sizes = {sample.numel() for sample, _, _ in self._samples}
-        saved = (getattr(node, name, None) for node in graph.nodes for name in _OPERANDS) if sizes else ()
-        used = {each.data_ptr() for each in saved if isinstance(each, Tensor) and each.numel() in sizes}
+        least = min((sample.numel() for sample, _, _ in self._samples), default=0)
+        saved = (getattr(node, name, None) for node in graph.nodes for name in _OPERANDS) if least else ()
+        used = {id(each): each for each in saved if isinstance(each, Tensor) and each.numel() >= least}
         for sample, site, ids in self._samples:
-            self._add_sample(site, ids, "sample" if sample.data_ptr() in used else "drawn")
+            with torch.no_grad(), as_torch_itself():
+                held = any(_holds(each, sample) for each in used.values())
+            self._add_sample(site, ids, "sample" if held else "drawn")
         self._samples.clear()
         for node in graph.nodes:
             if node.name().startswith("NormalBackward"):
@@ -162,6 +164,35 @@ class Cuts:
             parameters.number(leaf) if isinstance(leaf, nn.Parameter) else parameters.numbers.known(leaf)
             for leaf in Graph(tensor).leaves.values()
         )
+
+
+def _holds(operand: Tensor, sample: Tensor) -> bool:
+    """Return whether an operand is a sample, or a concatenation of a sample and other values.
+
+    The sample may be repeated, for example for each point in time.
+    """
+    if operand.numel() == sample.numel() and operand.data_ptr() == sample.data_ptr():
+        return True
+    if (
+        operand.dtype != sample.dtype
+        or operand.device != sample.device
+        or 0 in (*operand.shape, sample.numel())
+    ):
+        return False
+    operand, sample = torch.atleast_2d(operand), torch.atleast_2d(sample)
+    dim = -1
+    if operand.dim() == sample.dim():
+        sizes = enumerate(zip(operand.shape, sample.shape, strict=True))
+        dim = next((dim for dim, (size, own) in sizes if size != own and dim), -1)
+    rows, own = (each.movedim(dim, -1).flatten(0, -2) for each in (operand, sample))
+    repeats, length = len(rows) // len(own), own.size(1)
+    if repeats * len(own) != len(rows):
+        return False
+    return any(
+        start + length <= rows.size(1) and torch.equal(each[:, start : start + length], own)
+        for each in (rows[::repeats], rows[: len(own)])
+        for start in (each[0] == own[0, 0]).nonzero().flatten().tolist()
+    )
 
 
 def _innermost(distribution: Any) -> Any:

@@ -112,7 +112,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     for each in derivatives_without_graph(run, RULE):
         if (each.file, each.line) not in lines:
             yield each
-    yield from idle_terms(run, RULE)
+    idle = list(idle_terms(run, RULE))
+    yield from idle
     chosen = [event.parameters for event in run.of(Cut) if event.op in ("argmin", "argmax")]
     for codes in combinations(run, ["codes"]):
         if not any(codes.ids <= ids for ids in chosen):
@@ -128,7 +129,11 @@ def _judge(run: Run) -> Iterator[Finding]:
             **codes.measured,
         )
     losses = [slice_at(site, run.files) for site in _losses(run, missing)]
-    yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
+    in_losses = [node for each in losses for _, node in each.nodes]
+    reported = {(each.file, each.line) for each in idle}
+    yield from (
+        each for each in cut_samples(run, RULE, missing, in_losses) if (each.file, each.line) not in reported
+    )
 
 
 def _behind(run: Run, lines: Collection[tuple[str, int]]) -> Ids:

@@ -24,6 +24,7 @@ from gradgate.checker.rules.flow._graph_fixes import resampled
 from gradgate.events import Backward, Combined, Cut, Frame, Ids, Site
 
 RESAMPLE = "Draw the sample with rsample(), or as mean + std * torch.randn_like(std)."
+SAMPLES = ("sample", "drawn")  # samples that a layer, or only other operations, use
 _CALLS = 2  # number of backward calls with the sample
 _ENDS = ("detach", "item", "log_prob", "step")
 _LOOKS = 3  # number of recorded gradients, all zero
@@ -67,7 +68,7 @@ def _in_constants(run: Run) -> dict[Frame, Ids]:
     for event in run.of(Backward, Cut, Combined):
         if isinstance(event, Backward):
             reached, before = event.reached, {}  # the samples of a loss are recorded after the loss
-        elif isinstance(event, Cut) and event.op in ("sample", "drawn") and event.site:
+        elif isinstance(event, Cut) and event.op in SAMPLES and event.site:
             before[event.site[0]] = event.parameters & reached & run.owned
         elif isinstance(event, Combined) and event.how == "constant" and event.site:
             drawn |= before
@@ -117,12 +118,13 @@ def _samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
     idle = {each.id for each in several if each.looks >= _LOOKS and each.looks == each.zeros} & run.owned
     calls = {id(node) for node in in_losses if isinstance(node, ast.Call) and called(node) == "sample"}
     drawn: dict[Frame, Ids] = {}
-    following: Ids = frozenset()
-    for event in reversed(run.of(Cut, Backward)):
+    reached: Ids = frozenset()
+    for event in run.of(Cut, Backward):
         if isinstance(event, Backward):
-            following = event.reached
+            reached = event.reached  # the samples of a loss are recorded after the loss
         elif event.op == "sample" and event.site:
-            drawn[event.site[0]] = event.parameters & following & run.owned
+            ids = event.parameters & reached & run.owned
+            drawn[event.site[0]] = drawn.get(event.site[0], frozenset()) | ids
         elif (
             event.op == "drawn"
             and event.site

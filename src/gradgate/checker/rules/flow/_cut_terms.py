@@ -15,7 +15,7 @@ from gradgate.checker.analysis._source import function_at, inside, loops_around,
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import Finding, FixAt, Rule
-from gradgate.checker.rules.flow._cut_samples import RESAMPLE
+from gradgate.checker.rules.flow._cut_samples import RESAMPLE, SAMPLES
 from gradgate.checker.rules.flow._graph_fixes import resampled, untrained_modules, with_graph, without_cut
 from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, Site
 
@@ -67,7 +67,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
         reach: Ids = frozenset().union(*(ids for ids, _ in found))
         if len(found) < _CALLS or not all(run.owners.get(number) for number in reach):
             continue
-        part, ops = slice_at(made, run.files), (*TENSORS, "drawn")
+        part, ops = slice_at(made, run.files), (*TENSORS, *SAMPLES)
         detached = {
             number: event
             for number, event in run.numbered(Cut)
@@ -80,7 +80,7 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
         others = {site for site in others if cuts and spans[site][0].stop > min(cuts)}
         others -= {site for site in others for span in spans[site] if any(n in span for n in detached)}
         for cut in [*(own or cuts).values()][-1:]:
-            drawn = cut.op == "drawn"
+            drawn = cut.op in SAMPLES
             fix: FixAt = resampled if drawn else partial(without_cut, ops=(cut.op,))
             needing = () if drawn else others  # losses that need the detached value
             shared = [site for site in needing if slice_at(site, run.files).holds(cut.site[0], cut.op)]

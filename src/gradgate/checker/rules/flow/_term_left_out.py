@@ -26,7 +26,8 @@ If a term is only for display, compute it under ``torch.no_grad()``.
 Terms in lists are missed, and so is a term in a dict whose weight is missing. Terms with other names and without a
 weight are missed too, because an entropy or an error that is printed to monitor training looks the same. A loop
 that overwrites its losses without dividing them is assumed to display them. A term that is added to the loss after
-``backward()`` is not found, nor is a term that another function prints.
+``backward()`` is not found, nor is a term that another function prints. A displayed sum is missed if a part of its
+other summand is detached and this summand isn't displayed itself.
 
 ## Sources
 docs/checking.md.
@@ -57,8 +58,9 @@ from gradgate.checker.analysis._source import inside, loops_around, nodes_of, st
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._lost_terms import made_by, overwritten_terms
+from gradgate.checker.rules.flow._shown_values import SHOWS, displays, is_shown_with_graph, shown_by
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
-from gradgate.events import Backward, Cut, Frame, Ids, Site
+from gradgate.events import Backward, Frame, Ids, Site
 
 _KIND = re.compile(
     r"kl|contrast|consist|commit|aux|cycle|adv|distill|penalt|perceptual|style|tv_|smooth|align|ortho|spars|divers|"
@@ -67,7 +69,6 @@ _KIND = re.compile(
 )
 _TERM = re.compile(rf"(?=.*(loss|penalty|term|bonus))(?=.*({_KIND.pattern}))", re.IGNORECASE)
 _WEIGHT = re.compile(r"weight|beta|lambda|coef|lam$|alpha|gamma|^\.?w$", re.IGNORECASE)
-_SHOWS = ("item", "detach", "tolist", "numpy")
 _TIMES = 2
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")  # functions up to Python 3.11
 
@@ -77,7 +78,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from overwritten_terms(run, RULE, _KIND)
     yield from (finding for finding, _ in _sums_only_shown(run))
     reported: set[str] = set()
-    for cut in _displays(run):
+    for cut in displays(run):
         shown = next((frame for frame in cut.site if frame.function not in _COMPREHENSIONS), cut.site[0])
         # The backward calls in the same function that reach the same parameters
         calls = [event for event in run.of(Backward) if event.site and event.site[0][::2] == shown[::2]]
@@ -102,11 +103,6 @@ def _judge(run: Run) -> Iterator[Finding]:
                 count=times,
                 evidence={"shown_at": shown.line},
             )
-
-
-def _displays(run: Run) -> list[Cut]:
-    """Return the conversions of values to numbers."""
-    return [event for event in run.of(Cut) if event.op in _SHOWS and event.scalar and event.site]
 
 
 def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | None]:
@@ -179,7 +175,7 @@ def _sums_only_shown(run: Run) -> list[tuple[Finding, Ids]]:
         for frame in {frame for term in event.terms for frame in term.site} if event.trainer else ():
             losses |= {id(node): node for each in statements_at(frame) for node in ast.walk(each)}
     shown: dict[tuple[Frame, ast.BinOp], Ids] = {}
-    for cut in _displays(run):
+    for cut in displays(run):
         for each in _sums(cut.site[0], cut.op):
             shown[each] = shown.get(each, frozenset()) | cut.parameters
     for (frame, total), ids in shown.items():
@@ -190,7 +186,7 @@ def _sums_only_shown(run: Run) -> list[tuple[Finding, Ids]]:
         for part in summands(scope, total):
             if _is_used(ast.unparse(part), scope, run.files, losses):
                 used.append(ast.unparse(part))
-            elif has_graph(run, scope, part, run.files):
+            elif has_graph(run, scope, part, run.files) or is_shown_with_graph(run, frame, part):
                 left.append(ast.unparse(part))
         if used and left:
             times = len(run.of(Backward))
@@ -217,8 +213,8 @@ def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
     scope, statement = scope_at(shown), statement_at(shown)
     if scope is None or statement is None:
         return
-    shows = {id(value) for node in own_nodes(scope.node) for value in _shown_by(node, _SHOWS)}
-    for value in (value for node in ast.walk(statement) for value in _shown_by(node, (op,))):
+    shows = {id(value) for node in own_nodes(scope.node) for value in shown_by(node, SHOWS)}
+    for value in (value for node in ast.walk(statement) for value in shown_by(node, (op,))):
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
             yield shown, value
         name = getattr(value, "id", "")
@@ -228,16 +224,6 @@ def _sums(shown: Frame, op: str) -> Iterator[tuple[Frame, ast.BinOp]]:
         read = (node for node in own_nodes(scope.node) if is_read(node) and node.id == name)
         if isinstance(total, ast.BinOp) and all(id(node) in shows for node in read):
             yield shown, total
-
-
-def _shown_by(node: ast.AST, ops: tuple[str, ...]) -> list[ast.expr]:
-    """Return the values that an expression shows: of ``total.item()``, an f-string, or Lightning's ``log``."""
-    if isinstance(node, ast.Call) and called(node) in ("log", "log_dict") and "detach" in ops:
-        given = node.args[0] if node.args else None
-        values = given.values if isinstance(given, ast.Dict) else node.args[1:2]
-        return values if isinstance(given, (ast.Dict, ast.Constant, ast.JoinedStr)) else []
-    shown = isinstance(node, ast.FormattedValue) or (isinstance(node, ast.Attribute) and node.attr in ops)
-    return [node.value] if shown else []  # type: ignore[attr-defined]
 
 
 def _of_unread_sums(function: ast.AST, read: set[str]) -> set[ast.AST]:

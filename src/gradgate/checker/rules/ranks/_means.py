@@ -89,9 +89,12 @@ def _is_one(rows: Sequence[Sequence[Share]]) -> bool:
 
 def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report mean losses whose gradients are summed over the ranks by hand and not divided before the step."""
-    summed = ((window.optimizer, _summed_only(run, window)) for window in run.windows)
+    # After the first steps, few losses are read.
+    read = [window for window in run.windows if all(run.backward(number).seen for number in window.micro)]
+    summed = ((window.optimizer, _summed_only(run, window)) for window in read)
     for optimizer, several in grouped((owner, site) for owner, site in summed if site is not None).items():
-        if len(several) < max(LEAST, run.stepping[optimizer] - 1) or _divides_somewhere(several[-1]):
+        most = sum(window.optimizer == optimizer for window in read)
+        if len(several) < max(LEAST, most - 1) or _divides_somewhere(several[-1]):
             continue
         yield rule.finding(
             several[-1],
