@@ -114,13 +114,15 @@ class Combined(Event):
         "that both have a gradient, which the loss adds again with another weight; 'detached once': the same, if "
         "the loss adds it again with one value as a constant; 'float16': a layer that computes in float16; "
         "'own predictions': labels that are the classes to which the input of the loss gives most probability; "
-        "'shifted twice': targets that are the tokens two positions later",
+        "'shifted twice': targets that are the tokens two positions later; 'dropped': a loss whose line also made "
+        "nodes, since the last backward call, that are not in the graph",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
     sizes: Annotated[
         tuple[int, ...],
-        "the shape after broadcasting; for padding, its index, the targets that are padding, and all targets",
+        "the shape after broadcasting; for padding, its index, the targets that are padding, and all targets; for "
+        "dropped, the nodes of this line in the graph, and all that the line made",
     ] = ()
     made: Annotated[Site, "where the probabilities were computed"] = ()
 

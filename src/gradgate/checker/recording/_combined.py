@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -33,6 +33,7 @@ from gradgate.autograd_graph import (
     only_input,
     pulled_teacher,
     reachable,
+    reduction_of,
     repeated_errors,
     row,
     shifted_twice,
@@ -42,7 +43,7 @@ from gradgate.autograd_graph import (
     trained_target,
     unpassed_codes,
 )
-from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._node_lines import line_of, made_at
 from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Combined, Ids, Site
 
@@ -114,6 +115,7 @@ class _Reader:
             yield self._event("padding", loss, sizes=counts)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
+        yield from self._dropped()
         for pairs in compared.values():
             # A loop over all pairs may compare each item with itself, too.
             if all(equal for _, equal in pairs):
@@ -127,6 +129,18 @@ class _Reader:
 
     def _leaves(self, node: Any) -> set[Any]:
         return self._graph.leaf_nodes.keys() & self._graph.below(node)
+
+    def _dropped(self) -> Iterator[Combined]:
+        """Find lines of losses that also ran before, so that most of the nodes they made are in no loss."""
+        lines = Counter(map(line_of, self._graph.nodes))
+        losses = {
+            line_of(node): node
+            for node in self._graph.nodes
+            if node.name().startswith(("Mean", "Sum")) or reduction_of(node)
+        }
+        for line, node in losses.items():
+            if line and made_at(line) >= 2 * lines[line]:
+                yield self._event("dropped", node, sizes=(lines[line], made_at(line)))
 
     def _own_target(self, node: Any) -> Iterator[Combined]:
         """Find a target like ``reward + gamma * q(next_state)`` that is compared with ``q(state)``."""

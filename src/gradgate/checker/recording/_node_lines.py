@@ -26,6 +26,7 @@ class Stack(list[str]):
     used: bool | None = (
         None  # whether a backward pass went through the node, if only one node holds the stack
     )
+    made: int = 0  # nodes made at this line since the last backward call began
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
@@ -56,6 +57,7 @@ class Lines:
         self._now = self._users = False, False  # whether anomaly mode is on, and whether it checks for NaN
         self._set: Any = torch.set_anomaly_enabled
         self._made: Callable[[Stack], Stack] | None = None
+        self._counted: set[Stack] = set()
 
     def install(self, patches: Patches) -> None:
         """Replace ``format_stack``, and torch's functions that set and query anomaly mode."""
@@ -86,6 +88,10 @@ class Lines:
     def pause(self, more: int) -> None:
         """Pause with 1, resume with -1. Backward passes pause, because anomaly mode slows down every node."""
         self._paused += more
+        for stack in self._counted if more > 0 else ():
+            stack.made = 0
+        if more > 0:
+            self._counted.clear()
         if self._on:
             self._apply()
 
@@ -106,10 +112,17 @@ class Lines:
             return original()
         if not self._users[0]:
             known = _stack_of(here(caller))
+            known.made += 1
+            self._counted.add(known)
             return known if self._made is None else self._made(known)
         stack = Stack(original()[:-2])  # torch may print this stack, so leave out our own two frames
         stack.site = here(caller)
         return stack
+
+
+def made_at(site: Site) -> int:
+    """Return how many nodes a line has made since the last backward call, if lines are being stored."""
+    return _stacks[site].made if site in _stacks else 0
 
 
 def line_of(node: Any) -> Site:

@@ -6,8 +6,8 @@ value. The value counts as a loss term if its name says so (``kl_loss``, ``l1_pe
 its weight (``kl = beta * divergence(mu, var)``), or if the script sets a nonzero weight for it and reads the weight
 nowhere, or only in f-strings: ``entropy`` and ``ent_coef = 0.01``. Also looks for a sum of losses that is only
 displayed, or logged by Lightning, although some of its summands are back-propagated, and for a term that the next
-line overwrites (``loss = recon + kl``, then ``loss = recon``). Also looks for a loop of n iterations that divides
-each loss by n, with ``backward()`` after the loop, so only the last loss is back-propagated.
+line overwrites (``loss = recon + kl``, then ``loss = recon``). Also looks for loops that overwrite their loss
+(``loss = ...`` in place of ``loss += ...``), so only the last one is back-propagated.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -25,9 +25,9 @@ If a term is only for display, compute it under ``torch.no_grad()``.
 ## Known limits
 Terms in lists are missed, and so is a term in a dict whose weight is missing. Terms with other names and without a
 weight are missed too, because an entropy or an error that is printed to monitor training looks the same. A loop
-that overwrites its losses without dividing them is assumed to display them. A term that is added to the loss after
-``backward()`` is not found, nor is a term that another function prints. A displayed sum is missed if a part of its
-other summand is detached and this summand isn't displayed itself.
+that overwrites its losses and displays them is found only if they start from 0, or if it divides them. A term that
+is added to the loss after ``backward()`` is not found, nor is a term that another function prints. A displayed sum
+is missed if a part of its other summand is detached and this summand isn't displayed itself.
 
 ## Sources
 docs/checking.md.
