@@ -114,7 +114,7 @@ ADVICE_ONLY = {
     ),
     "cross-loss-leak": (
         "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
-        "robust_classifier ssl_online_probe test_loss_after_the_step"
+        "policy_then_critic robust_classifier ssl_online_probe test_loss_after_the_step"
     ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"

@@ -36,7 +36,8 @@ backward call is not reported, because its loss may be a part of the training lo
 back-propagated before either optimizer's step, they are reported only if their gradients point in opposite
 directions, or if the other optimizer's loss compares nothing with data: ``-q(state, policy(state)).mean()``. If
 the directions agree and the other loss comes first in the loop, the leftover may be intended (BicycleGAN's latent
-loss). The finding is then a note, unless the step's own loss uses a value detached from the other loss's network.
+loss). The finding is then a note, unless the other loss compares nothing with data, or the step's own loss uses a
+value detached from the other loss's network.
 A leftover of a later loss is not found if it is small compared with the step's own gradient. An example is a
 discriminator's loss in a variational autoencoder.
 
@@ -60,7 +61,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.clearing._attacks import attacks
-from gradgate.checker.rules.clearing._leaks import Leak, leaks, opposed
+from gradgate.checker.rules.clearing._leaks import Leak, is_driven, leaks, opposed
 from gradgate.checker.rules.clearing._probes import of_one_name, probes
 from gradgate.checker.rules.flow._graph_fixes import detached
 from gradgate.events import Cleared, Cut, Frame, Ids, Site
@@ -114,9 +115,11 @@ def _judge(run: Run) -> Iterator[Finding]:
             where, before = _line(run, optimizer, ids, loss, several[-1].part)
             cleared = {n for event in run.of(Cleared) if event.site == where for n in event.parameters}
             alone = all(optimizer in run.owners[number] for number in cleared)
-            against = [opposed(run, leak.window, leak.part) < -0.05 for leak in several]
+            examined = [leak for leak in several if run.stepped(leak.window.step).seen]
+            against = [opposed(run, leak.window, leak.part) < -0.05 for leak in examined]
             surely = (
                 sum(against) * 2 > len(against)
+                or is_driven(run, loss, optimizer)
                 or _left_behind(run, optimizer, steps, theirs, mine)
                 or any(_is_kept_apart(run, leak, ids) for leak in several)
             )

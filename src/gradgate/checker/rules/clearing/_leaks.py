@@ -85,7 +85,11 @@ def _is_passed_on(run: Run, window: StepWindow, part: Contribution) -> bool:
     users = (each for each in run.windows if each.micro and each.step in steps)
     if not any(loss_of(run, each.micro[-1]) == loss for each in users):
         return False
-    held = run.held(window.optimizer)
-    through = [event for event in calls_of(run, loss) if event.beyond & held]
-    driven = any(event.driven & event.beyond & held for event in through)
-    return bool(through) and (driven or opposed(run, window, part) < _FAR_APART)
+    through = any(event.beyond & run.held(window.optimizer) for event in calls_of(run, loss))
+    return through and (is_driven(run, loss, window.optimizer) or opposed(run, window, part) < _FAR_APART)
+
+
+def is_driven(run: Run, loss: Loss, optimizer: int) -> bool:
+    """Return whether a loss pushes the output of this optimizer's parameters in one direction."""
+    held = run.held(optimizer)
+    return any(event.driven & event.beyond & held for event in calls_of(run, loss))
