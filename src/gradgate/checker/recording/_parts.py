@@ -18,6 +18,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
 
 from gradgate.checker.recording._backward import Backwards
+from gradgate.checker.recording._copies import Copies
 from gradgate.checker.recording._creation import Creation
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import CUTS, SAMPLED, Cuts, Modes
@@ -54,6 +55,7 @@ class Parts:
             recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached, self.evaluations
         )
         self.writes = Writes(recorder, self.gradients, self.steps)
+        self.copies = Copies(recorder)
         self.schedulers = Schedulers(recorder)
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)
@@ -98,6 +100,8 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(DataLoader, "__iter__", parts.loaders.iterate)
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
     yield Patch(nn.Module, "__setstate__", parts.modes.copied)
+    yield Patch(nn.Module, "state_dict", parts.copies.taken, by_user=True, writes=True)
+    yield Patch(nn.Module, "load_state_dict", parts.copies.loaded, by_user=True)
     for context in (torch.no_grad, torch.inference_mode):
         yield Patch(context, "__enter__", unreached.no_grad_entered, by_user=True)
         yield Patch(context, "__exit__", unreached.no_grad_left, by_user=True)

@@ -50,7 +50,7 @@ class Writes:
         self._values = {}
         if self._recorder.looking:
             for number, tensor in self._recorder.parameters.numbers.alive():
-                address = _address(tensor)
+                address = address_of(tensor)
                 if address is not None:
                     self._values[address] = number
 
@@ -63,7 +63,7 @@ class Writes:
 
     def called(self, name: str, tensor: Tensor, /, *args: Any, **_: Any) -> Around:
         """Record an in-place method of a parameter or gradient."""
-        address = _address(tensor)
+        address = address_of(tensor)
         number = None if address is None else self._values.get(address)
         if number is not None:
             write = self._begin(number, tensor.numel())
@@ -88,7 +88,7 @@ class Writes:
             with recorder.working():
                 number = None if is_lazy(tensor) else recorder.parameters.numbers.known(tensor)
                 # ``t.data -= x`` writes in place, then assigns the same memory. This counts as one write.
-                if number is not None and _address(value) != _address(tensor):
+                if number is not None and address_of(value) != address_of(tensor):
                     write = self._begin(number, value.numel())
         TENSOR_DATA.__set__(tensor, value)
         if number is not None and write is not None:
@@ -112,6 +112,7 @@ class Writes:
             op=name,
             whole=whole,
             restored=whole and (self._steps.was_left(number, now) or _unchanged(before, now)),
+            same=whole and _unchanged(before, now, 1e-6),
             pulled=self._pulled((number, name, site), before, now) if whole else None,
         )
 
@@ -137,13 +138,14 @@ class Writes:
         return round(1 - kept, 3) if same_point and 1e-3 < kept < 0.999 else None
 
 
-def _unchanged(before: Tensor, now: Tensor) -> bool:
+def _unchanged(before: Tensor, now: Tensor, share: float = 1e-5) -> bool:
     """Return whether a write changed nothing, up to rounding."""
     alike = (before.shape, before.dtype, before.device) == (now.shape, now.dtype, now.device)
-    return alike and before.dtype.is_floating_point and torch.allclose(before, now, rtol=1e-5, atol=0.0)
+    return alike and before.dtype.is_floating_point and torch.allclose(before, now, rtol=share, atol=0.0)
 
 
-def _address(tensor: Tensor) -> int | None:
+def address_of(tensor: Tensor) -> int | None:
+    """Return the address of a tensor's values, or None if it has none."""
     try:
         return tensor.data_ptr()
     except (RuntimeError, ValueError):  # sparse, fake and uninitialized tensors have no address

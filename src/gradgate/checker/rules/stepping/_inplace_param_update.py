@@ -47,12 +47,14 @@ from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.stepping._own_copies import own_copies
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
 _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from own_copies(run, RULE)
     values = [pair for pair in run.numbered(Written) if pair[1].target == "value" and pair[1].site]
     trained = (pair for pair in values if pair[1].parameters & run.owned)
     for where, pairs in grouped((innermost(pair[1].site), pair) for pair in trained).items():
