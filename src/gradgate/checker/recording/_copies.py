@@ -39,13 +39,15 @@ class Copies:
     def loaded(self, module: Any, *args: Any, **kwargs: Any) -> Around:
         """Record that the user loads values into parameters that are or were in a loss or an optimizer."""
         recorder = self._recorder
-        given = dict(pairs_of(args[0] if args else kwargs.get("state_dict")))
-        pairs = [(each, given.get(name)) for name, each in named_parameters(module)]
-        pairs = [pair for pair in pairs if is_a(pair[1], Tensor)]
+        state = pairs_of(args[0] if args else kwargs.get("state_dict"))
+        given = {key: value for key, value in state if type(key) is str and is_a(value, Tensor)}
+        pairs = [(each, given[name]) for name, each in named_parameters(module) if name in given]
         ids = recorder.parameters.known(each for each, _ in pairs)
         if not ids or kwargs.get("assign"):
             return
         own = all(address_of(each) == address_of(value) != 0 for each, value in pairs)
-        site, steps = next(filter(None, (self._taken.known(value) for _, value in pairs)), ((), recorder.steps))
+        site, steps = next(
+            filter(None, (self._taken.known(value) for _, value in pairs)), ((), recorder.steps)
+        )
         yield
         recorder.add(ModelLoaded(recorder.site(), ids, own, site, recorder.steps - steps))

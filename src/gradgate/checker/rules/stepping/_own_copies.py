@@ -51,8 +51,9 @@ def _before(run: Run, number: int) -> int:
 
 def _trained(run: Run, ids: Ids, number: int) -> bool:
     """Return whether steps change these parameters, and the first of them comes before an event."""
-    first = next((step for step, event in run.numbered(Stepped) if event.used & ids), number)
-    return bool(ids & run.moved) and first < number
+    if not ids & run.moved:
+        return False
+    return next((step for step, event in run.numbered(Stepped) if event.used & ids), number) < number
 
 
 def _best(event: ModelLoaded) -> bool:
@@ -86,7 +87,7 @@ def _alias(
     if not all(names) or names[0] == names[1] or not any(2 * len(ids & each) >= len(each) for each in whole):
         return
     given = [list(map(ast.unparse, call.args)) for frame in site[1:] for call in _calls(frame)]
-    pairs = [names, *chain(*(permutations(texts, 2) for texts in given))]
+    pairs = [names, names[::-1], *chain(*(permutations(texts, 2) for texts in given))]
     made = [(frame, pair) for pair in pairs for frame in _made_same(run, *pair)]
     where, (one, other) = made[0] if made else (site[0], names)
     yield rule.finding(
@@ -105,7 +106,10 @@ def _made_same(run: Run, one: str, other: str) -> Iterator[Frame]:
     keys = [key_of(ast.parse(text, mode="eval").body) for text in (one, other)]
     for scope in chain(*map(scopes_of, run.files)):
         first, second = (definitions(scope).get(key, ()) for key in keys)
-        values = {other, *(ast.unparse(each.value) for each in second if not isinstance(each.value, ast.Call))}
+        values = {
+            other,
+            *(ast.unparse(each.value) for each in second if not isinstance(each.value, ast.Call)),
+        }
         for each in first:
             joint = any(each.statement is also.statement for also in second) and each.place is None
             if joint or ast.unparse(each.value) in values:
