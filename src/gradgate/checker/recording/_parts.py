@@ -18,7 +18,6 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
 
 from gradgate.checker.recording._backward import Backwards
-from gradgate.checker.recording._copies import Copies
 from gradgate.checker.recording._creation import Creation
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import CUTS, SAMPLED, Cuts, Modes
@@ -31,7 +30,7 @@ from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, 
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import is_a
-from gradgate.checker.recording._writes import WRITES, Writes
+from gradgate.checker.recording._writes import WRITES, Copies, Writes
 
 _END = object()
 _READ_AS_THEY_ARE = frozenset((Tensor, type(None), bool, int, float, list, tuple, dict))

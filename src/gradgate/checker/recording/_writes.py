@@ -1,4 +1,4 @@
-"""Record in-place writes to parameters and gradients, and assignments to ``.data``."""
+"""Record writes to parameters and gradients: in-place methods, assignments to ``.data``, and loaded states."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._measures import sample
 from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._registry import ByIdentity
 from gradgate.checker.recording._steps import Steps
-from gradgate.checker.recording._user_objects import is_a, number_of
-from gradgate.events import Site
+from gradgate.checker.recording._user_objects import is_a, named_parameters, number_of, pairs_of
+from gradgate.events import ModelLoaded, Site
 
 WRITES = (
     *("add_", "sub_", "mul_", "div_", "copy_", "clamp_", "clamp_min_", "clamp_max_", "zero_", "fill_"),
@@ -50,7 +51,7 @@ class Writes:
         self._values = {}
         if self._recorder.looking:
             for number, tensor in self._recorder.parameters.numbers.alive():
-                address = address_of(tensor)
+                address = _address(tensor)
                 if address is not None:
                     self._values[address] = number
 
@@ -63,7 +64,7 @@ class Writes:
 
     def called(self, name: str, tensor: Tensor, /, *args: Any, **_: Any) -> Around:
         """Record an in-place method of a parameter or gradient."""
-        address = address_of(tensor)
+        address = _address(tensor)
         number = None if address is None else self._values.get(address)
         if number is not None:
             write = self._begin(number, tensor.numel())
@@ -88,7 +89,7 @@ class Writes:
             with recorder.working():
                 number = None if is_lazy(tensor) else recorder.parameters.numbers.known(tensor)
                 # ``t.data -= x`` writes in place, then assigns the same memory. This counts as one write.
-                if number is not None and address_of(value) != address_of(tensor):
+                if number is not None and _address(value) != _address(tensor):
                     write = self._begin(number, value.numel())
         TENSOR_DATA.__set__(tensor, value)
         if number is not None and write is not None:
@@ -138,13 +139,52 @@ class Writes:
         return round(1 - kept, 3) if same_point and 1e-3 < kept < 0.999 else None
 
 
+class Copies:
+    """Watches ``state_dict()`` and ``load_state_dict()`` of modules.
+
+    ``state_dict()`` returns tensors that share the parameters' memory. Each call returns new tensor objects, which
+    tell when it was made.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        # a tensor of a state_dict -> the line that called state_dict(), and the number of steps before
+        self._taken: ByIdentity[Tensor, tuple[Site, int]] = ByIdentity()
+
+    def taken(self, *_: Any, **__: Any) -> Around:
+        """Remember when a state was taken."""
+        state = yield
+        recorder = self._recorder
+        site, steps = recorder.site(), recorder.steps
+        known = recorder.parameters.numbers.known
+        for _, value in pairs_of(state) if site else ():
+            if is_a(value, Tensor) and known(value) is None:
+                self._taken.add(value, (site, steps))
+
+    def loaded(self, module: Any, *args: Any, **kwargs: Any) -> Around:
+        """Record that the user loads values into parameters that are or were in a loss or an optimizer."""
+        recorder = self._recorder
+        state = pairs_of(args[0] if args else kwargs.get("state_dict"))
+        given = {key: value for key, value in state if type(key) is str and is_a(value, Tensor)}
+        pairs = [(each, given[name]) for name, each in named_parameters(module) if name in given]
+        ids = recorder.parameters.known(each for each, _ in pairs)
+        if not ids or kwargs.get("assign"):
+            return
+        own = all(_address(each) == _address(value) != 0 for each, value in pairs)
+        site, steps = next(
+            filter(None, (self._taken.known(value) for _, value in pairs)), ((), recorder.steps)
+        )
+        yield
+        recorder.add(ModelLoaded(recorder.site(), ids, own, site, recorder.steps - steps))
+
+
 def _unchanged(before: Tensor, now: Tensor, share: float = 1e-5) -> bool:
     """Return whether a write changed nothing, up to rounding."""
     alike = (before.shape, before.dtype, before.device) == (now.shape, now.dtype, now.device)
     return alike and before.dtype.is_floating_point and torch.allclose(before, now, rtol=share, atol=0.0)
 
 
-def address_of(tensor: Tensor) -> int | None:
+def _address(tensor: Tensor) -> int | None:
     """Return the address of a tensor's values, or None if it has none."""
     try:
         return tensor.data_ptr()
