@@ -58,6 +58,7 @@ from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._lost_terms import made_by, overwritten_terms
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
+from gradgate.checker.rules.flow._zero_weights import zero_weights
 from gradgate.events import Backward, Cut, Frame, Ids, Site
 
 _KIND = re.compile(
@@ -75,6 +76,7 @@ _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")  # func
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
     yield from overwritten_terms(run, RULE, _KIND)
+    yield from zero_weights(run, RULE)
     yield from (finding for finding, _ in _sums_only_shown(run))
     reported: set[str] = set()
     for cut in _displays(run):
