@@ -15,8 +15,11 @@ from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Site
 
 _LEAST = 5  # backward calls
-_TOTALS = re.compile(r"anneal|warm|ramp|total|max|num|^n_|^len$|(epochs|steps|iters|iterations|batches)$")
-_STAIRS = re.compile(r"every|size|interval|period|freq|cycle")
+_TOTALS = re.compile(r"total|max|num|^n_|^len$", re.IGNORECASE)
+_RAMPS = re.compile(
+    rf"{_TOTALS.pattern}|anneal|warm|ramp|(epochs|steps|iters|iterations|batches)$", re.IGNORECASE
+)
+_STAIRS = re.compile(r"every|size|interval|period|freq|cycle|per_|stage|phase", re.IGNORECASE)
 
 
 def zero_weights(run: Run, rule: Rule) -> Iterator[Finding]:
@@ -47,10 +50,11 @@ def zero_weights(run: Run, rule: Rule) -> Iterator[Finding]:
 
 def _rounded(run: Run, site: Site) -> list[tuple[str, ast.BinOp]]:
     """Return the rounded divisions from which the weight of a term is computed, and their files."""
-    scope = scope_at(site[0])
-    operands = _operands(statement_at(site[0]))
-    slices = [Slice([(scope, each)], run.files).nodes for each in operands if scope is not None]
-    nodes = {id(node) for each in sorted(slices, key=len)[:-1] for _, node in each}  # the last is the term's own
+    scope, statement = scope_at(site[0]), statement_at(site[0])
+    slices = [Slice([(scope, each)], run.files).nodes for each in _factors(statement) if scope is not None]
+    if not (isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Mult)):
+        slices = sorted(slices, key=len)[:-1]  # the last one is that of the term itself
+    nodes = {id(node) for each in slices for _, node in each}
     return [
         (file, share)
         for file in run.files
@@ -59,13 +63,13 @@ def _rounded(run: Run, site: Site) -> list[tuple[str, ast.BinOp]]:
     ]
 
 
-def _operands(statement: ast.AST | None) -> list[ast.expr]:
-    """Return the factors of the products in a statement."""
+def _factors(statement: ast.AST | None) -> list[ast.expr]:
+    """Return the factors of the products in a statement, without the target of ``*=``."""
     found: list[ast.expr] = []
     for node in inside(ast.BinOp, statement):
         found += [node.left, node.right] if isinstance(node.op, ast.Mult) else []
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Mult):
-        found += [statement.target, statement.value]
+        found.append(statement.value)
     return [each for each in found if not (isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult))]
 
 
@@ -80,28 +84,33 @@ def _share(node: ast.AST) -> ast.BinOp | None:
 
 def _is_ramp(run: Run, file: str, node: ast.AST, share: ast.BinOp) -> bool:
     """Return whether a counter of a loop is divided by a total: a ramp, and not a staircase."""
-    counted = [
-        each
-        for scope in map(scopes_of, run.files)
-        for inner in scope
+    counted = any(
+        isinstance(each.statement, (ast.For, ast.AugAssign))
+        for each_file in run.files
+        for scope in scopes_of(each_file)
         for part in ast.walk(share.left)
-        for each in definitions(inner).get(key_of(part), ())
-        if isinstance(each.statement, (ast.For, ast.AugAssign))
-    ]
-    statement = path_to(file, share.lineno)[-1:]
+        for each in definitions(scope).get(key_of(part), ())
+    )
     around = [
-        each for part in statement for each in ast.walk(part) if node in map(_unconverted, ast.iter_child_nodes(each))
+        each
+        for part in path_to(file, share.lineno)[-1:]
+        for each in ast.walk(part)
+        if node in map(_unconverted, ast.iter_child_nodes(each))
     ]
+    calls = [each for each in (*around, *inside(ast.Call, node)) if isinstance(each, ast.Call)]
+    clipped = any(called(each) in ("min", "clip", "clamp") for each in calls)
     names = {last_name(each) for each in ast.walk(share.right)} - {""}
-    stairs = [each for part in around for each in inside(ast.Constant, part) if isinstance(each.value, float)]
-    clipped = any(isinstance(each, ast.Call) and called(each) in ("min", "clip", "clamp") for each in around)
+    stairs = [each for each in inside(ast.Constant, *around) if isinstance(each.value, float)]
     if not counted or (any(map(_STAIRS.search, names)) and not clipped):
         return False
     stops = [
-        call.args[-1] for call in inside(ast.Call, *nodes_of(run.files)) if called(call) == "range" and call.args
+        call.args[-1]
+        for call in inside(ast.Call, *nodes_of(run.files))
+        if called(call) == "range" and call.args
     ]
     whole = ast.unparse(share.right) in map(ast.unparse, stops)
-    return clipped or whole or (any(map(_TOTALS.search, names)) and not stairs)
+    totals = _TOTALS if stairs else _RAMPS
+    return clipped or whole or any(map(totals.search, names))
 
 
 def _unconverted(node: ast.AST) -> ast.AST:
