@@ -169,10 +169,10 @@ class Names:
             (first, *path), *_ = [each.split(".") for each in idle] or [[""]]
             child = dict(children_of(module)).get(first)
             # If a child holds both factors and the layer that they adapt, this module is not that layer.
-            held = (
+            within = (
                 parameters_in(child) if path and idle[1].startswith(f"{first}.") and child is not None else []
             )
-            if parameters.known(held) & parameters.reached:
+            if parameters.known(within) & parameters.reached:
                 idle = ()
             for number in parameters.known(parameters_in(module)) & parameters.reached if beside else ():
                 record = parameters.records[number]
