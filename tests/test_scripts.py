@@ -162,7 +162,7 @@ ADVICE_ONLY = {
         "one_discriminator_twice query_tower_twice rates_of_the_head shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "adapters_in_blocks adapters_the_wrong_way_round auxiliary_of_a_class "
+        "adapters_frozen_with_the_rest adapters_in_blocks adapters_the_wrong_way_round auxiliary_of_a_class "
         "curve_data_in_the_optimizer inputs_beside_the_weights "
         "hint_layer_of_each_batch projector_of_each_round "
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "

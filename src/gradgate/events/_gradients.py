@@ -29,6 +29,16 @@ class StateLoaded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLoaded(Event):
+    """``load_state_dict()`` was called on a module that holds parameters."""
+
+    parameters: Annotated[Ids, "these parameters"]
+    own: Annotated[bool, "the loaded tensors share the parameters' memory, so nothing changed"]
+    taken: Annotated[Site, "where state_dict() returned the loaded tensors; () if unknown"] = ()
+    steps: Annotated[int, "optimizer steps since that call"] = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Backward(Event):
     """A loss was back-propagated into ``.grad``."""
 
@@ -228,4 +238,5 @@ class Written(Event):
     factor: Annotated[float | None, "the number that multiplied it; None for any other write"] = None
     whole: Annotated[bool, "False: only a part of the values was written"] = True
     restored: Annotated[bool, "the new values equal those after an earlier step"] = False
+    same: Annotated[bool, "the values stayed as they were"] = False
     pulled: Annotated[float | None, "the values moved this fraction of the way to a fixed point"] = None

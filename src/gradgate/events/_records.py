@@ -54,6 +54,7 @@ class Parameter:
         tuple[str, ...],
         "two frozen factors of a low-rank matrix in its module, which nothing used; the first one is zero",
     ] = ()
+    beside: Annotated[tuple[str, ...], "the same of another module of its model"] = ()
 
 
 @dataclass(frozen=True, slots=True)

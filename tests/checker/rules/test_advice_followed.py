@@ -70,6 +70,14 @@ FOLLOWED = {
             ),
         ],
     ),
+    "inplace-param-update/best_state_in_memory": (
+        "Keep a copy: copy.deepcopy(network.state_dict())",
+        [("state = network.state_dict()", "state = __import__('copy').deepcopy(network.state_dict())")],
+    ),
+    "inplace-param-update/soft_target_of_itself": (
+        "Make a network of its own: self.target = copy.deepcopy(self.critic)",
+        [("self.target = critic", "self.target = __import__('copy').deepcopy(self.critic)")],
+    ),
     "inplace-param-update/ema_teacher": (
         "Move the average towards the trained values instead: average.lerp_(trained, 0.1)",
         [("p.mul_(1 - self.decay).add_(s, alpha=self.decay)", "s.lerp_(p, 0.1)")],

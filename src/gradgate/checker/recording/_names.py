@@ -22,6 +22,7 @@ from gradgate.checker.recording._user_objects import (
     fields_of,
     is_a,
     key_text,
+    modules_in,
     named_parameters,
     own_buffers,
     own_parameters,
@@ -154,14 +155,28 @@ class Names:
             record.dtype = str(tensor.dtype).removeprefix("torch.")
             record.shape, record.nbytes = shape_and_bytes(tensor)
             record.misfrozen = record.misfrozen or _set_to_false(tensor, _MISSPELLED)
+        factors: dict[int, tuple[str, ...]] = {}
         # ``module.requires_grad = False`` is a mistake: it sets a new attribute that torch never reads.
         for _, module in modules.alive():
             name = _set_to_false(module, ("requires_grad", *_MISSPELLED))
             for number in parameters.known(parameters_in(module)) if name else ():
                 parameters.records[number].misfrozen = name
             if idle := self._idle_factors(module):
-                for number in parameters.known(parameters_in(module)) & parameters.reached:
-                    parameters.records[number].idle = idle
+                factors[id(module)] = idle
+        for _, module in modules.alive() if factors else ():
+            idle = factors.get(id(module), ())
+            beside = next((factors[id(each)] for each in modules_in(module)[::-1] if id(each) in factors), ())
+            (first, *path), *_ = [each.split(".") for each in idle] or [[""]]
+            child = dict(children_of(module)).get(first)
+            # If a child holds both factors and the layer that they adapt, this module is not that layer.
+            within = (
+                parameters_in(child) if path and idle[1].startswith(f"{first}.") and child is not None else []
+            )
+            if parameters.known(within) & parameters.reached:
+                idle = ()
+            for number in parameters.known(parameters_in(module)) & parameters.reached if beside else ():
+                record = parameters.records[number]
+                record.idle, record.beside = idle or record.idle, beside
 
     def _idle_factors(self, module: nn.Module) -> tuple[str, ...]:
         """Return the names of a module's two frozen low-rank factors if no loss reached them and one is zero."""

@@ -30,7 +30,7 @@ from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, 
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import is_a
-from gradgate.checker.recording._writes import WRITES, Writes
+from gradgate.checker.recording._writes import WRITES, Copies, Writes
 
 _END = object()
 _READ_AS_THEY_ARE = frozenset((Tensor, type(None), bool, int, float, list, tuple, dict))
@@ -54,6 +54,7 @@ class Parts:
             recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached, self.evaluations
         )
         self.writes = Writes(recorder, self.gradients, self.steps)
+        self.copies = Copies(recorder)
         self.schedulers = Schedulers(recorder)
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)
@@ -98,6 +99,8 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(DataLoader, "__iter__", parts.loaders.iterate)
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
     yield Patch(nn.Module, "__setstate__", parts.modes.copied)
+    yield Patch(nn.Module, "state_dict", parts.copies.taken, by_user=True, writes=True)
+    yield Patch(nn.Module, "load_state_dict", parts.copies.loaded, by_user=True)
     for context in (torch.no_grad, torch.inference_mode):
         yield Patch(context, "__enter__", unreached.no_grad_entered, by_user=True)
         yield Patch(context, "__exit__", unreached.no_grad_left, by_user=True)

@@ -1,4 +1,4 @@
-"""Record in-place writes to parameters and gradients, and assignments to ``.data``."""
+"""Record writes to parameters and gradients: in-place methods, assignments to ``.data``, and loaded states."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._measures import sample
 from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._registry import ByIdentity
 from gradgate.checker.recording._steps import Steps
-from gradgate.checker.recording._user_objects import is_a, number_of
-from gradgate.events import Site
+from gradgate.checker.recording._user_objects import is_a, named_parameters, number_of, pairs_of
+from gradgate.events import ModelLoaded, Site
 
 WRITES = (
     *("add_", "sub_", "mul_", "div_", "copy_", "clamp_", "clamp_min_", "clamp_max_", "zero_", "fill_"),
@@ -112,6 +113,7 @@ class Writes:
             op=name,
             whole=whole,
             restored=whole and (self._steps.was_left(number, now) or _unchanged(before, now)),
+            same=whole and _unchanged(before, now, 1e-6),
             pulled=self._pulled((number, name, site), before, now) if whole else None,
         )
 
@@ -137,13 +139,53 @@ class Writes:
         return round(1 - kept, 3) if same_point and 1e-3 < kept < 0.999 else None
 
 
-def _unchanged(before: Tensor, now: Tensor) -> bool:
+class Copies:
+    """Watches ``state_dict()`` and ``load_state_dict()`` of modules.
+
+    ``state_dict()`` returns tensors that share the parameters' memory. Each call returns new tensor objects, which
+    tell when it was made.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        # a tensor of a state_dict -> the line that called state_dict(), and the number of steps before
+        self._taken: ByIdentity[Tensor, tuple[Site, int]] = ByIdentity()
+
+    def taken(self, *_: Any, **__: Any) -> Around:
+        """Remember when a state was taken."""
+        state = yield
+        recorder = self._recorder
+        site, steps = recorder.site(), recorder.steps
+        known = recorder.parameters.numbers.known
+        for _, value in pairs_of(state) if site else ():
+            if is_a(value, Tensor) and known(value) is None:
+                self._taken.add(value, (site, steps))
+
+    def loaded(self, module: Any, *args: Any, **kwargs: Any) -> Around:
+        """Record that the user loads values into parameters that are or were in a loss or an optimizer."""
+        recorder = self._recorder
+        state = pairs_of(args[0] if args else kwargs.get("state_dict"))
+        given = {key: value for key, value in state if type(key) is str and is_a(value, Tensor)}
+        pairs = [(each, given[name]) for name, each in named_parameters(module) if name in given]
+        ids = recorder.parameters.known(each for each, _ in pairs)
+        if not ids or kwargs.get("assign"):
+            return
+        own = all(_address(each) == _address(value) != 0 for each, value in pairs)
+        site, steps = next(
+            filter(None, (self._taken.known(value) for _, value in pairs)), ((), recorder.steps)
+        )
+        yield
+        recorder.add(ModelLoaded(recorder.site(), ids, own, site, recorder.steps - steps))
+
+
+def _unchanged(before: Tensor, now: Tensor, share: float = 1e-5) -> bool:
     """Return whether a write changed nothing, up to rounding."""
     alike = (before.shape, before.dtype, before.device) == (now.shape, now.dtype, now.device)
-    return alike and before.dtype.is_floating_point and torch.allclose(before, now, rtol=1e-5, atol=0.0)
+    return alike and before.dtype.is_floating_point and torch.allclose(before, now, rtol=share, atol=0.0)
 
 
 def _address(tensor: Tensor) -> int | None:
+    """Return the address of a tensor's values, or None if it has none."""
     try:
         return tensor.data_ptr()
     except (RuntimeError, ValueError):  # sparse, fake and uninitialized tensors have no address

@@ -1,4 +1,4 @@
-"""Finds terms that the next line drops from the loss, and the expressions that compute a term."""
+"""Finds terms that the next line drops, or that stay in a dict, and the expressions that compute a term."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from gradgate.checker.analysis._scopes import (
     own_nodes,
     part_of,
     returned,
+    scope_at,
     scopes_of,
 )
-from gradgate.checker.analysis._source import inside
+from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._source import inside, loops_around, nodes_of
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.events import Frame
+from gradgate.events import Frame, Site
 
 
 def overwritten_terms(run: Run, rule: Rule, kind: re.Pattern[str]) -> Iterator[Finding]:
@@ -97,3 +99,37 @@ def made_by(
             several += [(inner, each.value, each.place) for each in made]
         todo += [each for each in several if each not in todo]
     return found
+
+
+def left_entries(held: str, in_loss: list[ast.AST], backward: Site, terms: re.Pattern[str]) -> set[str]:
+    """Return the entries of a dict of losses that the loss leaves out, if the loss reads other entries by key."""
+    read = {id(node.value): key for node in in_loss if (key := _key(node, held))}  # type: ignore[attr-defined]
+    keys = set(read.values())
+    # A single key may be the key of the sum.
+    if (
+        len(keys) < 2
+        or any(re.fullmatch(r"loss|.*(total|sum|all).*", key) for key in keys)
+        or any(isinstance(node, ast.Name) and node.id == held and id(node) not in read for node in in_loss)
+    ):
+        return set()
+    scope, loops = scope_at(backward[0]), loops_around(backward[0])
+    beside = {id(node) for node in own_nodes(scope.node)} if scope is not None else set()
+    beside -= {id(node) for node in (ast.walk(loops[0]) if loops else ())}  # nodes of another loop
+    made: set[str] = set()
+    for node in nodes_of(files_of([backward])):
+        if id(node) in beside:
+            continue
+        if isinstance(node, ast.Dict):
+            several = {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
+            made |= several if keys < several else set()
+        elif isinstance(getattr(node, "ctx", None), ast.Store):
+            made |= {_key(node, held)}
+    return {f"{held}[{key!r}]" for key in made - keys if key and terms.search(f"{held} {key}")}
+
+
+def _key(node: ast.AST, held: str) -> str:
+    """Return the key of ``losses["kl"]``, or ""."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or node.value.id != held:
+        return ""
+    key = getattr(node.slice, "value", None)
+    return key if isinstance(key, str) else ""

@@ -7,7 +7,8 @@ its weight (``kl = beta * divergence(mu, var)``), or if the script sets a nonzer
 nowhere, or only in f-strings: ``entropy`` and ``ent_coef = 0.01``. Also looks for a sum of losses that is only
 displayed, or logged by Lightning, although some of its summands are back-propagated, and for a term that the next
 line overwrites (``loss = recon + kl``, then ``loss = recon``). Also looks for loops that overwrite their loss
-(``loss = ...`` in place of ``loss += ...``), so only the last one is back-propagated.
+(``loss = ...`` in place of ``loss += ...``), so only the last one is back-propagated, and for weights that are 0 in
+the whole run because a division rounds down: ``min(1, epoch // anneal_epochs)``.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -27,7 +28,8 @@ Terms in lists are missed, and so is a term in a dict whose weight is missing. T
 weight are missed too, because an entropy or an error that is printed to monitor training looks the same. A loop
 that overwrites its losses and displays them is found only if they start from 0, or if it divides them. A term that
 is added to the loss after ``backward()`` is not found, nor is a term that another function prints. A displayed sum
-is missed if a part of its other summand is detached and this summand isn't displayed itself.
+is missed if a part of its other summand is detached and this summand isn't displayed itself. A weight that rounds
+down is found only if a loop counts what is divided, and if the term is a single number where it is weighed.
 
 ## Sources
 docs/checking.md.
@@ -54,12 +56,13 @@ from gradgate.checker.analysis._scopes import (
     statements_at,
 )
 from gradgate.checker.analysis._slices import files_of, slice_at
-from gradgate.checker.analysis._source import inside, loops_around, nodes_of, statement_at
+from gradgate.checker.analysis._source import inside, statement_at
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._last_pass import only_the_last
-from gradgate.checker.rules.flow._lost_terms import made_by, overwritten_terms
+from gradgate.checker.rules.flow._lost_terms import left_entries, made_by, overwritten_terms
 from gradgate.checker.rules.flow._shown_values import SHOWS, displays, is_shown_with_graph, shown_by
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
+from gradgate.checker.rules.flow._zero_weights import zero_weights
 from gradgate.events import Backward, Frame, Ids, Site
 
 _KIND = re.compile(
@@ -76,6 +79,7 @@ _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")  # func
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
     yield from overwritten_terms(run, RULE, _KIND)
+    yield from zero_weights(run, RULE)
     yield from (finding for finding, _ in _sums_only_shown(run))
     reported: set[str] = set()
     for cut in displays(run):
@@ -135,7 +139,7 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
             if about and name != weight.name and not any(is_about(each, name) for each in used):
                 left[name] = weight
     dicts = {node.id for node in here if isinstance(node, ast.Name) and "loss" in node.id.lower()}
-    return left | {entry: None for each in dicts for entry in _left_entries(each, in_loss, backward)}
+    return left | {entry: None for each in dicts for entry in left_entries(each, in_loss, backward, _TERM)}
 
 
 def _is_weighed(value: ast.AST) -> bool:
@@ -235,40 +239,6 @@ def _of_unread_sums(function: ast.AST, read: set[str]) -> set[ast.AST]:
             if isinstance(target, ast.Name) and target.id not in read:
                 found |= set(ast.walk(node.value))
     return found
-
-
-def _left_entries(held: str, in_loss: list[ast.AST], backward: Site) -> set[str]:
-    """Return the entries of a dict of losses that the loss leaves out, if the loss reads other entries by key."""
-    read = {id(node.value): key for node in in_loss if (key := _key(node, held))}  # type: ignore[attr-defined]
-    keys = set(read.values())
-    # A single key may be the key of the sum.
-    if (
-        len(keys) < 2
-        or any(re.fullmatch(r"loss|.*(total|sum|all).*", key) for key in keys)
-        or any(isinstance(node, ast.Name) and node.id == held and id(node) not in read for node in in_loss)
-    ):
-        return set()
-    scope, loops = scope_at(backward[0]), loops_around(backward[0])
-    beside = {id(node) for node in own_nodes(scope.node)} if scope is not None else set()
-    beside -= {id(node) for node in (ast.walk(loops[0]) if loops else ())}  # nodes of another loop
-    made: set[str] = set()
-    for node in nodes_of(files_of([backward])):
-        if id(node) in beside:
-            continue
-        if isinstance(node, ast.Dict):
-            several = {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
-            made |= several if keys < several else set()
-        elif isinstance(getattr(node, "ctx", None), ast.Store):
-            made |= {_key(node, held)}
-    return {f"{held}[{key!r}]" for key in made - keys if key and _TERM.search(f"{held} {key}")}
-
-
-def _key(node: ast.AST, held: str) -> str:
-    """Return the key of ``losses["kl"]``, or ""."""
-    if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or node.value.id != held:
-        return ""
-    key = getattr(node.slice, "value", None)
-    return key if isinstance(key, str) else ""
 
 
 def _loss_line(backward: Site) -> Frame:

@@ -1,4 +1,4 @@
-"""Finds low-rank adapters that are frozen at zero while the layer that they adapt is trained."""
+"""Finds low-rank adapters that are frozen at zero while the layer that they adapt, or only a head, is trained."""
 
 from __future__ import annotations
 
@@ -6,39 +6,87 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import definitions, scopes_of
+from gradgate.checker.analysis._scopes import called, definitions, is_function, own_calls, scopes_of
+from gradgate.checker.analysis._source import nodes_of, path_to
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ownership._batch_norms import freezing_line
+from gradgate.events import Frame
 
 
 def frozen_adapters(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report two frozen factors of a product, one of them zero, unless a trained parameter has the same name."""
-    found: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    found: dict[tuple[tuple[str, ...], bool], set[int]] = defaultdict(set)
     last = max(run.stepping, default=-1)
     for number in run.held(last) & run.moved if run.ended == "finished" and run.stepping else ():
         parameter = run.parameters[number]
-        if parameter.idle and parameter.trainable:
-            found[parameter.idle].add(number)
+        if parameter.trainable and (parameter.idle or parameter.beside):
+            found[parameter.idle or parameter.beside, bool(parameter.idle)].add(number)
     known, scopes = run.words(run.parameters), [scope for file in run.files for scope in scopes_of(file)]
-    for (zero, other), numbers in found.items():
+    for ((zero, other), adapted), numbers in found.items():
         names, ids = {each.partition(".")[0] for each in (zero, other)}, frozenset(numbers)
         made = [each for name in names for scope in scopes for each in definitions(scope).get(f".{name}", ())]
-        line, times = freezing_line(run, ids), len(run.steps(last))
+        line, times = freezing_line(run, ids) if adapted else _frozen_for_good(run), len(run.steps(last))
         if (
             names & known
             or line is None
             or any("requires_grad=False" in ast.unparse(each.value) for each in made)
+            or (not adapted and any(trained for (_, trained) in found))
         ):
             continue
         yield rule.finding(
             line,
             f"`{zero}` is zero and frozen, and so is `{other}`, the other factor: the adapter adds nothing. "
-            f"{times} steps changed the layer that it adapts instead: {run.names(ids)}.",
-            why="The pretrained layer is trained, and the adapter keeps its initial values.",
-            advice=f"Freeze the layer, and train `{zero}` and `{other}`. Is the condition the wrong way round?",
+            + (
+                f"{times} steps changed the layer that it adapts instead: {run.names(ids)}."
+                if adapted
+                else f"{times} steps changed only {run.names(ids)}."
+            ),
+            why="The pretrained layer is trained, and the adapter keeps its initial values."
+            if adapted
+            else "No line of the script unfreezes the adapter: it keeps its initial values.",
+            advice=f"Freeze the layer, and train `{zero}` and `{other}`. Is the condition the wrong way round?"
+            if adapted
+            else f"Set requires_grad to True for `{zero}` and `{other}` after this line, or insert them only then.",
             severity="warning",
             count=times,
             evidence={"parameters": len(ids), "steps": times},
             about=ids,
         )
+
+
+def _frozen_for_good(run: Run) -> Frame | None:
+    """Return the last line that freezes parameters in every run, if no line may unfreeze any."""
+    lines = []
+    for file in run.files:
+        for node in nodes_of([file]):
+            value = requires_grad(node)
+            if value is None:
+                continue
+            if getattr(value, "value", None) is not False:
+                return None
+            line = getattr(node, "lineno", 0)
+            if not _may_be_skipped(run, file, line):
+                lines.append(Frame(file, line, ""))
+    return lines[-1] if lines else None
+
+
+def _may_be_skipped(run: Run, file: str, line: int) -> bool:
+    """Return whether a line, or a call of its function, depends on a condition, or is in a constructor."""
+    path = path_to(file, line)
+    around = [node for node in path if isinstance(node, ast.If) and "__name__" not in ast.unparse(node.test)]
+    functions = [node for node in path if is_function(node)]
+    if around or any(each.name == "__init__" for each in functions):
+        return True
+    calls = [
+        (each, call.lineno)
+        for each in run.files
+        for scope in scopes_of(each)
+        for call in own_calls(scope.node)
+        if functions and called(call) == functions[-1].name
+    ]
+    conditions = [
+        node for each, at in calls for node in path_to(each, at) if isinstance(node, (ast.If, ast.IfExp))
+    ]
+    return any("__name__" not in ast.unparse(node.test) for node in conditions)

@@ -6,7 +6,7 @@ Looks for parameters that losses reach repeatedly, but that are in no optimizer 
 - layers in a plain list, which ``parameters()`` doesn't see;
 - a module that was constructed or unfrozen after the optimizer, or was not passed to it;
 - the parameters of a criterion, or layers that each forward pass builds again;
-- low-rank adapters (LoRA) that are frozen although a factor is zero, while the layer that they adapt is trained.
+- low-rank adapters (LoRA) that are frozen although a factor is zero, while their layer or another one is trained.
 
 ## Why is this bad?
 The parameters keep their initial values, and the rest of the model must adapt to them. The loss falls anyway.
@@ -22,8 +22,8 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, in evaluation mode, or a
-copy of a trained network. New layers and adapters that are frozen together with a pretrained network are not
-reported; frozen zero adapters of a baseline are. If an optimizer changes tensors of data, the finding is a note.
+copy of a trained network. New layers that are frozen with a pretrained network are not reported, nor are adapters
+beside a trained head that a line might unfreeze. If an optimizer changes tensors of data, the finding is a note.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.

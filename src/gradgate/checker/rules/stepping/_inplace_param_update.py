@@ -1,14 +1,16 @@
-"""Trained parameters are overwritten by hand, which undoes the optimizer's updates.
+"""Trained parameters are overwritten by hand, which undoes updates, or copied onto themselves.
 
 ## What it does
 Follows writes to parameters by code outside the optimizer. Reports:
 
 - updates towards values that never change (a soft update in the wrong direction);
-- an evaluation that overwrites parameters (with averaged weights, or a perturbation) and doesn't restore them.
+- an evaluation that overwrites parameters (with averaged weights, or a perturbation) and doesn't restore them;
+- a target network that is the trained network itself, so that updating it copies parameters onto themselves;
+- a best or first state that is kept without a copy and loaded later, which restores nothing.
 
 ## Why is this bad?
 Trained weights are overwritten. No error is raised: writes through ``.data`` or under ``no_grad`` bypass autograd's
-checks.
+checks. ``state_dict()`` and an assignment copy nothing, so each step also changes what was to keep earlier values.
 
 ## Example
     def validate():
@@ -25,12 +27,14 @@ checks.
         for p, kept in zip(model.parameters(), backup):
             p.data.copy_(kept)
 
-or evaluate the averages in a separate model.
+or evaluate the averages in a separate model. Copy what is to keep its values: ``copy.deepcopy(network)``,
+``copy.deepcopy(model.state_dict())``.
 
 ## Known limits
 These writes are not reported: clamping, masks, projections, rounding, added noise, hand-written gradient descent,
 averages of models, restored checkpoints, initializations, and moves of less than 10% towards other weights, such
-as those of a pretrained model. Writes before the first step, or late in a long run, are not seen.
+as those of a pretrained model. Writes before the first step, or late in a long run, are not seen. A best model that
+is the trained model itself is found only if its state is loaded again.
 
 ## Sources
 ``torch.Tensor.data`` and "In-place correctness checks" in https://docs.pytorch.org/docs/stable/notes/autograd.html
@@ -47,12 +51,14 @@ from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.stepping._own_copies import own_copies
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
 _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from own_copies(run, RULE)
     values = [pair for pair in run.numbered(Written) if pair[1].target == "value" and pair[1].site]
     trained = (pair for pair in values if pair[1].parameters & run.owned)
     for where, pairs in grouped((innermost(pair[1].site), pair) for pair in trained).items():
