@@ -99,7 +99,7 @@ ADVICE_ONLY = {
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "
         "features_of_the_detached features_rebound "
         "feedback_detached teacher_with_itself "
-        "variable_around_the_loss maml_copied_learner stitched_middle "
+        "variable_around_the_loss maml_copied_learner few_shot_inner_steps stitched_middle "
         "ridge_of_state_dict style_weight "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
         "tokens_argmax torch_normal"

@@ -8,6 +8,8 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 - summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
   or a derivative in a residual without ``create_graph=True``;
 - parameters that are used only in an inner gradient, which is computed without a graph (a learned loss);
+- inner steps (MAML) whose gradients name no ``create_graph``, unless the script mentions ``first-order``, ``FOMAML``
+  or ``Reptile``;
 - losses that reach only parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph;
@@ -67,7 +69,7 @@ from gradgate.checker.rules.flow._cut_terms import (
     constant_terms,
     idle_terms,
 )
-from gradgate.checker.rules.flow._derivatives import derivatives_without_graph
+from gradgate.checker.rules.flow._derivatives import derivatives_without_graph, inner_steps_without_graph
 from gradgate.checker.rules.flow._term_left_out import behind_shown_sums
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Site, Stepped
 
@@ -109,7 +111,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
     yield from (each for each in summands if (each.file, each.line) not in {frame[:2] for frame in without})
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in summands} | ends
-    for each in derivatives_without_graph(run, RULE):
+    for each in (*derivatives_without_graph(run, RULE), *inner_steps_without_graph(run, RULE)):
         if (each.file, each.line) not in lines:
             yield each
     idle = list(idle_terms(run, RULE))
