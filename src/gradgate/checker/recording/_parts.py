@@ -99,8 +99,9 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(DataLoader, "__iter__", parts.loaders.iterate)
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
     yield Patch(nn.Module, "__setstate__", parts.modes.copied)
-    yield Patch(nn.Module, "state_dict", parts.copies.taken, by_user=True, writes=True)
-    yield Patch(nn.Module, "load_state_dict", parts.copies.loaded, by_user=True)
+    copies = parts.copies
+    yield Patch(nn.Module, "state_dict", copies.taken, when=copies.is_outermost, by_user=True)
+    yield Patch(nn.Module, "load_state_dict", copies.loaded, by_user=True)
     for context in (torch.no_grad, torch.inference_mode):
         yield Patch(context, "__enter__", unreached.no_grad_entered, by_user=True)
         yield Patch(context, "__exit__", unreached.no_grad_left, by_user=True)

@@ -151,6 +151,10 @@ class Copies:
         # a tensor of a state_dict -> the line that called state_dict(), and the number of steps before
         self._taken: ByIdentity[Tensor, tuple[Site, int]] = ByIdentity()
 
+    def is_outermost(self, *args: Any, **kwargs: Any) -> bool:
+        """Return whether ``state_dict`` was not called for a child of another module."""
+        return len(args) == 1 and "destination" not in kwargs
+
     def taken(self, *_: Any, **__: Any) -> Around:
         """Remember when a state was taken."""
         state = yield

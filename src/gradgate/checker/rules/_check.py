@@ -20,7 +20,8 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "ddp-sync": frozenset({"accumulation-scaling"}),
     "attached-target": frozenset({"wasted-gradient"}),
     "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
-    "term-left-out": frozenset({"unreached-parameter", "broken-graph", "zero-gradient"}),
+    "term-left-out": frozenset({"unreached-parameter", "broken-graph"}),
+    "zero-gradient": frozenset({"term-left-out"}),
     "compared-with-itself": frozenset({"zero-gradient"}),
     "skipped-batch": frozenset(
         {"accumulation-window", "accumulation-scaling", "microbatch-normalization", "clip-misplaced"}
