@@ -111,7 +111,7 @@ def _of_line(
         )
         advice = "Count the micro-batches after the condition, and step when this count is a multiple of "
         advice += f"{divisor:g}."
-    elif sizes[0] == 1 and len(sizes) > 1 and not planned:
+    elif sizes[0] == 1 and len(sizes) > 1 and often * 2 >= len(sizes) - 1 and not planned:
         count = 1 + len(left)
         message = f"The first step uses 1 micro-batch, other steps use {size}"
         message += (
