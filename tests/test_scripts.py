@@ -86,7 +86,8 @@ ADVICE_ONLY = {
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
     "accumulation-window": (
-        "callback_trainer char_rnn conv_leftover counter_never_reset housing_mlp sentiment_gru stepper_with_flush"
+        "callback_trainer char_rnn conv_leftover counter_never_reset empty_documents housing_mlp "
+        "sentiment_gru stepper_with_flush"
     ),
     "amp-scaler-misuse": "digits_mlp forgotten_scaler scaler_in_step vae_mixed",
     "attached-target": (

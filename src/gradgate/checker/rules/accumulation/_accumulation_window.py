@@ -8,6 +8,7 @@ Follows which backward calls each optimizer step uses. Reports:
 - a step after every micro-batch except each N-th (``if i % N:`` without ``== 0``), if the losses are divided by N;
 - a step after each micro-batch once the first window is full, because nothing resets a counter;
 - windows with one micro-batch more or fewer than the divisor of their losses;
+- a condition that skips micro-batches, and with the last one of a window also the window's step;
 - micro-batches at the end of an epoch whose gradients are cleared before a step, never used, or added to the next
   epoch's first window.
 
@@ -33,7 +34,7 @@ or let ``gradgate.windows(loader, size=4)`` split the epoch, and let ``Accumulat
 its number of items.
 
 ## Known limits
-Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are
+Windows whose sizes vary for other reasons are assumed to be intended. Windows that cross the end of an epoch are
 correct if all windows have the same number of micro-batches.
 
 ## Sources
@@ -57,6 +58,7 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.accumulation._left_over import clearing_line, is_flag_elsewhere, left_over
+from gradgate.checker.rules.accumulation._skipped_boundary import skips_boundaries
 from gradgate.checker.rules.accumulation._surplus_steps import surplus
 from gradgate.checker.rules.accumulation._window_edits import count_in, divided_by_its_window
 from gradgate.events import Frame, Site
@@ -99,8 +101,17 @@ def _of_line(
     )  # counting the calls of all lines
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     carried = sum(n > size for n in sizes)
-    fix: FixAt = _count_from_one
-    if sizes[0] == 1 and len(sizes) > 1 and not planned:
+    fix: Fix | FixAt = _count_from_one
+    skipping = None if planned else skips_boundaries(at, site, divisor, sizes)
+    if skipping is not None:
+        count, fix = sum(size != divisor for size in sizes), ()
+        message = (
+            f"Windows hold {min(sizes)} to {max(sizes)} micro-batches but are divided by {divisor:g}: when line "
+            f"{skipping} skips the last micro-batch of a window, the window's step is skipped, too."
+        )
+        advice = "Count the micro-batches after the condition, and step when this count is a multiple of "
+        advice += f"{divisor:g}."
+    elif sizes[0] == 1 and len(sizes) > 1 and often * 2 >= len(sizes) - 1 and not planned:
         count = 1 + len(left)
         message = f"The first step uses 1 micro-batch, other steps use {size}"
         message += (
