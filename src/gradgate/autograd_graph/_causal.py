@@ -147,7 +147,7 @@ class _Causal:
         if node.name() not in _EACH_POSITION - _WITH_POSITIONS or not self._keeps_positions_apart(node):
             return self._time
         below = [pair for pair in node.next_functions if pair[0] is not None]
-        places = [output for child, output in below if self._is_unbound(child)]
+        places: list[int] = [output for child, output in below if self._is_unbound(child)]
         return max([*places, *(self._latest[child] for child, _ in below), -1])
 
     def _is_at_a_position(self, node: Any) -> bool:
