@@ -138,8 +138,8 @@ ADVICE_ONLY = {
         "teachers_parameters trunk_of_the_critic"
     ),
     "loss-input": (
-        "labels_of_two_domains pairs_shifted_again policy_logits sequential_sigmoid softmax_before_nll "
-        "softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
+        "labels_of_two_domains notes_not_shifted pairs_shifted_again policy_logits sequential_sigmoid "
+        "softmax_before_nll softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
     "loss-reduction": (
         "attention_mask_counted chunked_vocabulary masked_words padded_translation pose_multitask shards "

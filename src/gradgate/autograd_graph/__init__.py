@@ -50,7 +50,7 @@ from gradgate.autograd_graph._targets import (
     sums_with_constants,
     trained_target,
 )
-from gradgate.autograd_graph._tokens import losses_of_padding, shifted_twice
+from gradgate.autograd_graph._tokens import losses_of_padding, wrongly_shifted
 from gradgate.autograd_graph._walk import Graph, reachable, roots_of, walk
 
 __all__ = [
@@ -97,7 +97,6 @@ __all__ = [
     "roots_of",
     "row",
     "shape_of",
-    "shifted_twice",
     "sides_are_equal",
     "sums_with_constants",
     "targets_of",
@@ -106,4 +105,5 @@ __all__ = [
     "unpassed_codes",
     "walk",
     "without_smoothing",
+    "wrongly_shifted",
 ]

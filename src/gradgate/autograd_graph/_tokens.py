@@ -1,4 +1,4 @@
-"""Finds class losses over tokens whose targets are padding, or shifted twice against the model's input."""
+"""Finds class losses over tokens whose targets are padding, or wrongly shifted against the model's input."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph._causal import is_causal
 from gradgate.autograd_graph._losses import reduction_of, signed
 from gradgate.autograd_graph._nodes import (
     CLASS_LOSSES,
@@ -96,22 +97,26 @@ def _at_one_end(padding: Tensor) -> bool:
     return one_way and bool((padding.sum(dim=-1) > 1).any()) and not bool(padding.all(dim=-1).any())
 
 
-def shifted_twice(graph: Graph) -> list[Any]:
-    """Return the class losses whose target at each position is the token two positions later in the model's input.
+def wrongly_shifted(graph: Graph) -> dict[str, list[Any]]:
+    """Return the class losses whose targets are not the next tokens of the model's input.
 
-    Losses are left out if a target could also be the next token or the token itself, if the outputs don't begin at
-    the first position, or if there is another class loss with targets, because a model may predict several tokens
-    ahead.
+    "shifted twice": the target at each position is the token two positions later. "not shifted": it is the token
+    itself, and the model is certainly causal.
+
+    Losses are left out if a target could also be the next token, if the outputs don't begin at the first position,
+    or if there is another class loss with targets, because a model may predict several tokens ahead.
     """
     losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES]
     if len(losses) != 1 or not _begins_at_the_first(losses[0]):
-        return []
+        return {}
     targets, ignored = losses[0]._saved_target, signed(losses[0]._saved_ignore_index)
     saved = [saved_tensor.use(node, "indices") for node in graph.nodes if node.name() in _EMBEDDINGS]
     read = [each for each in saved if each is not None and each.dim() == 2 and len(each)]
     read = [tokens for tokens in read if targets.numel() % len(tokens) == 0]
     shifts = {each for tokens in read for each in range(3) if _is_shifted(targets, tokens, each, ignored)}
-    return losses if shifts == {2} else []
+    same = [tokens for tokens in read if tokens.numel() == targets.numel()] if shifts == {0} else []
+    causal = any(is_causal(losses[0], tokens) for tokens in same)
+    return {"shifted twice": losses * (shifts == {2}), "not shifted": losses * causal}
 
 
 def _is_shifted(targets: Tensor, tokens: Tensor, by: int, ignored: int) -> bool:

@@ -36,12 +36,12 @@ from gradgate.autograd_graph import (
     reduction_of,
     repeated_errors,
     row,
-    shifted_twice,
     sides_are_equal,
     sums_with_constants,
     through,
     trained_target,
     unpassed_codes,
+    wrongly_shifted,
 )
 from gradgate.checker.recording._node_lines import line_of, made_at
 from gradgate.checker.recording._registry import Parameters
@@ -107,7 +107,7 @@ class _Reader:
             "views": compared_views(*roots),
             "constant": sums_with_constants(*roots),
             "added again": repeated_errors(*roots),
-            "shifted twice": shifted_twice(self._graph),
+            **wrongly_shifted(self._graph),
         }
         for how, several in found.items():
             yield from (self._event(how, node) for node in several)

@@ -8,8 +8,8 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
 - summands of a loss that were computed from trained parameters but have no gradient, such as a gradient penalty
   or a derivative in a residual without ``create_graph=True``;
 - parameters that are used only in an inner gradient, which is computed without a graph (a learned loss);
-- inner steps (MAML) whose gradients name no ``create_graph``, unless the script mentions ``first-order``, ``FOMAML``
-  or ``Reptile``;
+- inner steps (MAML) whose gradients name no ``create_graph``, unless the script mentions ``first-order``,
+  ``FOMAML`` or ``Reptile``;
 - losses that reach only parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph;

@@ -9,7 +9,8 @@ Reads the input of a loss from the first graphs of each backward call.
 - ``cross_entropy``, ``log_softmax``, ``Categorical(logits=...)`` and ``binary_cross_entropy_with_logits`` expect
   logits. Reports the output of a softmax or sigmoid, which is then applied twice.
 - A class loss over a sequence expects the next tokens. Reports targets that are the tokens two positions later,
-  because both the data and the model, or the loss, shift them.
+  because both the data and the model, or the loss, shift them. Also reports targets that are the model's input
+  itself, if the model is causal: each operation uses only the same or earlier positions.
 
 ## Why is this bad?
 The loss runs and its value falls, but the gradient is not the gradient of a likelihood. With probabilities, the
@@ -122,6 +123,16 @@ def _judge(run: Run) -> Iterator[Finding]:
                 why="The model never learns the next token.",
                 advice="Shift once. A model or loss that shifts the labels itself, such as those of transformers, "
                 "takes labels that equal its input.",
+                **each.measured,
+            )
+    for each in combinations(run, ["not shifted"]):
+        if len(each.numbers) >= _READ:
+            yield RULE.finding(
+                innermost(each.site),
+                "The target at each position is the token that the model reads at this position, although its "
+                "attention or recurrence is causal, as for predicting the next token.",
+                why="The model learns to copy its input, and never the next token.",
+                advice="Shift the labels by one: the target at position t is the token at position t + 1.",
                 **each.measured,
             )
 

@@ -1,0 +1,178 @@
+"""Finds models of sequences whose output at each position depends on no later position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradgate.autograd_graph._broadcasts import node_shape
+from gradgate.autograd_graph._losses import signed
+from gradgate.autograd_graph._nodes import CLASS_LOSSES, ELEMENTWISE, LEAF, RESHAPES, SAME_VALUES, named
+from gradgate.torch_compat import saved_tensor
+
+_PRODUCTS = named("Bmm Baddbmm")
+_WEIGHTED = {"MmBackward0": "self", "AddmmBackward0": "mat1"}  # the tensor whose rows are multiplied
+_WEIGHTS = named("Softmax SafeSoftmax")
+_RECURRENT = named("MkldnnRnnLayer CudnnRnn")
+_OVER_DIMENSIONS = named("Select Slice Split SplitWithSizes UnsafeSplit") | named("Mean", "1")
+_EACH_POSITION = (
+    ELEMENTWISE
+    | SAME_VALUES
+    | RESHAPES
+    | CLASS_LOSSES
+    | _PRODUCTS
+    | _WEIGHTED.keys()
+    | named(
+        "NativeLayerNorm FusedRmsNorm NativeDropout Embedding Gelu Relu Silu Tanh Sigmoid LogSoftmax MaskedFill"
+    )
+    | named("Mul Div Add Sub Pow Exp Rsqrt Sqrt Unbind", "012")
+    | _OVER_DIMENSIONS
+)
+_WITH_POSITIONS = _PRODUCTS | {"EmbeddingBackward0"}  # not within the steps of a recurrent network
+_MOST_NODES = 3_000
+_MASKED = -1e4
+
+
+def is_causal(loss: Any, tokens: Tensor) -> bool:
+    """Return whether certainly no output below a loss depends on later tokens, but some depend on earlier ones."""
+    return tokens.shape[0] > 1 and any(_Causal(tokens.numel(), time).reads(loss) for time in {*tokens.shape})
+
+
+class _Causal:
+    def __init__(self, tokens: int, time: int) -> None:
+        self._tokens, self._time = tokens, time
+        self._latest: dict[Any, int] = {}
+
+    def reads(self, loss: Any) -> bool:
+        """Follow a loss down to its leaves. Return False if an operation may read later positions."""
+        todo, seen = [(loss, 0)], set[Any]()
+        mixing = weighted = products = 0
+        for node, output in todo:  # grows during the loop
+            if node in seen and node.name() not in _RECURRENT:
+                continue
+            name = node.name()
+            weighted += name in _WEIGHTS
+            products += name in _PRODUCTS
+            if name == LEAF or node in seen:
+                if output and name in _RECURRENT:
+                    return False
+                continue
+            seen.add(node)
+            below = [child for child in node.next_functions if child[0] is not None]
+            if name == "StackBackward0" and len(node.next_functions) == self._time:
+                found = self._below_a_stack(node)
+                if found is None:
+                    return False
+                below, mixing = found, mixing + 1
+            elif name in _WEIGHTS or name.startswith("ScaledDotProduct") or name in _RECURRENT:
+                if output or not self._is_one_way(node, name):
+                    return False
+                mixing += 1
+            elif name == "CatBackward0":
+                if signed(node._saved_dim) not in (-1, 2):
+                    return False
+            elif name not in _EACH_POSITION or not self._keeps_positions(node, name):
+                return False
+            todo += below
+            if len(seen) > _MOST_NODES:
+                return False
+        return mixing > 0 and products <= 2 * weighted
+
+    def _is_one_way(self, node: Any, name: str) -> bool:
+        """Return whether attention or a recurrent layer uses only earlier positions."""
+        if name in _RECURRENT:
+            return not node._saved_bidirectional and not getattr(node, "_saved_reverse", False)
+        if name in _WEIGHTS:
+            weights = saved_tensor.use(node, "result")
+            return weights is not None and self._is_square(weights) and not bool(weights.triu(1).any())
+        query, key = (saved_tensor.use(node, each) for each in ("query", "key"))
+        if query is None or key is None or not query.shape[-2] == key.shape[-2] == self._time:
+            return False
+        if getattr(node, "_saved_is_causal", False):
+            return True
+        names = (each for each in ("attn_mask", "attn_bias") if hasattr(node, f"_saved_{each}"))
+        mask = next((each for name in names if (each := saved_tensor.use(node, name)) is not None), None)
+        if mask is None or not self._is_square(mask):
+            return False
+        later = torch.ones(self._time, self._time, dtype=torch.bool, device=mask.device).triu(1)
+        return bool((mask[..., later] <= _MASKED).all())
+
+    def _is_square(self, values: Tensor) -> bool:
+        return values.dim() > 1 and values.shape[-1] == values.shape[-2] == self._time
+
+    def _keeps_positions(self, node: Any, name: str) -> bool:
+        """Return whether an operation on all positions computes each one by itself."""
+        if name in _WEIGHTED:
+            rows = saved_tensor.use(node, _WEIGHTED[name])
+            return rows is not None and rows.dim() == 2 and len(rows) == self._tokens
+        return not self._is_unbound(node) and self._keeps_positions_apart(node)
+
+    def _below_a_stack(self, stack: Any) -> list[tuple[Any, int]] | None:
+        """Return what the steps of a recurrent network read; None if a step may read a later position."""
+        entered: list[tuple[Any, int]] = []
+        for place, (step, output) in enumerate(stack.next_functions):
+            if step is None or self._latest_below(step, output, entered) > place:
+                return None
+        return entered
+
+    def _latest_below(self, node: Any, output: int, entered: list[tuple[Any, int]]) -> int:
+        """Return the last position that a step reads. ``entered`` collects the inputs of all positions."""
+        order, todo = [], [(node, False)]
+        while todo:  # children before their users
+            each, done = todo.pop()
+            if done:
+                order.append(each)
+            elif each not in self._latest:
+                self._latest[each] = -1
+                todo.append((each, True))
+                below = [pair for pair in each.next_functions if pair[0] is not None]
+                if self._is_at_a_position(each):
+                    entered += [pair for pair in below if pair not in entered]
+                else:
+                    todo += [(child, False) for child, _ in below]
+        for each in order:
+            self._latest[each] = self._read_by(each)
+        return max(self._latest[node], output if self._is_unbound(node) else -1)
+
+    def _read_by(self, node: Any) -> int:
+        """Return the last position that a node within a step reads, if its inputs are known."""
+        if self._is_unbound(node):
+            return -1  # the output that is used tells the position
+        if self._is_at_a_position(node):
+            return int(signed(node._saved_index)) % self._time
+        if node.name() == LEAF:
+            return -1
+        if node.name() not in _EACH_POSITION - _WITH_POSITIONS or not self._keeps_positions_apart(node):
+            return self._time
+        below = [pair for pair in node.next_functions if pair[0] is not None]
+        places: list[int] = [output for child, output in below if self._is_unbound(child)]
+        return max([*places, *(self._latest[child] for child, _ in below), -1])
+
+    def _is_at_a_position(self, node: Any) -> bool:
+        """Return whether a node takes one position, or each position, from a tensor of all positions."""
+        if node.name() == "SelectBackward0":
+            return bool(node._saved_self_sym_sizes[signed(node._saved_dim)] == self._time)
+        return self._is_unbound(node)
+
+    def _is_unbound(self, node: Any) -> bool:
+        """Return whether a node takes a tensor apart into its positions."""
+        if node.name() != "UnbindBackward0":
+            return False
+        shape = node_shape(*node.next_functions[0])
+        return bool(shape) and shape[signed(node._saved_dim)] == self._time
+
+    def _keeps_positions_apart(self, node: Any) -> bool:
+        """Return whether an operation is not over a dimension of positions, except a slice of all."""
+        if node.name() not in _OVER_DIMENSIONS:
+            return True
+        sizes, dim = node._saved_self_sym_sizes, node._saved_dim
+        if (
+            node.name() == "SliceBackward0"
+            and node._saved_start == 0
+            and node._saved_end >= sizes[signed(dim)]
+        ):
+            return True
+        dims = dim if isinstance(dim, (tuple, list)) else [dim]
+        return bool(dims) and all(sizes[signed(each)] != self._time for each in dims)
