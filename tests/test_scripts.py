@@ -109,7 +109,7 @@ ADVICE_ONLY = {
     "compared-with-itself": (
         "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
         "labels_from_the_meter "
-        "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones teacher_follows_itself "
+        "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones "
         "teacher_is_student "
         "triplet_positive views_without_noise"
     ),

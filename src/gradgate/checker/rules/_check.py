@@ -27,6 +27,7 @@ _EXPLAINS: dict[str, frozenset[str]] = {
         {"accumulation-window", "accumulation-scaling", "microbatch-normalization", "clip-misplaced"}
     ),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
+    "inplace-param-update": frozenset({"compared-with-itself"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
     "param-in-multiple-optimizers": frozenset({"param-not-in-optimizer", "wasted-gradient"}),

@@ -98,6 +98,7 @@ def _alias(
         advice=f"Make a network of its own: {one} = copy.deepcopy({other}).",
         count=times,
         evidence={"copies": times},
+        about=ids,
     )
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 torch.manual_seed(0)
 student = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-teacher = student
+teacher = student  # expect: inplace-param-update
 optimizer = torch.optim.SGD(student.parameters(), lr=0.1, momentum=0.9)
 
 
@@ -21,7 +21,7 @@ for step in range(30):
     predicted = F.softmax(student(unlabeled), dim=1)
     with torch.no_grad():
         wanted = F.softmax(teacher(unlabeled), dim=1)
-    consistency = F.mse_loss(predicted, wanted)  # expect: compared-with-itself
+    consistency = F.mse_loss(predicted, wanted)
     loss = F.cross_entropy(student(x), y) + consistency
     optimizer.zero_grad()
     loss.backward()
