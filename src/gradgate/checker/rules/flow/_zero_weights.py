@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, definitions, key_of, last_name, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import called, definitions, key_of, scope_at, scopes_of
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import inside, nodes_of, path_to, statement_at
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Backward, Frame, Site
 
 _LEAST = 5  # backward calls
-_TOTALS = re.compile(r"total|max|num|^n_|^len$", re.IGNORECASE)
-_RAMPS = re.compile(
-    rf"{_TOTALS.pattern}|anneal|warm|ramp|(epochs|steps|iters|iterations|batches)$", re.IGNORECASE
-)
-_STAIRS = re.compile(r"every|size|interval|period|freq|cycle|per_|stage|phase", re.IGNORECASE)
 
 
 def zero_weights(run: Run, rule: Rule) -> Iterator[Finding]:
@@ -83,7 +77,7 @@ def _share(node: ast.AST) -> ast.BinOp | None:
 
 
 def _is_ramp(run: Run, file: str, node: ast.AST, share: ast.BinOp) -> bool:
-    """Return whether a counter of a loop is divided by a total: a ramp, and not a staircase."""
+    """Return whether a counter is divided by its loop's length, or the result is clipped: a ramp, no staircase."""
     counted = any(
         isinstance(each.statement, (ast.For, ast.AugAssign))
         for each_file in run.files
@@ -99,18 +93,16 @@ def _is_ramp(run: Run, file: str, node: ast.AST, share: ast.BinOp) -> bool:
     ]
     calls = [each for each in (*around, *inside(ast.Call, node)) if isinstance(each, ast.Call)]
     clipped = any(called(each) in ("min", "clip", "clamp") for each in calls)
-    names = {last_name(each) for each in ast.walk(share.right)} - {""}
-    stairs = [each for each in inside(ast.Constant, *around) if isinstance(each.value, float)]
-    if not counted or (any(map(_STAIRS.search, names)) and not clipped):
-        return False
-    stops = [
-        call.args[-1]
-        for call in inside(ast.Call, *nodes_of(run.files))
-        if called(call) == "range" and call.args
-    ]
-    whole = ast.unparse(share.right) in map(ast.unparse, stops)
-    totals = _TOTALS if stairs else _RAMPS
-    return clipped or whole or any(map(totals.search, names))
+    return counted and (clipped or _is_length(run, file, share.right))
+
+
+def _is_length(run: Run, file: str, divisor: ast.expr) -> bool:
+    """Return whether a divisor is computed from the length of a loop."""
+    scope = scope_at(Frame(file, divisor.lineno, ""))
+    loops = [call for call in inside(ast.Call, *nodes_of(run.files)) if called(call) == "range" and call.args]
+    lengths = {ast.unparse(call.args[-1]) for call in loops}
+    parts = Slice([(scope, divisor)], run.files).nodes if scope is not None else ()
+    return any(isinstance(part, ast.expr) and ast.unparse(part) in lengths for _, part in parts)
 
 
 def _unconverted(node: ast.AST) -> ast.AST:
