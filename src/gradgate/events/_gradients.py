@@ -30,9 +30,9 @@ class StateLoaded(Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelLoaded(Event):
-    """``load_state_dict()`` was called on a module that holds parameters."""
+    """A module loaded its own state, or a state into parameters of a loss or an optimizer."""
 
-    parameters: Annotated[Ids, "these parameters"]
+    parameters: Annotated[Ids, "those of them that are or were in a loss or an optimizer"]
     own: Annotated[bool, "the loaded tensors share the parameters' memory, so nothing changed"]
     taken: Annotated[Site, "where state_dict() returned the loaded tensors; () if unknown"] = ()
     steps: Annotated[int, "optimizer steps since that call"] = 0
@@ -63,6 +63,7 @@ class Backward(Event):
         tuple[tuple[int, Site], ...],
         "(parameter, first use), ordered by last use; only for the first calls and for calls that bypass DDP",
     ] = ()
+    reused: Annotated[Ids, "parameters that several operations use; only for the first calls"] = frozenset()
     through: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
     ] = ()

@@ -166,15 +166,15 @@ class Copies:
                 self._taken.add(value, (site, steps))
 
     def loaded(self, module: Any, *args: Any, **kwargs: Any) -> Around:
-        """Record that the user loads values into parameters that are or were in a loss or an optimizer."""
+        """Record that a module loads its own state, or values for parameters of a loss or an optimizer."""
         recorder = self._recorder
         state = pairs_of(args[0] if args else kwargs.get("state_dict"))
         given = {key: value for key, value in state if type(key) is str and is_a(value, Tensor)}
         pairs = [(each, given[name]) for name, each in named_parameters(module) if name in given]
         ids = recorder.parameters.known(each for each, _ in pairs)
-        if not ids or kwargs.get("assign"):
+        own = bool(pairs) and all(_address(each) == _address(value) != 0 for each, value in pairs)
+        if not (ids or own) or kwargs.get("assign"):
             return
-        own = all(_address(each) == _address(value) != 0 for each, value in pairs)
         site, steps = next(
             filter(None, (self._taken.known(value) for _, value in pairs)), ((), recorder.steps)
         )

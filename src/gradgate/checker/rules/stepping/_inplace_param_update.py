@@ -5,7 +5,8 @@ Follows writes to parameters by code outside the optimizer. Reports:
 
 - updates towards values that never change (a soft update in the wrong direction);
 - an evaluation that overwrites parameters (with averaged weights, or a perturbation) and doesn't restore them;
-- a target network that is the trained network itself, so that updating it copies parameters onto themselves;
+- a target network that is the trained network itself, or that loads its own state: updating it changes nothing;
+- a list that repeats one trained module: ``[build()] * n``;
 - a best or first state that is kept without a copy and loaded later, which restores nothing.
 
 ## Why is this bad?
@@ -52,6 +53,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.stepping._own_copies import own_copies
+from gradgate.checker.rules.stepping._repeated_modules import repeated_modules
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
 _Writes: TypeAlias = dict[int, Written]  # by the number of the event
@@ -59,6 +61,7 @@ _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from own_copies(run, RULE)
+    yield from repeated_modules(run, RULE)
     values = [pair for pair in run.numbered(Written) if pair[1].target == "value" and pair[1].site]
     trained = (pair for pair in values if pair[1].parameters & run.owned)
     for where, pairs in grouped((innermost(pair[1].site), pair) for pair in trained).items():

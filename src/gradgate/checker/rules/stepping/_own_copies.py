@@ -22,7 +22,11 @@ def own_copies(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report what is copied onto itself after steps have changed it."""
     for site, events in grouped((event.site, (n, event)) for n, event in run.numbered(ModelLoaded)).items():
         late = [event for number, event in events if site and _trained(run, event.parameters, number)]
-        if not late or not all(event.own for _, event in events):
+        if not site or not all(event.own for _, event in events):
+            continue
+        if not late:
+            late = [event for number, event in events if not event.parameters and _before(run, number)]
+            yield from _itself(run, rule, site, len(late)) if len(late) > 1 else ()
             continue
         kept = [event for event in late if event.steps or _best(event)]
         if kept:
@@ -79,6 +83,22 @@ def _kept(run: Run, rule: Rule, event: ModelLoaded, times: int) -> Finding:
     )
 
 
+def _itself(run: Run, rule: Rule, site: Site, times: int) -> Iterator[Finding]:
+    """Report a network that loads its own state, as one statement says."""
+    at = statement_at(site[0])
+    name = _of(at, "load_state_dict")
+    if name and name == _of(at, "state_dict"):
+        source = _copied(run, ast.parse(name, mode="eval").body) or "other"
+        yield rule.finding(
+            site,
+            f"{name} loads its own state, {times} times, so no value changes.",
+            why=f"{name} keeps the values it began with, however long the other networks are trained.",
+            advice=f"Load the state of the network that is trained: {name}.load_state_dict({source}.state_dict()).",
+            count=times,
+            evidence={"copies": times},
+        )
+
+
 def _alias(
     run: Run, rule: Rule, site: Site, names: tuple[str, str], ids: Ids, times: int
 ) -> Iterator[Finding]:
@@ -115,6 +135,16 @@ def _made_same(run: Run, one: str, other: str) -> Iterator[Frame]:
             joint = any(each.statement is also.statement for also in second) and each.place is None
             if joint or ast.unparse(each.value) in values:
                 yield Frame(scope.file, getattr(each.statement, "lineno", 1), "")
+
+
+def _copied(run: Run, name: ast.expr) -> str:
+    """Return the network that a name was copied from, as source."""
+    for scope in chain(*map(scopes_of, run.files)):
+        for each in definitions(scope).get(key_of(name), ()):
+            for call in inside(ast.Call, each.value):
+                if called(call) == "deepcopy" and call.args:
+                    return ast.unparse(call.args[0])
+    return ""
 
 
 def _of(statement: ast.AST | None, method: str) -> str:
