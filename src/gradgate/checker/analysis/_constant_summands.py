@@ -20,16 +20,24 @@ from gradgate.checker.analysis._scopes import (
     key_of,
     last_name,
     may_be_module,
+    names_read,
+    names_stored,
     parameters_of,
+    part_of,
+    returned,
     scope_at,
     scopes_of,
     statements_at,
+    takes,
 )
 from gradgate.checker.analysis._slices import Slice
+from gradgate.checker.analysis._source import spans
 from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered, Site
 
+_COPIES = ("float", "tensor", "Tensor", "FloatTensor", "new_tensor")
 _COUNTS = ("one_hot", "bincount", "histc", "argsort")
 _JOINS = ("sum", "stack", "cat", "mean")
+_VIEWS = ("values", "items")
 CONSTANT = Frame("", 0, "")  # ends a search at an expression that never had a graph
 _TAKES_LOSS = ("backward", "manual_backward", "scale")  # called on the loss, or with the loss as an argument
 
@@ -46,8 +54,8 @@ def constant_summands(
             continue
         for statement in statements_at(site[0]):
             added = isinstance(statement, ast.AugAssign)
-            for part in summands(scope, getattr(statement, "value", None), added):
-                value = Slice([(scope, part)], files, lines.cut)
+            for inner, part in summands(scope, getattr(statement, "value", None), files, added):
+                value = Slice([(inner, part)], files, lines.cut)
                 calls = [(file, node) for file, node in value.nodes if isinstance(node, ast.Call)]
                 known = value.resolved | {
                     id(node.func) for file, node in calls if lines.runs_on_cut(file, node)
@@ -65,12 +73,14 @@ def has_graph(run: Run, scope: Scope, node: ast.expr, files: tuple[str, ...]) ->
     return not value.ended and any(lines.is_live(*each) for each in value.nodes)
 
 
-def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
+def summands(
+    scope: Scope, node: ast.AST | None, files: tuple[str, ...], added: bool = False
+) -> Iterator[tuple[Scope, ast.expr]]:
     """Yield the summands of the sums in an expression. ``added``: whether the expression is a summand itself."""
     inner: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         for side in (node.left, node.right):
-            yield from summands(scope, side, added=True)
+            yield from summands(scope, side, files, added=True)
         return
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
         # The sum in ``(a + b) * c`` may be the weight of ``c``.
@@ -82,32 +92,55 @@ def summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterato
         inner = node.elts
     elif isinstance(node, ast.Call) and called(node) in (*_JOINS, *_TAKES_LOSS):
         given = node.args[0] if node.args else getattr(node.func, "value", None)
-        elements = list(_elements(scope, given)) if called(node) in _JOINS else []
+        elements = list(_elements(scope, given, files)) if called(node) in _JOINS else []
         for element in elements:
-            yield from summands(scope, element, added=True)
+            yield from summands(*element, files, added=True)
         if elements:
             return
         inner = [given] if isinstance(given, ast.expr) else []
-    parts = [part for each in inner for part in summands(scope, each)]
+    parts = [part for each in inner for part in summands(scope, each, files)]
     yield from parts
     if added and not parts and isinstance(node, ast.expr):
-        yield node
+        yield from _of_loop(scope, node, files) or [(scope, node)]
 
 
-def _elements(scope: Scope, node: ast.AST | None) -> Iterator[ast.expr]:
-    """Yield the entries of the list or dict that a node writes out or names."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
+def _of_loop(scope: Scope, part: ast.expr, files: tuple[str, ...]) -> list[tuple[Scope, ast.expr]]:
+    """Return the entries that a loop adds one by one, if a summand reads the loop's variable."""
+    made = (each for name in sorted(names_read(part)) for each in definitions(scope).get(name, ()))
+    loops = (
+        each for each in made if isinstance(each.statement, ast.For) and spans(each.statement, part.lineno)
+    )
+    return [entry for each in loops for entry in _elements(scope, each.value, files)]
+
+
+def _elements(
+    scope: Scope, node: ast.AST | None, files: tuple[str, ...], place: int | None = None, deep: int = 4
+) -> Iterator[tuple[Scope, ast.expr]]:
+    """Yield the entries of the list or dict that a node writes out or names, or that a function returns."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
         node = node.func.value
-    if isinstance(node, (ast.List, ast.Tuple)):
-        yield from node.elts
+    if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+        for loop in node.generators:
+            if names_read(node.elt) & names_stored(loop.target):
+                yield from _elements(scope, loop.iter, files, None, deep - 1)
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        yield from ((scope, each) for each in node.elts)
     elif isinstance(node, ast.Dict):
-        yield from node.values
-    elif isinstance(node, ast.Name):
+        yield from ((scope, each) for each in node.values)
+    elif isinstance(node, ast.Name) and deep:
         for each in definitions(scope).get(node.id, ()):
-            if not each.whole and isinstance(each.statement, (ast.Expr, ast.Assign)):
-                yield each.value
-            elif isinstance(each.value, (ast.List, ast.Tuple, ast.Dict)):
-                yield from _elements(scope, each.value)
+            if isinstance(each.value, ast.Dict) or (each.whole and each.value is not node):
+                yield from _elements(scope, each.value, files, each.place, deep - 1)
+            elif not each.whole and isinstance(each.statement, (ast.Expr, ast.Assign)):
+                yield scope, each.value
+    elif isinstance(node, ast.Call) and deep:
+        named = functions(called(node), files)
+        if not named and may_be_module(node, scope.file, files):
+            named = [each for each in functions("forward", files) if takes(each.node, node)]
+        for inner in named:
+            for value in returned(inner):
+                part = value if place is None else part_of(value, place)[0]
+                yield from _elements(inner, part, files, None, deep - 1)
 
 
 def is_count(node: ast.AST) -> bool:
@@ -152,7 +185,7 @@ class _TrainedLines:
             return CONSTANT
         if isinstance(node, ast.Call) and (end := self._of_cut_values(file, node)) is not None:
             return end
-        if is_count(node) and self._of_trained(file, node):
+        if (self._copies(file, node) or is_count(node)) and self._of_trained(file, node):
             return Frame(file, node.lineno, "")
         block = no_grad_around(Frame(file, node.lineno, ""))
         # A decorated function turns gradients off at the line of the call.
@@ -162,6 +195,14 @@ class _TrainedLines:
         if block is None or not {block[:2], (file, node.lineno)} & self._off:
             return None
         return block if self._of_trained(file, node) else None
+
+    def _copies(self, file: str, node: ast.expr) -> bool:
+        """Return whether a call makes a number or a tensor from a value that has its graph until then."""
+        if not isinstance(node, ast.Call) or called(node) not in _COPIES:
+            return False
+        around = scope_at(Frame(file, node.lineno, ""))
+        given = [(around, each) for each in node.args] if around is not None else []
+        return bool(given) and not Slice(given, self._files, self.cut).ended
 
     def _of_trained(self, file: str, node: ast.expr) -> bool:
         """Return whether an expression is computed from the output of a trained module."""

@@ -119,11 +119,12 @@ class Slice:
         return children
 
     def _name(self, scope: Scope, name: str, line: int) -> None:
-        if self._define(scope, name, line):
-            return
+        found = self._define(scope, name, line)
         if is_function(scope.node) and name in parameters_of(scope.node):
-            self._callers(scope.node, name)
-        elif (tree := tree_of(scope.file)) is not None:
+            # ``x = x / 2`` reads the argument.
+            if not found or any(name in names_read(each.value) for each in reaching(scope, name, line)):
+                self._callers(scope.node, name)
+        elif not found and (tree := tree_of(scope.file)) is not None:
             self._define(Scope(scope.file, tree), name)
 
     def _define(self, scope: Scope, key: str, line: int = 0) -> bool:

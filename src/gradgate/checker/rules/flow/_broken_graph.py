@@ -12,6 +12,7 @@ without a graph on their output (``no_grad`` in the middle), or an operation det
   ``FOMAML`` or ``Reptile``;
 - losses that reach only parameters that no step changes, such as a generator's adversarial loss of
   ``discriminator(fake.detach())``;
+- a recurrent state that is detached at each step, although the loss depends on the last step only;
 - samples drawn by ``sample()`` although ``rsample()`` would keep the graph;
 - codes of a codebook that a decoder uses without a straight-through estimator, although the distance to the codes
   trains the encoder (a VQ-VAE).
@@ -36,12 +37,12 @@ even if the critics are frozen. It is not found if one optimizer holds both, bec
 score-function estimator. Any other constant summand inside a mean is not found, nor is a summand that another
 module's forward pass computes under ``no_grad`` (a perceptual loss).
 
-The parts of a summand are read from the source. This misses an entry of a dict that a function returns, and a
-summand that names a trained module outside the detached expression. A comparison (a hard threshold) that cuts the
-graph is not found. A detached feature is not found if its term trains another layer of the same optimizer, because
-that layer may be a probe. Nor is a difference whose derivative is zero, such as ``x`` minus its straight-through
-copy. If the source can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked:
-targets, baselines and loss weights may be detached.
+The parts of a summand are read from the source. This misses a summand that names a trained module outside the
+detached expression. A comparison (a hard threshold) that cuts the graph is not found. A detached feature is not
+found if its term trains another layer of the same optimizer, because that layer may be a probe. Nor is a difference
+whose derivative is zero, such as ``x`` minus its straight-through copy. If the source can't be read, only
+``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and loss weights may be
+detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -70,6 +71,7 @@ from gradgate.checker.rules.flow._cut_terms import (
     idle_terms,
 )
 from gradgate.checker.rules.flow._derivatives import derivatives_without_graph, inner_steps_without_graph
+from gradgate.checker.rules.flow._detached_steps import detached_steps
 from gradgate.checker.rules.flow._term_left_out import behind_shown_sums
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Site, Stepped
 
@@ -114,6 +116,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for each in (*derivatives_without_graph(run, RULE), *inner_steps_without_graph(run, RULE)):
         if (each.file, each.line) not in lines:
             yield each
+    yield from detached_steps(run, RULE)
     idle = list(idle_terms(run, RULE))
     yield from idle
     chosen = [event.parameters for event in run.of(Cut) if event.op in ("argmin", "argmax")]

@@ -96,9 +96,9 @@ def _is_judged(run: Run, site: Site, drawn: Frame, reached: Ids) -> bool:
     for scope in filter(None, [scope_at(site[0])]):
         for statement in statements_at(site[0]):
             added = isinstance(statement, ast.AugAssign)
-            for part in summands(scope, getattr(statement, "value", None), added):
+            for inner, part in summands(scope, getattr(statement, "value", None), run.files, added):
                 judging.clear()
-                ended = Slice([(scope, part)], run.files, end).ended
+                ended = Slice([(inner, part)], run.files, end).ended
                 judged: list[Frame] = []
                 for file, call in judging:  # grows during the loop
                     around = scope_at(Frame(file, call.lineno, ""))

@@ -31,6 +31,7 @@ _SHARED = (
 )
 _ATTACHED = "Add the value itself instead of a detached copy."
 _OUTSIDE = "Compute {} outside of torch.no_grad(). Targets may stay inside."
+_NUMPY = "Compute the term with torch instead of numpy, from the value that is not detached."
 _PARAMETERS = "Compute the term from model.parameters(): state_dict() returns detached copies."
 _UNTRAINED = "Compute the term from the output of the network that the loss trains."
 _DIFFERENTIABLE = "Counts and comparisons have no gradient: use probabilities as weights instead."
@@ -137,6 +138,8 @@ def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding
             )
         elif "state_dict" in text_of(cut):
             advice = _PARAMETERS
+        elif ".numpy(" in text_of(cut):
+            advice = _NUMPY
         drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
         if penalty:
             advice, drop = WITH_GRAPH, with_graph

@@ -187,10 +187,10 @@ def _sums_only_shown(run: Run) -> list[tuple[Finding, Ids]]:
         if scope is None or id(total) in losses:
             continue
         used, left = [], []
-        for part in summands(scope, total):
-            if _is_used(ast.unparse(part), scope, run.files, losses):
+        for inner, part in summands(scope, total, run.files):
+            if _is_used(ast.unparse(part), inner, run.files, losses):
                 used.append(ast.unparse(part))
-            elif has_graph(run, scope, part, run.files) or is_shown_with_graph(run, frame, part):
+            elif has_graph(run, inner, part, run.files) or is_shown_with_graph(run, frame, part):
                 left.append(ast.unparse(part))
         if used and left:
             times = len(run.of(Backward))
