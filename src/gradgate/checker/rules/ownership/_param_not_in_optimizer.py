@@ -223,7 +223,7 @@ def _reason(run: Run, left: Left, optimizer: int) -> str:
 
 
 def _in_base_class(made: Site, layer: Frame) -> str:
-    """Return where a base class makes an optimizer: "Line 9, called in line 20,", if the layer's line follows."""
+    """Return "Line 9, called in line 20," if a base class makes the optimizer there, before the layer is made."""
     for frame in made[1:]:
         if frame[::2] == layer[::2] and frame.line < layer.line and "__init__(" in text_of(frame):
             file = "" if made[0].file == layer.file else f" of {Path(made[0].file).name}"
