@@ -22,8 +22,9 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, in evaluation mode, or a
-copy of a trained network. New layers that are frozen with a pretrained network are not reported, nor are adapters
-beside a trained head that a line might unfreeze. If an optimizer changes tensors of data, the finding is a note.
+copy of a trained network. New layers that are frozen with a pretrained network are not reported. Frozen adapters
+beside a trained head are not reported if a line might unfreeze them. If an optimizer changes tensors of data, the
+finding is a note.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
