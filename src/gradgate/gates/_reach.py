@@ -58,7 +58,7 @@ class Stop:
 class Reach:
     """How many paths lead from a loss to a parameter, and what stops the gradient on other paths.
 
-    A reached parameter can have stops as well: on other paths, or because no optimizer uses its gradient.
+    Even a parameter that is reached can have stops: on its other paths, or because no optimizer uses its gradient.
     """
 
     name: str

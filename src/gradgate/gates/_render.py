@@ -26,7 +26,7 @@ class _Module:
 
     @property
     def uniform(self) -> bool:
-        """Whether all its parameters have the same stops, and are all reached or all not reached."""
+        """Whether the module's parameters have the same stops, and either all or none are reached."""
         return len({(parameter.reached, parameter.stops) for parameter in self.parameters}) == 1
 
     @property

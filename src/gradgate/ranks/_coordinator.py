@@ -1,4 +1,4 @@
-"""Coordinates an update over several ranks, which exchange statuses and add their sums at its end."""
+"""Coordinates an update over several ranks. At its end, the ranks exchange statuses and add their sums."""
 
 from __future__ import annotations
 

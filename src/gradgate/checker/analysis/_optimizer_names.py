@@ -34,7 +34,7 @@ def scheduler_name(made: SchedulerMade, call: Site = ()) -> str:
 
 
 def as_written(name: str, site: Site) -> str:
-    """Return an optimizer's name with the ``self.`` that the function at these lines writes before it."""
+    """Return an optimizer's name as the function at these lines writes it: with ``self.`` or without."""
     own = f"self.{name.partition('[')[0]}"
     attributes = inside(ast.Attribute, function_at(site[0])) if site else ()
     return f"self.{name}" if any(ast.unparse(node) == own for node in attributes) else name

@@ -263,7 +263,7 @@ class Run:
                 yield optimizer, site, _joined([windows, *rests]) if rests else windows
 
     def _are_rests(self, rests: _Windows, windows: _Windows) -> bool:
-        """Return whether each call of a line is one more micro-batch of the same kind in another line's window."""
+        """Return whether each call of a line adds a micro-batch, of the same kind, to another line's window."""
         steps = {window.step: micro for window, micro in windows}
         if any(len(micro) > 1 for _, micro in rests) or not steps.keys() <= {
             window.step for window, _ in rests

@@ -92,7 +92,7 @@ def _rates(optimizer: Any) -> tuple[float, ...]:
 def _horizon(scheduler: Any) -> float | None:
     """Return a scheduler's length in steps, if it has one.
 
-    For a LambdaLR, return the largest number in its functions.
+    For a LambdaLR, the length is the largest number that its functions contain.
     """
     inner = inner_schedulers(scheduler)
     if inner:

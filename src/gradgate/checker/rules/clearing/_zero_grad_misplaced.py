@@ -164,7 +164,7 @@ def _of_another(run: Run, number: int, optimizers: frozenset[int]) -> bool:
 
 
 def _only_read(run: Run, numbers: list[int], ids: Ids, cleared: Site) -> bool:
-    """Return whether a line's gradients are read and cleared, and other calls train these parameters."""
+    """Return whether a line's gradients are read and then cleared, while other calls train the parameters."""
     used = {part.backward for window in run.windows for part in window.fresh if part.atom & ids}
     if not used or used & {*numbers}:
         return False

@@ -212,7 +212,7 @@ def _without_graph(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
 def _losses(run: Run, missing: Ids) -> set[Site]:
     """Return the lines that back-propagate losses, or, in a trainer, the lines that compute their terms.
 
-    If some lines are followed by steps of the missing parameters' optimizers, only these lines are returned: a
+    If an optimizer of the missing parameters steps after some of the lines, only those lines are returned: a
     discriminator's loss should be detached from the generator.
     """
     sites = set()

@@ -163,7 +163,7 @@ def _sources(loop: ast.For, names: set[str]) -> set[str]:
 
 
 def _carried(loop: ast.For, line: Frame) -> set[str]:
-    """Return the names that pass a value to the next iteration: the last loss may then include all iterations."""
+    """Return the names that carry a value into the next iteration, so that the last loss may include all."""
     scope, carried = scope_at(line), set()
     inside = {node for part in loop.body for node in ast.walk(part)}
     names = [node for node in inside if isinstance(node, (ast.Name, ast.Attribute))]

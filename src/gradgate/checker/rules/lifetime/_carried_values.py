@@ -59,7 +59,7 @@ def _stored(made: Site, backward: Site) -> tuple[Frame, list[str]] | None:
 
 
 def is_truncated(line: Frame, names: list[str]) -> bool:
-    """Return whether the loop detaches the values itself. As the graph grows, it does so only every few steps."""
+    """Return whether the loop detaches the values itself, in truncated back-propagation through time."""
     texts = [ast.unparse(each) for each in inside(ast.stmt, *loops_around(line)[:1])]
     return any(re.match(rf"{name}(\.detach_\(|.*=.*detach)", text) for name in names for text in texts)
 

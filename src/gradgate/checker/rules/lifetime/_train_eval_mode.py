@@ -177,7 +177,7 @@ def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
 
 
 def _evaluated_next(line: Frame, block: Site) -> bool:
-    """Return whether a block without gradients measures something, and runs in the statement after a line."""
+    """Return whether the statement after a line runs a given no_grad block that measures something."""
     at, scope = Statement.at(line), block_at(block)
     following = [node for node in at.block if node.lineno > at.line] if at is not None else []
     if not following or scope is None or not measures(scope.node):

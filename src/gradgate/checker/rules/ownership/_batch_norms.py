@@ -155,7 +155,7 @@ def _untrained_module(run: Run, ids: Ids, *, newest: bool = False) -> str:
 
 
 def _running_line(run: Run, ids: Ids) -> Frame | None:
-    """Return the line that turns gradients off in most steps; if there are several, the network's constructor."""
+    """Return the only line that turns gradients off in most steps; else the line that makes the network."""
     steps = [number for number, _ in run.numbered(Stepped)]
     inside = Counter(event.site for number, event in run.numbered(NoGradEntered) if number < steps[-1])
     often = [site[0] for site, times in inside.items() if site and times * 2 >= len(steps)]

@@ -22,8 +22,9 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, in evaluation mode, or a
-copy of a trained network. New layers that are frozen with a pretrained network are not reported, nor are adapters
-beside a trained head that a line might unfreeze. If an optimizer changes tensors of data, the finding is a note.
+copy of a trained network. New layers that are frozen with a pretrained network are not reported. Frozen adapters
+beside a trained head are not reported if a line might unfreeze them. If an optimizer changes tensors of data, the
+finding is a note.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -223,7 +224,7 @@ def _reason(run: Run, left: Left, optimizer: int) -> str:
 
 
 def _in_base_class(made: Site, layer: Frame) -> str:
-    """Return where a base class makes an optimizer: "Line 9, called in line 20,", if the layer's line follows."""
+    """Return "Line 9, called in line 20," if a base class makes the optimizer there, before the layer is made."""
     for frame in made[1:]:
         if frame[::2] == layer[::2] and frame.line < layer.line and "__init__(" in text_of(frame):
             file = "" if made[0].file == layer.file else f" of {Path(made[0].file).name}"

@@ -98,7 +98,7 @@ class Cadence:
 
     @property
     def low(self) -> float:
-        """The fraction of the steps that come after the highest learning rate, at a rate near zero."""
+        """The fraction of all steps that have a learning rate near zero, after the highest rate."""
         peak = self.rates.index(max(self.rates))
         return sum(rate < _GONE * self.rates[peak] for rate in self.rates[peak:]) / len(self.rates)
 

@@ -54,7 +54,7 @@ def _before(run: Run, number: int) -> int:
 
 
 def _trained(run: Run, ids: Ids, number: int) -> bool:
-    """Return whether steps change these parameters, and the first of them comes before an event."""
+    """Return whether any step changes these parameters, and the first such step comes before an event."""
     if not ids & run.moved:
         return False
     return next((step for step, event in run.numbered(Stepped) if event.used & ids), number) < number

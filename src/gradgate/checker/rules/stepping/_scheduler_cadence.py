@@ -220,7 +220,7 @@ def _slow(cadence: Cadence) -> Finding | None:
 
 
 def _still_warming_up(cadence: Cadence) -> Finding | None:
-    """Report a warm-up in steps that is advanced once an epoch, if a finished run ends before half of it."""
+    """Report a warm-up counted in steps but advanced once an epoch, if the run ends before half the warm-up."""
     made, calls, steps = cadence.made, len(cadence.calls), len(cadence.steps)
     length, text = made.horizon or 0.0, whole_text(innermost(made.site).file)
     base = [group.lr or 0.0 for each in cadence.run.made.get(made.optimizer, [])[:1] for group in each.groups]

@@ -53,7 +53,7 @@ def lost_updates(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def rebound_leaves(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report leaves that are rebound under no_grad: only a line's first backward call reaches them."""
+    """Report leaves that are rebound under no_grad. Only the first of a line's backward calls reaches them."""
     for site, (first, *later) in _seen_calls(run).items():
         if len(later) <= _LEAST or max(event.others for event in later) >= first.others:
             continue
