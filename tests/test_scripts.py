@@ -94,7 +94,8 @@ ADVICE_ONLY = {
         "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
         "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder nets_of_one_agent "
         "peers prototypes_beside_features q_learning quality_head rollout_of_values td_error "
-        "teacher_in_the_optimizer two_crops two_students value_computed_again"
+        "teacher_in_the_optimizer two_crops two_students value_computed_again "
+        "teacher_trained_before"
     ),
     "broken-graph": (
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "

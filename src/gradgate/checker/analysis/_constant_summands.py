@@ -155,6 +155,7 @@ class _TrainedLines:
 
     def __init__(self, run: Run, files: tuple[str, ...]) -> None:
         self._files = files
+        self._reading: set[int] = set()  # ids of the copies whose arguments are being read
         cuts = [(event, event.op) for event in run.of(Cut) if event.parameters & run.owned]
         drawn = [event for event in run.of(Differentiated) if event.reached & run.owned and not event.create]
         cuts += [(event, "grad") for event in drawn]
@@ -198,11 +199,14 @@ class _TrainedLines:
 
     def _copies(self, file: str, node: ast.expr) -> bool:
         """Return whether a call makes a number or a tensor from a value that has its graph until then."""
-        if not isinstance(node, ast.Call) or called(node) not in _COPIES:
+        if not isinstance(node, ast.Call) or called(node) not in _COPIES or id(node) in self._reading:
             return False
+        self._reading.add(id(node))
         around = scope_at(Frame(file, node.lineno, ""))
         given = [(around, each) for each in node.args] if around is not None else []
-        return bool(given) and not Slice(given, self._files, self.cut).ended
+        ended = Slice(given, self._files, self.cut).ended
+        self._reading.remove(id(node))
+        return bool(given) and not ended
 
     def _of_trained(self, file: str, node: ast.expr) -> bool:
         """Return whether an expression is computed from the output of a trained module."""

@@ -169,15 +169,20 @@ def _has_its_own_optimizer(run: Run, target: Combination) -> bool:
 
 
 def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
-    """Return whether a network in evaluation mode shares its optimizer with the network it is compared with."""
+    """Return whether a network shares its optimizer with the network it is compared with, but looks finished.
+
+    It is in evaluation mode, or another optimizer has trained it before.
+    """
     ids = target.ids
     calls = [event for event in run.calls_at(target.first.backward) if event.reached & ids]
     others = union(event.reached for event in calls) - ids
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
-    if not modes or modes[-1].training or modes[-1].parameters & others:
-        return False
     students = run.optimizers_of(others)
-    return all(run.owners.get(number, set()) & students for number in ids)
+    evaluates = bool(modes) and not (modes[-1].training or modes[-1].parameters & others)
+    done = all(run.owners.get(number, set()) - students for number in ids) and not any(
+        run.steps(each)[-1:] > [target.numbers[0]] for each in run.optimizers_of(ids) - students
+    )
+    return (evaluates or done) and all(run.owners.get(number, set()) & students for number in ids)
 
 
 _AGREE = (
@@ -209,8 +214,8 @@ _TEXTS = {
         "Compute the target under torch.no_grad(), or detach it: target.detach().",
     ),
     "trained target": (
-        "The loss also trains {} through its target. They get no other gradient and are in evaluation mode: the "
-        "teacher is trained to match the student.",
+        "The loss also trains {} through its target. They get no other gradient: the teacher is trained to "
+        "match the student.",
         *_AGREE,
     ),
     "averaged weights": (

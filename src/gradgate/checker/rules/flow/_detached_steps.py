@@ -46,7 +46,8 @@ def _states(frame: Frame) -> Iterator[str]:
         if any(called(call) == "backward" for call in inside(ast.Call, loop)):
             return
         detached = [node.value for node in inside(ast.Attribute, at) if node.attr in ("detach", "data")]
-        for state in map(ast.unparse, detached):
+        # ``state[i]`` is another value in each step.
+        for state in (ast.unparse(each) for each in detached if not isinstance(each, ast.Subscript)):
             for each in inside(ast.Assign, loop):
                 calls = [call for call in inside(ast.Call, each.value) if called(call) != "detach"]
                 given = {ast.unparse(node) for call in calls for part in call.args for node in ast.walk(part)}
