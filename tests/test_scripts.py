@@ -169,7 +169,8 @@ ADVICE_ONLY = {
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
-        "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
+        "named_groups new_head_beside_biases new_tasks norm_built_in_forward "
+        "output_built_in_forward trainer_subclass"
     ),
     "scheduler-cadence": (
         "cosine_before_groups denoiser_ceil drop_an_epoch_early trainer_keeps_scheduler "
