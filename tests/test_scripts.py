@@ -142,8 +142,8 @@ ADVICE_ONLY = {
         "softmax_before_nll softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
     "loss-reduction": (
-        "attention_mask_counted chunked_vocabulary masked_words padded_translation pose_multitask shards "
-        "summed_divergence"
+        "attention_mask_counted chunked_vocabulary hidden_padding masked_words padded_translation pose_multitask "
+        "shards summed_divergence"
     ),
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
