@@ -121,8 +121,8 @@ ADVICE_ONLY = {
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad finetuned_later one_loop_for_both_phases teacher_in_training_mode "
-        "prompts_of_earlier_tasks two_stages"
+        "extractor_under_no_grad finetuned_later module_not_unfrozen one_loop_for_both_phases "
+        "teacher_in_training_mode prompts_of_earlier_tasks two_stages"
     ),
     "graph-retention": (
         "chars_by_hand epoch_metrics functional_parameters levels_by_hand moving_center parameters_in_a_list "
