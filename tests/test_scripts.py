@@ -122,8 +122,8 @@ ADVICE_ONLY = {
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad finetuned_later one_loop_for_both_phases teacher_in_training_mode "
-        "prompts_of_earlier_tasks two_stages"
+        "extractor_under_no_grad finetuned_later module_not_unfrozen one_loop_for_both_phases "
+        "teacher_in_training_mode prompts_of_earlier_tasks two_stages"
     ),
     "graph-retention": (
         "chars_by_hand epoch_metrics functional_parameters levels_by_hand moving_center parameters_in_a_list "
@@ -143,8 +143,8 @@ ADVICE_ONLY = {
         "softmax_before_nll softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
     "loss-reduction": (
-        "attention_mask_counted chunked_vocabulary masked_words padded_translation pose_multitask shards "
-        "summed_divergence"
+        "attention_mask_counted chunked_vocabulary hidden_padding masked_words padded_translation pose_multitask "
+        "shards summed_divergence"
     ),
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
@@ -170,7 +170,8 @@ ADVICE_ONLY = {
         "unfrozen_by_a_helper unfrozen_by_schedule second_discriminator "
         "group_not_appended layers_of_an_inner_module layers_of_the_pretext weights_in_a_dict "
         "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function "
-        "named_groups new_tasks norm_built_in_forward output_built_in_forward trainer_subclass"
+        "named_groups new_head_beside_biases new_tasks norm_built_in_forward "
+        "output_built_in_forward trainer_subclass"
     ),
     "scheduler-cadence": (
         "cosine_before_groups denoiser_ceil drop_an_epoch_early trainer_keeps_scheduler "

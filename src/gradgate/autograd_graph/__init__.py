@@ -50,7 +50,7 @@ from gradgate.autograd_graph._targets import (
     sums_with_constants,
     trained_target,
 )
-from gradgate.autograd_graph._tokens import losses_of_padding, wrongly_shifted
+from gradgate.autograd_graph._tokens import losses_of_hidden_padding, losses_of_padding, wrongly_shifted
 from gradgate.autograd_graph._walk import Graph, reachable, roots_of, walk
 
 __all__ = [
@@ -83,6 +83,7 @@ __all__ = [
     "inputs_of",
     "is_half",
     "labels_are_predictions",
+    "losses_of_hidden_padding",
     "losses_of_padding",
     "named",
     "node_shape",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -38,6 +39,31 @@ _MASKED = -1e4
 def is_causal(loss: Any, tokens: Tensor) -> bool:
     """Return whether certainly no output below a loss depends on later tokens, but some depend on earlier ones."""
     return tokens.shape[0] > 1 and any(_Causal(tokens.numel(), time).reads(loss) for time in {*tokens.shape})
+
+
+def hidden_keys(nodes: Iterable[Any], tokens: Tensor) -> Iterator[Tensor]:
+    """Yield, for each attention over these tokens, which of them the last query of their row can't read."""
+    count, time = tokens.shape
+    for node in nodes:
+        if node.name() in _WEIGHTS:
+            weights = saved_tensor.use(node, "result")
+            hidden = None if weights is None else weights == 0
+        elif node.name().startswith("ScaledDotProduct"):
+            mask = _mask_of(node)
+            hidden = None if mask is None else mask <= _MASKED
+        else:
+            continue
+        if (
+            hidden is not None
+            and hidden.shape[-2:] == (time, time)
+            and hidden.numel() % (count * time**2) == 0
+        ):
+            yield hidden.reshape(count, -1, time, time)[:, 0, -1]
+
+
+def _mask_of(attention: Any) -> Tensor | None:
+    names = (each for each in ("attn_mask", "attn_bias") if hasattr(attention, f"_saved_{each}"))
+    return next((each for name in names if (each := saved_tensor.use(attention, name)) is not None), None)
 
 
 class _Causal:
@@ -92,8 +118,7 @@ class _Causal:
             return False
         if getattr(node, "_saved_is_causal", False):
             return True
-        names = (each for each in ("attn_mask", "attn_bias") if hasattr(node, f"_saved_{each}"))
-        mask = next((each for name in names if (each := saved_tensor.use(node, name)) is not None), None)
+        mask = _mask_of(node)
         if mask is None or not self._is_square(mask):
             return False
         later = torch.ones(self._time, self._time, dtype=torch.bool, device=mask.device).triu(1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._causal import is_causal
+from gradgate.autograd_graph._causal import hidden_keys, is_causal
 from gradgate.autograd_graph._losses import reduction_of, signed
 from gradgate.autograd_graph._nodes import (
     CLASS_LOSSES,
@@ -95,6 +95,33 @@ def _at_one_end(padding: Tensor) -> bool:
     steps = padding.to(torch.int8).diff(dim=-1)
     one_way = not (bool((steps < 0).any()) and bool((steps > 0).any()))
     return one_way and bool((padding.sum(dim=-1) > 1).any()) and not bool(padding.all(dim=-1).any())
+
+
+def losses_of_hidden_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int, int]]]:
+    """Yield class losses over the next tokens whose targets are padding that an attention mask hides.
+
+    Yields the node of the loss, with the token that pads, the number of targets that are padding, and the number of
+    all targets. The first padding after a sequence doesn't count, because it may be the end token.
+    """
+    losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES]
+    if len(losses) != 1:
+        return
+    loss, users, target = losses[0], graph.users, losses[0]._saved_target
+    ignored, weight = signed(loss._saved_ignore_index), loss._saved_weight
+    if reduction_of(loss) is None and not _is_reduced(users.get(loss, []), users):
+        return
+    embeddings = (node for node in graph.nodes if node.name() in _EMBEDDINGS and _padding(node) < 0)
+    saved = (saved_tensor.use(node, "indices") for node in embeddings)
+    for tokens in (each for each in saved if each is not None and each.dim() == 2):
+        hidden = next(hidden_keys(graph.nodes, tokens), None)
+        if hidden is None or not _at_one_end(hidden) or not _is_shifted(target, tokens, 1, ignored):
+            continue
+        rows, both = target.reshape(len(tokens), -1), hidden[:, :-1] & hidden[:, 1:]
+        length, padding = min(rows.shape[1], both.shape[1]), tokens[hidden].unique()
+        count = int((both[:, :length] & (rows[:, :length] != ignored)).sum())
+        if len(padding) == 1 and count and (weight is None or weight[padding].any()):
+            yield loss, (int(padding), count, target.numel())
+            return
 
 
 def wrongly_shifted(graph: Graph) -> dict[str, list[Any]]:

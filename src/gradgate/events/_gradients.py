@@ -121,10 +121,11 @@ class Combined(Event):
         "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
         "their network with that of the parameters; 'codes': codes that pass no gradient on to their "
         "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own; "
-        "'padding': targets at positions where the input is padding; 'added again': an error between two values "
-        "that both have a gradient, which the loss adds again with another weight; 'detached once': the same, if "
-        "the loss adds it again with one value as a constant; 'float16': a layer that computes in float16; "
-        "'own predictions': labels that are the classes to which the input of the loss gives most probability; "
+        "'padding': targets at positions where the input is padding; 'hidden': the same behind an attention mask;"
+        " 'added again': an error between two values that both have a gradient, which the loss adds again with "
+        "another weight; 'detached once': the same, if the loss adds it again with one value as a constant; "
+        "'float16': a layer that computes in float16; 'own predictions': labels that are the classes to which the"
+        " input of the loss gives most probability; "
         "'shifted twice': targets that are the tokens two positions later; 'dropped': a loss whose line also made "
         "nodes, since the last backward call, that are not in the graph",
     ]
@@ -132,7 +133,7 @@ class Combined(Event):
     backward: Annotated[Site, "where the loss was back-propagated"]
     sizes: Annotated[
         tuple[int, ...],
-        "the shape after broadcasting; for padding, its index, the targets that are padding, and all targets; for "
+        "the shape after broadcasting; for padding, its token, the targets that are padding, and all targets; for "
         "dropped, the nodes of this line in the graph, and all that the line made",
     ] = ()
     made: Annotated[Site, "where the probabilities were computed"] = ()

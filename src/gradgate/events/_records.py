@@ -55,6 +55,9 @@ class Parameter:
         "two frozen factors of a low-rank matrix in its module, which nothing used; the first one is zero",
     ] = ()
     beside: Annotated[tuple[str, ...], "the same of another module of its model"] = ()
+    untrained: Annotated[
+        str, "a frozen matrix of its model with its first values, unlike all other frozen matrices there"
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from gradgate.events import Frame, Group, ModeSet, OptimizerMade, Site, StateLoaded, StatisticsMoved, Stepped
@@ -80,6 +81,13 @@ def test_a_head_that_was_made_after_the_optimizer() -> None:
         "train.py:4: GG502 error: fc.w was made after optimizer, which still holds 1 parameter that "
         "losses no longer reach. 4 of its steps left the new parameter unchanged."
     ]
+
+
+def test_a_head_is_named_as_the_line_that_replaces_it_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("optimizer = SGD(net.parameters())\nnet.fc = Linear(4, 2)\n")
+    story = replaced(made=(Frame(str(file), 2, "<module>"),), name="model.fc.w")
+    assert story.judged("GG502")[0].message.startswith("net.fc.w was made after optimizer")
 
 
 def test_a_model_that_is_built_again_is_found_where_that_is_asked_for() -> None:

@@ -26,6 +26,7 @@ from gradgate.autograd_graph import (
     inputs,
     is_half,
     labels_are_predictions,
+    losses_of_hidden_padding,
     losses_of_padding,
     node_shape,
     normalized_twice,
@@ -111,8 +112,9 @@ class _Reader:
         }
         for how, several in found.items():
             yield from (self._event(how, node) for node in several)
-        for loss, counts in losses_of_padding(self._graph):
-            yield self._event("padding", loss, sizes=counts)
+        for how, of_padding in (("padding", losses_of_padding), ("hidden", losses_of_hidden_padding)):
+            for loss, counts in of_padding(self._graph):
+                yield self._event(how, loss, sizes=counts)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
         yield from self._dropped()

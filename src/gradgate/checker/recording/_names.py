@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gradgate.call_sites import library_frames, user_frames
 from gradgate.checker.recording._measures import sample
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._registry import is_sharded, shape_and_bytes
+from gradgate.checker.recording._registry import is_sharded, note_untrained, shape_and_bytes
 from gradgate.checker.recording._user_objects import (
     children_of,
     fields_of,
@@ -177,6 +177,7 @@ class Names:
             for number in parameters.known(parameters_in(module)) & parameters.reached if beside else ():
                 record = parameters.records[number]
                 record.idle, record.beside = idle or record.idle, beside
+        note_untrained(parameters, modules)
 
     def _idle_factors(self, module: nn.Module) -> tuple[str, ...]:
         """Return the names of a module's two frozen low-rank factors if no loss reached them and one is zero."""

@@ -6,7 +6,8 @@ Reads from the graph how a loss was reduced. Reports:
 - a mean that is divided by the batch size again;
 - a mean of means over unequal numbers of items;
 - a mean over all positions, after a mask or ``ignore_index`` set the losses of some of them to zero;
-- a loss that includes targets at positions where the input is an embedding's ``padding_idx``;
+- a loss that includes targets at positions where the input is an embedding's ``padding_idx``, or next tokens that
+  are padding behind an attention mask;
 - a sum over shifted positions, divided by a count of the positions before the shift;
 - a mean over samples *and* classes although the targets are distributions;
 - a sum over samples and features that is added, undivided, to a mean over the same samples.
@@ -25,9 +26,9 @@ the weights of the samples change too.
 A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension. A sum over a
 constant number of positions is reported only if the divisor names them, such as ``labels.numel()``. A mean that
 leaves out less than 10% of the positions is not reported. Padded targets are recognized if their class is the
-``padding_idx``, unless this class also occurs elsewhere or ends sequences that have no end token. Padding that
-only an ``attention_mask`` marks is not recognized. A sum beside a mean is reported only if its weight is 0.1 or
-more, because a smaller weight was probably chosen for the sum.
+``padding_idx``, unless this class also occurs elsewhere or ends sequences that have no end token, or if they are
+next tokens and an attention mask hides them. A sum beside a mean is reported only if its weight is 0.1 or more,
+because a smaller weight was probably chosen for the sum.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.
@@ -203,21 +204,25 @@ def _longest(terms: list[Term]) -> Site:
 
 def _of_padding(run: Run) -> Iterator[Finding]:
     """Report losses that include padded targets."""
-    for each in combinations(run, ["padding"]):
+    for each in combinations(run, ["padding", "hidden"]):
         events = [run.events[number] for number in each.numbers]
         sizes = [event.sizes for event in events if isinstance(event, Combined)]
         parts = [padded / targets for _, padded, targets in sizes]
         index, padded, targets = sizes[parts.index(max(parts))]
         if len(parts) < 2 or max(parts) < _LEAST_PADDED:
             continue
+        by_index = each.how == "padding"
         yield RULE.finding(
             each.site,
-            f"{padded} of {targets} targets are padding: the input there is {index}, the padding_idx of an "
-            "embedding, and so is the target. The loss includes them.",
+            f"{padded} of {targets} targets are padding: the input there is {index}, "
+            + ("the padding_idx of an embedding," if by_index else "which the attention mask hides,")
+            + " and so is the target. The loss includes them.",
             why="The model learns to predict padding, and the more padding a batch has, the smaller the weight of "
             "its other targets.",
-            advice=f"Pass ignore_index={index} to the loss.",
-            fix=partial(_ignoring, index=index),
+            advice=f"Pass ignore_index={index} to the loss."
+            if by_index
+            else "Give the loss labels that it ignores there: labels[attention_mask == 0] = -100.",
+            fix=partial(_ignoring, index=index) if by_index else (),
             **each.measured | {"evidence": {"padded": parts}},
         )
 

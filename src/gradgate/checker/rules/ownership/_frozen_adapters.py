@@ -1,18 +1,21 @@
-"""Finds low-rank adapters that are frozen at zero while the layer that they adapt, or only a head, is trained."""
+"""Finds low-rank adapters that are frozen at zero, and new layers that are frozen with a pretrained network."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, is_function, own_calls, scopes_of
-from gradgate.checker.analysis._source import nodes_of, path_to
+from gradgate.checker.analysis._source import nodes_of, path_to, whole_text
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ownership._batch_norms import freezing_line
 from gradgate.events import Frame
+
+_LEAST = 3  # steps
 
 
 def frozen_adapters(run: Run, rule: Rule) -> Iterator[Finding]:
@@ -49,6 +52,39 @@ def frozen_adapters(run: Run, rule: Rule) -> Iterator[Finding]:
             advice=f"Freeze the layer, and train `{zero}` and `{other}`. Is the condition the wrong way round?"
             if adapted
             else f"Set requires_grad to True for `{zero}` and `{other}` after this line, or insert them only then.",
+            severity="warning",
+            count=times,
+            evidence={"parameters": len(ids), "steps": times},
+            about=ids,
+        )
+
+
+def frozen_new_layers(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report a new layer that is frozen together with a trained or loaded network, while other parts are trained.
+
+    A layer that the script freezes, copies or loads by name keeps its values on purpose.
+    """
+    found: dict[str, set[int]] = defaultdict(set)
+    last = max(run.stepping, default=-1)
+    for number in run.held(last) & run.moved if run.ended == "finished" and run.stepping else ():
+        if run.parameters[number].trainable and run.parameters[number].untrained:
+            found[run.parameters[number].untrained].add(number)
+    for name, numbers in found.items():
+        layer, ids, times = name.split(".")[-2:][0], frozenset(numbers), len(run.steps(last))
+        word = rf"\[(-1|{layer})\]" if layer.isdigit() else rf"\b{layer}\b"
+        by_name = re.compile(
+            rf"{word}.*(requires_grad|\.weight|\.data\b|load_state_dict)|\b(requires_grad|init\.).*{word}"
+            rf"|\bfor\b[^\"']*{word}"
+        )
+        line = freezing_line(run, ids)
+        if line is None or times < _LEAST or any(by_name.search(whole_text(file)) for file in run.files):
+            continue
+        yield rule.finding(
+            line,
+            f"`{name}` was made in this run and is frozen before any step changed it: {times} steps changed only "
+            f"{run.names(ids)}.",
+            why="The other frozen weights were trained or loaded. This layer keeps its random initial values.",
+            advice=f"Set requires_grad to True for `{layer}`, too, and pass its parameters to the optimizer.",
             severity="warning",
             count=times,
             evidence={"parameters": len(ids), "steps": times},

@@ -3,9 +3,9 @@
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or the script sets their gradients to zero) that an optimizer
 still changes through a leftover gradient, momentum or weight decay. Looks for parameters that a script fails to
-freeze, because it sets ``module.requires_grad = False`` or misspells the attribute. Also looks for batch norms
-whose running statistics follow new data although their parameters are frozen for the rest of the run, or although
-they run only under ``no_grad``. The finding says how far the statistics moved.
+freeze, or to unfreeze, because it sets ``requires_grad`` of a module or misspells the attribute. Also looks for
+batch norms whose running statistics follow new data although their parameters are frozen for the rest of the run,
+or although they run only under ``no_grad``. The finding says how far the statistics moved.
 
 ## Why is this bad?
 The frozen part changes a little in each step. In evaluation, a batch norm uses its running statistics. If they have
@@ -44,7 +44,7 @@ from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, tree_of
+from gradgate.checker.analysis._source import inside, tree_of, whole_text
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
@@ -57,6 +57,7 @@ _STEPS = 2
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _misfrozen(run)
+    yield from _still_frozen(run)
     yield from _stepped(run)
     yield from _zeroed(run)
     yield from moving_statistics(run, RULE)
@@ -146,6 +147,30 @@ def _misfrozen(run: Run) -> Iterator[Finding]:
             count=run.log.steps,
             evidence={"parameters": len(ids)},
         )
+
+
+def _still_frozen(run: Run) -> Iterator[Finding]:
+    """Yield lines that set ``requires_grad`` of a module to True, if no step changes a parameter of that name."""
+    moved = run.words(run.moved)
+    if run.ended != "finished" or not all(run.parameters[number].name for number in run.moved):
+        return
+    text = "".join(map(whole_text, run.files))
+    for file in run.files if run.moved else ():
+        for node in inside(ast.Assign, tree_of(file)):
+            target, value = node.targets[0], getattr(node.value, "value", None)
+            if not isinstance(target, ast.Attribute) or target.attr != "requires_grad" or value is not True:
+                continue
+            module = ast.unparse(target.value)
+            name = module.rpartition(".")[2]
+            if f"{name}.parameters()" in text and name.isidentifier() and name not in moved:
+                yield RULE.finding(
+                    Frame(file, target.lineno, ""),
+                    f"Setting requires_grad of a module unfreezes nothing: no step changed {module}.",
+                    why="PyTorch reads only each parameter's requires_grad: the module stays frozen.",
+                    advice=f"Call {module}.requires_grad_(True) instead.",
+                    severity="warning",
+                    evidence={"steps": run.log.steps},
+                )
 
 
 def _setting_line(run: Run, parameter: Parameter) -> Frame | None:

@@ -6,7 +6,7 @@ Looks for parameters that losses reach repeatedly, but that are in no optimizer 
 - layers in a plain list, which ``parameters()`` doesn't see;
 - a module that was constructed or unfrozen after the optimizer, or was not passed to it;
 - the parameters of a criterion, or layers that each forward pass builds again;
-- low-rank adapters (LoRA) that are frozen although a factor is zero, while their layer or another one is trained.
+- a new layer, or low-rank adapters (LoRA) with a zero factor, that are frozen while other layers are trained.
 
 ## Why is this bad?
 The parameters keep their initial values, and the rest of the model must adapt to them. The loss falls anyway.
@@ -22,9 +22,8 @@ or pass all parameters: ``Adam([*encoder.parameters(), *decoder.parameters()])``
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, in evaluation mode, or a
-copy of a trained network. New layers that are frozen with a pretrained network are not reported. Frozen adapters
-beside a trained head are not reported if a line might unfreeze them. If an optimizer changes tensors of data, the
-finding is a note.
+copy of a trained network. New layers that a line freezes by name are not reported. Nor are frozen adapters beside a
+trained head, if a line might unfreeze them. If an optimizer changes tensors of data, the finding is a note.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -54,7 +53,7 @@ from gradgate.checker.analysis._scopes import (
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import function_at, inside, loops_around, statement_at, text_of
 from gradgate.checker.rules._rule import Finding, FixAt, Rule
-from gradgate.checker.rules.ownership._frozen_adapters import frozen_adapters
+from gradgate.checker.rules.ownership._frozen_adapters import frozen_adapters, frozen_new_layers
 from gradgate.checker.rules.ownership._parameter_fixes import (
     added,
     computed_first,
@@ -136,7 +135,7 @@ _REASONS: dict[str, tuple[str, str, FixAt | None]] = {
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from (anew := [*_built_anew(run)])
-    yield from frozen_adapters(run, RULE)
+    yield from (*frozen_adapters(run, RULE), *frozen_new_layers(run, RULE))
     together: dict[tuple[Frame, str, str, str], Ids] = defaultdict(frozenset)
     for left in left_out(run):
         if left.forgotten:

@@ -32,6 +32,7 @@ optimizer.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -53,9 +54,11 @@ def _judge(run: Run) -> Iterator[Finding]:
         old = [run.parameters[number] for number in swap.old]
         first = min(new, key=lambda parameter: parameter.made_at)
         optimizer = run.optimizer(swap.optimizer)
+        line = _swapping_line(first, old, run.made[swap.optimizer][0].site)
+        names = _as_written(run.names(swap.new), [parameter.name for parameter in new], line)
         yield RULE.finding(
-            _swapping_line(first, old, run.made[swap.optimizer][0].site),
-            f"{run.names(swap.new)} {'was' if len(new) == 1 else 'were'} made after {optimizer}, which still "
+            line,
+            f"{names} {'was' if len(new) == 1 else 'were'} made after {optimizer}, which still "
             f"holds {len(old)} parameter{'s' if len(old) > 1 else ''} that losses no longer reach. "
             f"{swap.steps} of its steps left the new parameter{'s' if len(new) > 1 else ''} unchanged.",
             why="The optimizer does not update the parameters that get gradients.",
@@ -68,6 +71,19 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
     yield from _remade(run)
     yield from _rebound(run)
+
+
+def _as_written(text: str, names: list[str], line: Frame) -> str:
+    """Return a text with the name of a model that the line assigns to: "net.fc.weight" where a line sets net.fc."""
+    at = Statement.at(line)
+    for target in at.node.targets if at is not None and isinstance(at.node, ast.Assign) else ():
+        written = ast.unparse(target).removeprefix("self.")
+        _, dot, path = written.partition(".")
+        for root, _, rest in (name.partition(".") for name in names):
+            if dot and f"{rest}.".startswith(f"{path}."):
+                old, new = re.escape(f"{root}.{path}"), written.replace("\\", r"\\")
+                return re.sub(rf"(?<![\w.]){old}(?!\w)", new, text)
+    return text
 
 
 def _swapping_line(first: Parameter, old: list[Parameter], made: Site) -> Frame:
