@@ -3,7 +3,7 @@
 ## What it does
 Looks for a condition between ``backward()`` and the step that skips both the step and the clearing, such as a
 ``continue`` or ``return`` for a loss or norm that is too large. Reports the condition if the next step used the
-gradients of several batches while other steps use one batch, or if it skips every step of the run.
+gradients of several batches while other steps use one batch, or if it skipped all batches.
 
 ## Why is this bad?
 The next update still includes the batch that should have been skipped. If this batch's gradient is infinite or NaN,
@@ -43,19 +43,19 @@ from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import adds_up_to_one
 from gradgate.checker.analysis._queries import with_line_of
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import own_nodes, scope_at
+from gradgate.checker.analysis._scopes import called, own_calls, own_nodes, scope_at
 from gradgate.checker.analysis._source import spans
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.events import Frame, Ids, ScalerUsed, Site
+from gradgate.events import Frame, Site
 
-_LEAST = 3  # batches, if the script makes no step
+_LEAST = 5  # backward calls that no step follows
 _UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)
-_STEP = re.compile(r"^[\w.\[\]]*opt[\w.\[\]]*\.step\(", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _all_skipped(run)
     lines = grouped(
         ((window.optimizer, site), window)
         for window in run.windows
@@ -93,48 +93,34 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"skipped": skipped, "steps": len(sizes)},
             about=frozenset().union(*(window.parameters for window in windows)),
         )
-    for where, test, ids, skipped in always_skipped(run):
-        yield RULE.finding(
-            where,
-            f"`if {test}` skips the step and the clearing for all {skipped} batches: their gradients add up, and "
-            "no step is made.",
-            why=f"{run.names(ids)} keep their initial values. Once the limit is passed, the sum of the gradients "
-            "may never fall below it again.",
-            advice="Call zero_grad() before each backward(), or where a batch is skipped. Then check the limit.",
-            fix=_cleared,
-            count=skipped,
-            evidence={"skipped": skipped, "steps": 0},
-            about=ids,
-        )
 
 
-def always_skipped(run: Run) -> Iterator[tuple[Frame, str, Ids, int]]:
-    """Yield each condition that skips all steps of a run, with its text, the parameters and the batches."""
-    if (
-        run.stepping
-        or run.ended != "finished"
-        or run.log.world > 1
-        or run.of(ScalerUsed)
-        or run.written("value")
-    ):
-        return
-    for site, calls in run.by_line(number for number in run.by_backward if number >= 0).items():
-        parts = [part for number in calls for part in run.by_backward[number]]
-        ids = frozenset().union(*(part.atom for part in parts)) & run.owned
-        if len(calls) < _LEAST or not ids or any(part.cleared is not None for part in parts):
-            continue
-        if not all(run.parameters[number].still for number in ids):
+def _all_skipped(run: Run) -> Iterator[Finding]:
+    """Report a condition that skips all batches, so that the gradients of the whole run add up."""
+    calls = grouped(
+        (run.events[n].site, part) for n, parts in run.by_backward.items() if n >= 0 for part in parts
+    )
+    for site, parts in calls.items() if run.ended == "finished" and not run.stepping else ():
+        count = len({part.backward for part in parts})
+        if count < _LEAST or any(part.cleared is not None for part in parts):
             continue
         for frame in site:
             scope = scope_at(frame)
-            steps = [
-                node.lineno
-                for node in own_nodes(scope.node if scope else None)
-                if isinstance(node, ast.Expr) and _STEP.search(ast.unparse(node)) and node.lineno > frame.line
-            ]
-            condition = _skips((frame,), (frame._replace(line=steps[0]),)) if steps else None
-            if condition and _UNUSUAL.search(condition[1]):
-                yield *condition, ids, len(calls)
+            steps = [call.lineno for call in own_calls(scope.node) if called(call) == "step"] if scope else []
+            condition = _skips((frame,), (frame._replace(line=max(steps, default=0)),))
+            if condition is not None and _UNUSUAL.search(condition[1]):
+                yield RULE.finding(
+                    condition[0],
+                    f"`if {condition[1]}` skips the step and the clearing for all {count} batches: their gradients "
+                    "add up, and no step follows.",
+                    why="No parameter changes. If the condition depends on the gradient, it stays true because the "
+                    "gradient keeps growing.",
+                    advice="Call zero_grad() before each backward(), or where a batch is skipped.",
+                    fix=_cleared,
+                    count=count,
+                    evidence={"skipped": count, "steps": 0},
+                    about=frozenset().union(*(part.atom for part in parts)),
+                )
                 break
 
 

@@ -55,7 +55,7 @@ from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.checker.rules.clearing._skipped_batch import always_skipped
+from gradgate.checker.rules.clearing._skipped_batch import _UNUSUAL
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._idle_calls import calls_step, waiting_step
@@ -226,20 +226,20 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     lost = sum(part.is_lost for part in parts)
     # If gradients are cleared repeatedly, lines that step other optimizers don't count as later steps.
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
-    unused_calls = {part.backward for part in parts if part.is_lost or part.cleared is None}
+    name = as_written(run.optimizer(optimizer), reaching[-1].site)
+    waits = None if named or run.stepping else waiting_step(reaching[-1].site, name)
+    kept = waits is not None and not _UNUSUAL.search(waits[1])  # of others, skipped-batch reports
+    unused_calls = {part.backward for part in parts if part.is_lost or (kept and part.cleared is None)}
     updates = max(len(advanced), len(unused_calls))
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
     # With several ranks, others may step: GG106 judges that.
     unused = run.log.world == 1 and idle and not run.stepping and not are_read(run, parts, files)
     may_step = run.ended != "finished" or (not unused and any(calls_step(file, name, ran) for file in files))
-    if any(held & ids for _, _, ids, _ in always_skipped(run)):
-        return None  # skipped-batch reports it
     if not named and (may_step or any(not run.parameters[n].still for n in held & set(run.parameters))):
         return None
     # Whether the scheduler is stepped in the place of the optimizer.
     in_place = not (named or run.stepping) and 2 * len(advanced) > len(reaching)
-    name = as_written(name, reaching[-1].site)
-    waits = None if named or in_place or run.stepping else waiting_step(reaching[-1].site, name)
+    waits = None if in_place else waits
     beside = f", while its scheduler is advanced {len(advanced)} times" if in_place else ""
     return RULE.finding(
         named[0] if named else advanced[-1] if in_place else waits[0] if waits else reaching[-1].site,
