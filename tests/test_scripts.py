@@ -133,7 +133,7 @@ ADVICE_ONLY = {
         "optimizer_of_the_last_member optimizers_of_one_network "
         "preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
         "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
-        "functional_update_unread rebound_behind_a_guard "
+        "counter_begins_anew functional_update_unread rebound_behind_a_guard "
         "rebound_data_sub rebound_in_a_new_list rebound_list_grad rebound_mixed rebound_mixed_class "
         "rebound_state_dict reptile_no_copy returned_by_a_guarded_update schedule_in_its_place target_is_online "
         "teachers_parameters trunk_of_the_critic"

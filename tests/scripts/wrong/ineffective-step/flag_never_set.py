@@ -13,8 +13,8 @@ class Trainer:
         signal, label = batch
         self.model.zero_grad()
         loss = nn.functional.binary_cross_entropy_with_logits(self.model(signal).squeeze(-1), label)
-        loss.backward()  # expect: ineffective-step
-        if not self.validating:
+        loss.backward()
+        if not self.validating:  # expect: ineffective-step
             self.opt.step()
         return loss.item()
 

@@ -46,7 +46,7 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._in_no_optimizer import whole_module
-from gradgate.checker.rules.stepping._ineffective_step import calls_step
+from gradgate.checker.rules.stepping._idle_calls import calls_step
 from gradgate.events import Cleared, Ids, OptimizerMade, ScalerUsed, SchedulerMade, Stepped
 
 _LEAST = 3  # calls of zero_grad() and steps of the other optimizer

@@ -1,16 +1,25 @@
-"""Finds the lines that would advance a scheduler but didn't run."""
+"""Finds the lines that would step an optimizer or advance a scheduler but didn't run."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Container
 from itertools import chain
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
-from gradgate.checker.analysis._source import inside, nodes_of, path_to, spans, statement_at, tree_of
+from gradgate.checker.analysis._source import (
+    function_at,
+    inside,
+    nodes_of,
+    path_to,
+    spans,
+    statement_at,
+    tree_of,
+)
 from gradgate.checker.analysis._statement import Statement
-from gradgate.events import Frame, SchedulerMade, Stepped
+from gradgate.events import Frame, SchedulerMade, Site, Stepped
 
 
 def would_be_advanced(run: Run, made: SchedulerMade) -> bool:
@@ -43,3 +52,28 @@ def _waits_for_a_step(file: str, line: int, ran: Container[tuple[str, int]]) -> 
         if steps and all(steps) and not any((file, step.lineno) in ran for step in chain(*steps)):
             return True
     return False
+
+
+def calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
+    """Return whether a line that stepped no other optimizer calls ``step`` on this optimizer or its wrapper."""
+    steps = [
+        ast.unparse(node.value)
+        for node in inside(ast.Attribute, tree_of(file))
+        if node.attr == "step" and (file, node.lineno) not in ran
+    ]
+    return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)
+
+
+def waiting_step(backward: Site, name: str) -> tuple[Frame, str, int] | None:
+    """Return the ``if`` around a step that follows a backward call, its condition, and the line of the step."""
+    for frame in backward:
+        for node in inside(ast.Call, function_at(frame)):
+            if ast.unparse(node.func) == f"{name}.step" and node.lineno > frame.line:
+                path = path_to(frame.file, node.lineno)
+                ifs = [each for each in path if isinstance(each, ast.If) and each.lineno > frame.line]
+                return (
+                    (frame._replace(line=ifs[-1].lineno), ast.unparse(ifs[-1].test), node.lineno)
+                    if ifs
+                    else None
+                )
+    return None

@@ -3,7 +3,8 @@
 ## What it does
 Compares parameters before and after steps. Reports:
 
-- an optimizer whose learning rate is always zero, or whose ``step`` is never called;
+- an optimizer whose learning rate is always zero, whose ``step`` is never called, or waits for a condition that
+  never holds;
 - a variable to which a loop assigns several optimizers, only the last of which steps;
 - an optimizer that always steps before there is a gradient, or that holds none of the parameters that losses reach;
 - an optimizer that clears the gradients of a network in each step and whose own loss doesn't reach the network;
@@ -41,7 +42,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from functools import partial
 from math import prod
 
@@ -54,8 +55,10 @@ from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.clearing._skipped_batch import _UNUSUAL
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
+from gradgate.checker.rules.stepping._idle_calls import calls_step, waiting_step
 from gradgate.checker.rules.stepping._lost_writes import lost_writes
 from gradgate.checker.rules.stepping._replaced_optimizers import are_read, replaced_optimizers
 from gradgate.checker.rules.stepping._unread_updates import unread_updates
@@ -223,7 +226,11 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     lost = sum(part.is_lost for part in parts)
     # If gradients are cleared repeatedly, lines that step other optimizers don't count as later steps.
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
-    updates = max(len(advanced), len({part.backward for part in parts if part.is_lost}))
+    name = as_written(run.optimizer(optimizer), reaching[-1].site)
+    waits = None if named or run.stepping else waiting_step(reaching[-1].site, name)
+    kept = waits is not None and not _UNUSUAL.search(waits[1])  # of others, skipped-batch reports
+    unused_calls = {part.backward for part in parts if part.is_lost or (kept and part.cleared is None)}
+    updates = max(len(advanced), len(unused_calls))
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
     # With several ranks, others may step: GG106 judges that.
     unused = run.log.world == 1 and idle and not run.stepping and not are_read(run, parts, files)
@@ -232,29 +239,22 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         return None
     # Whether the scheduler is stepped in the place of the optimizer.
     in_place = not (named or run.stepping) and 2 * len(advanced) > len(reaching)
-    name = as_written(name, reaching[-1].site)
+    waits = None if in_place else waits
+    beside = f", while its scheduler is advanced {len(advanced)} times" if in_place else ""
     return RULE.finding(
-        named[0] if named else advanced[-1] if in_place else reaching[-1].site,
+        named[0] if named else advanced[-1] if in_place else waits[0] if waits else reaching[-1].site,
         f"{name}.step is never called: {len(reaching)} backward calls compute gradients that no step uses"
-        + (f", while its scheduler is advanced {len(advanced)} times." if in_place else "."),
+        + (f". `{waits[1]}` never lets the step of line {waits[2]} run." if waits else f"{beside}."),
         why=f"{run.names(held)} keep their initial values." if run.stepping else _WHY,
-        advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward()"
+        advice="Check the condition, and where its variables are set."
+        if waits
+        else f"Call {name}.step(){', with parentheses,' if named else ''} after backward()"
         + (", before its scheduler is advanced." if in_place else "."),
         fix=_called if named else partial(_step_too, name=name),
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},
         about=held,
     )
-
-
-def calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
-    """Return whether a line that stepped no other optimizer calls ``step`` on this optimizer or its wrapper."""
-    steps = [
-        ast.unparse(node.value)
-        for node in inside(ast.Attribute, tree_of(file))
-        if node.attr == "step" and (file, node.lineno) not in ran
-    ]
-    return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)
 
 
 # The fix
