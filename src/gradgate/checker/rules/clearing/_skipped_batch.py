@@ -51,7 +51,7 @@ from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame, Site
 
 _LEAST = 5  # backward calls that no step follows
-_UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)
+UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         if max(sizes) > 1 and adds_up_to_one(run, largest, largest.micro):
             continue  # accumulation-window reports it
         phases = max(sizes) == 1  # after its last step, an optimizer may pause or be done
-        if (phases or sizes.count(1) * 2 < len(sizes)) and not _UNUSUAL.search(test):
+        if (phases or sizes.count(1) * 2 < len(sizes)) and not UNUSUAL.search(test):
             continue
         skipped, used = sum(size - 1 for size in sizes) + left, max(sizes)
         effects = [f"one step of {run.optimizer(optimizer)} then uses the gradients of up to {used} batches"]
@@ -108,7 +108,7 @@ def _all_skipped(run: Run) -> Iterator[Finding]:
             scope = scope_at(frame)
             steps = [call.lineno for call in own_calls(scope.node) if called(call) == "step"] if scope else []
             condition = _skips((frame,), (frame._replace(line=max(steps, default=0)),))
-            if condition is not None and _UNUSUAL.search(condition[1]):
+            if condition is not None and UNUSUAL.search(condition[1]):
                 yield RULE.finding(
                     condition[0],
                     f"`if {condition[1]}` skips the step and the clearing for all {count} batches: their gradients "

@@ -55,7 +55,7 @@ from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.checker.rules.clearing._skipped_batch import _UNUSUAL
+from gradgate.checker.rules.clearing._skipped_batch import UNUSUAL
 from gradgate.checker.rules.flow._zero_gradient import not_rounded
 from gradgate.checker.rules.stepping._cleared_parts import cleared_parts
 from gradgate.checker.rules.stepping._idle_calls import calls_step, waiting_step
@@ -228,7 +228,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
     name = as_written(run.optimizer(optimizer), reaching[-1].site)
     waits = None if named or run.stepping else waiting_step(reaching[-1].site, name)
-    kept = waits is not None and not _UNUSUAL.search(waits[1])  # of others, skipped-batch reports
+    kept = waits is not None and not UNUSUAL.search(waits[1])  # of others, skipped-batch reports
     unused_calls = {part.backward for part in parts if part.is_lost or (kept and part.cleared is None)}
     updates = max(len(advanced), len(unused_calls))
     idle = updates >= _LEAST and not any(event.op == "step" for event in run.of(ScalerUsed))
