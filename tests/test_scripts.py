@@ -104,7 +104,7 @@ ADVICE_ONLY = {
         "variable_around_the_loss maml_copied_learner few_shot_inner_steps stitched_middle "
         "ridge_of_state_dict style_weight "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
-        "tokens_argmax torch_normal margin_in_numpy echo_last_step"
+        "tokens_argmax torch_normal margin_in_numpy echo_last_step soft_labels_of_the_teacher"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "compared-with-itself": (

@@ -7,6 +7,7 @@ A summand is the constant if it contains a recorded cut, and none of its lines u
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from gradgate.checker.analysis._gradient_modes import no_grad_around, without_gradients
@@ -35,6 +36,7 @@ from gradgate.checker.analysis._source import spans
 from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered, Site
 
 _COPIES = ("float", "tensor", "Tensor", "FloatTensor", "new_tensor")
+_LOSSES = ("kl_div", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss")
 _COUNTS = ("one_hot", "bincount", "histc", "argsort")
 _JOINS = ("sum", "stack", "cat", "mean")
 _VIEWS = ("values", "items")
@@ -45,7 +47,10 @@ _TAKES_LOSS = ("backward", "manual_backward", "scale")  # called on the loss, or
 def constant_summands(
     run: Run, sites: Iterable[Site], files: Iterable[str]
 ) -> Iterator[tuple[ast.expr, Site, list[Frame]]]:
-    """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cuts."""
+    """Yield each summand at these lines that was detached from its graph, the line that adds it, and the cuts.
+
+    There are no cuts if the only constant summand is a loss that was computed without trained parameters.
+    """
     files = tuple(files)
     lines = _TrainedLines(run, files)
     for site in sites:
@@ -54,6 +59,7 @@ def constant_summands(
             continue
         for statement in statements_at(site[0]):
             added = isinstance(statement, ast.AugAssign)
+            untrained: list[ast.expr] = []
             for inner, part in summands(scope, getattr(statement, "value", None), files, added):
                 value = Slice([(inner, part)], files, lines.cut)
                 calls = [(file, node) for file, node in value.nodes if isinstance(node, ast.Call)]
@@ -62,8 +68,14 @@ def constant_summands(
                 }
                 named = [each for each in value.nodes if id(each[1]) not in known]
                 cuts = [cut for cut in dict.fromkeys(value.ended) if cut != CONSTANT]
-                if cuts and not any(lines.is_live(*each) for each in named):
+                live = any(lines.is_live(*each) for each in named)
+                if cuts and not live:
                     yield part, site, cuts
+                elif not live:
+                    losses = any(called(node) in _LOSSES or lines.is_criterion(node) for _, node in calls)
+                    untrained.append(part if losses else ast.Constant(0))
+            if len(untrained) == 1 and not isinstance(untrained[0], ast.Constant):
+                yield untrained[0], site, []
 
 
 def has_graph(run: Run, scope: Scope, node: ast.expr, files: tuple[str, ...]) -> bool:
@@ -233,6 +245,15 @@ class _TrainedLines:
         """Return whether a module is called with a detached value, as in ``discriminator(fake.detach())``."""
         inner = [node for given in call.args for node in ast.walk(given)]
         return may_be_module(call, file, self._files) and any(self.cut(file, node) for node in inner)
+
+    def is_criterion(self, call: ast.Call) -> bool:
+        """Return whether a call is that of a loss module of torch: ``self.criterion = nn.KLDivLoss()``."""
+        scopes = (scope for file in self._files for scope in scopes_of(file))
+        made = [each.value for scope in scopes for each in definitions(scope).get(key_of(call.func), ())]
+        return bool(made) and all(
+            isinstance(each, ast.Call) and re.fullmatch(r"(torch\.)?nn\.\w+Loss", ast.unparse(each.func))
+            for each in made
+        )
 
     def is_live(self, file: str, node: ast.AST) -> bool:
         """Return whether an expression names or calls a trained module, or names a trained parameter."""

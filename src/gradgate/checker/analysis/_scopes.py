@@ -96,6 +96,14 @@ def imported(file: str) -> frozenset[str]:
     )
 
 
+@functools.lru_cache(maxsize=64)
+def _defined(file: str) -> frozenset[str]:
+    """Return the names of a file's own functions and classes."""
+    return frozenset(
+        node.name for node in own_nodes(tree_of(file)) if isinstance(node, (*FUNCTIONS, ast.ClassDef))
+    )
+
+
 @functools.lru_cache(maxsize=512)
 def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
     """Return the definitions of each name in a function: "loss", or ".head" for attributes of any object."""
@@ -243,9 +251,9 @@ def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 def may_be_module(call: ast.Call, file: str, files: tuple[str, ...]) -> bool:
-    """Return whether a call may run a module: it calls a variable or assigned attribute, not a method or import."""
+    """Return whether a call may run a module: it calls a variable or an attribute that is assigned, not defined."""
     key = key_of(call.func)
-    if root_of(call.func) in imported(file) | _BUILTIN:
+    if root_of(call.func) in imported(file) | _BUILTIN or key in _defined(file):
         return False
     return not key.startswith(".") or any(key in _keys(scopes_of(each)) for each in files)
 

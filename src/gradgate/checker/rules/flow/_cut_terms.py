@@ -122,6 +122,9 @@ def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
     reported: set[Frame] = set()
     for part, site, cuts in constant_summands(run, times, run.files):
+        if not cuts:
+            yield _of_constants(run, rule, part, site, times[site]), []
+            continue
         if reported.issuperset(cuts):
             continue
         reported.update(cuts)
@@ -170,6 +173,17 @@ def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding
             about=reached[site],
         )
         yield finding, cuts
+
+
+def _of_constants(run: Run, rule: Rule, part: ast.expr, site: Site, times: int) -> Finding:
+    return rule.finding(
+        site,
+        f"`{ast.unparse(part)}` is added to the loss as a constant: no trained parameter enters this term.",
+        why=WHY,
+        advice=_UNTRAINED,
+        count=times,
+        evidence={"added_at": site[0].line, "times": times},
+    )
 
 
 def _always_constant(calls: list[tuple[set[Site], Counter[Site]]]) -> Iterator[tuple[Site, int]]:

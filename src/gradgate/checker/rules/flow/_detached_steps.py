@@ -19,14 +19,14 @@ def detached_steps(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report a state that a loop detaches in each step, if a loss reaches the cell through one step only."""
     losses = run.numbered(Backward)
     cuts = [pair for pair in run.numbered(Cut) if pair[1].op in ("detach", "data") and pair[1].site]
-    for frame, several in grouped((event.site[0], (n, event)) for n, event in cuts).items():
+    for site, several in grouped((event.site, (n, event)) for n, event in cuts).items():
         ids = union(event.parameters for _, event in several)
         first = next(((n, event) for n, event in losses if event.reached & ids and n > several[0][0]), None)
         if first is None or sum(n < first[0] for n, _ in several) < _STEPS or ids & first[1].reused:
             continue
-        for state in _states(frame):
+        for at, state in ((frame, state) for frame in site for state in _states(frame)):
             yield rule.finding(
-                frame,
+                at,
                 f"`{state}` is detached in each step of this loop: the gradient of the loss at line "
                 f"{first[1].site[0].line} reaches {run.names(ids & first[1].reached)} through the last step only.",
                 why="The network learns nothing from what it read in earlier steps.",
@@ -45,13 +45,14 @@ def _states(frame: Frame) -> Iterator[str]:
     for loop in loops[:1] if isinstance(at, ast.Assign) else ():
         if any(called(call) == "backward" for call in inside(ast.Call, loop)):
             return
-        detached = [node.value for node in inside(ast.Attribute, at) if node.attr in ("detach", "data")]
+        own = [node.value for node in inside(ast.Attribute, at) if node.attr in ("detach", "data")]
+        detached = own or [each for call in inside(ast.Call, at) for each in call.args]  # h = repackage(h)
         # ``state[i]`` is another value in each step.
         for state in (ast.unparse(each) for each in detached if not isinstance(each, ast.Subscript)):
             for each in inside(ast.Assign, loop):
                 calls = [call for call in inside(ast.Call, each.value) if called(call) != "detach"]
                 given = {ast.unparse(node) for call in calls for part in call.args for node in ast.walk(part)}
-                if state in given and state in map(ast.unparse, _targets(each)):
+                if state in given and state in map(ast.unparse, _targets(each)) and (own or each is not at):
                     yield state
 
 

@@ -16,7 +16,7 @@ from gradgate.checker.analysis._scopes import (
     names_stored,
     own_calls,
 )
-from gradgate.checker.analysis._source import inside
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
 from gradgate.checker.rules._rule import FixAt
@@ -59,7 +59,7 @@ def new_tensor(at: Statement, ops: tuple[str, ...]) -> ast.Call | None:
     """Return the call that makes a tensor without a graph from the cut values: ``torch.tensor([x.item()])``.
 
     The call is in this statement, or later in the function if the statement stores the values:
-    ``v.append(x.item())``.
+    ``v.append(x.item())``. The function may also return the list to one that gives it the same name.
     """
     cuts = [
         node for node in at.expressions() if isinstance(node, ast.expr) and _cut_value(node, ops) is not None
@@ -67,7 +67,8 @@ def new_tensor(at: Statement, ops: tuple[str, ...]) -> ast.Call | None:
     name = owner(at.node) if method(at.node) == "append" else ""
     if isinstance(at.node, ast.Assign):
         name = ast.unparse(at.node.targets[0])
-    for call in own_calls(at.function) if cuts else ():
+    others = inside(ast.Call, tree_of(at.file)) if method(at.node) == "append" else []
+    for call in (*own_calls(at.function), *others) if cuts else ():
         if called(call) in _NEW_TENSORS and call.args:
             values = list(ast.walk(call.args[0]))
             if cuts[0] in values or (call.lineno > at.line and name and ast.unparse(call.args[0]) == name):

@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._parameter_usage import unreached
 from gradgate.checker.analysis._queries import combinations, with_line_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
@@ -70,9 +71,11 @@ def _is_mean(loop: ast.For, line: Frame) -> bool:
 def _overwritten(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report a loss that each iteration of a loop overwrites, so that only the last one is back-propagated.
 
-    The line must compute each loss from other data, and start from 0 (``loss = 0``) or leave the losses unread.
+    The line must compute each loss from other data, and start from 0 (``loss = 0``) or leave the losses unread,
+    or leave other parameters without a gradient.
     """
     found: dict[Frame, tuple[ast.For, str, list[int]]] = {}
+    missing = unreached(run)
     for one in combinations(run, {"dropped"}):
         if len(one.numbers) < _TIMES or not one.ids:
             continue
@@ -87,7 +90,8 @@ def _overwritten(run: Run, rule: Rule) -> Iterator[Finding]:
                 (node for node in loop.body if ast.unparse(getattr(node, "value", node)) == name), None
             )
             total = _assigned(frame._replace(line=copy.lineno)) if copy is not None else ""  # total = loss
-            if _drops_losses(loop, frame, {name, total or name}, getattr(copy, "value", None)):
+            names = {name, total or name}
+            if _drops_losses(loop, frame, names, getattr(copy, "value", None), untrained=bool(missing)):
                 name = total or name
                 found.setdefault(frame, (loop, name, []))[2].append(one.times)
     for frame, (loop, name, times) in found.items():
@@ -99,6 +103,7 @@ def _overwritten(run: Run, rule: Rule) -> Iterator[Finding]:
             advice=f"Add the losses up: {name} = {name} + ..., starting from 0.",
             count=max(times),
             evidence={"backward_calls": max(times)},
+            about=missing,
         )
 
 
@@ -112,8 +117,14 @@ def _assigned(line: Frame) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def _drops_losses(loop: ast.For, line: Frame, names: set[str], copy: ast.expr | None) -> bool:
-    """Return whether a loop overwrites losses that it should add up. ``copy``: where it copies the variable."""
+def _drops_losses(
+    loop: ast.For, line: Frame, names: set[str], copy: ast.expr | None, *, untrained: bool
+) -> bool:
+    """Return whether a loop overwrites losses that it should add up.
+
+    ``copy``: where it copies the variable. ``untrained``: whether some parameters get no gradient at all, so that
+    losses which are also displayed are not computed for display alone.
+    """
     statement, scope = statement_at(line), scope_at(line)
     inner = [node for part in loop.body for node in ast.walk(part)]
     if scope is None or any(isinstance(node, (ast.Break, ast.Return)) for node in inner):
@@ -133,7 +144,7 @@ def _drops_losses(loop: ast.For, line: Frame, names: set[str], copy: ast.expr | 
     carried = _carried(loop, line)
     taken = [_sources(loop, names_read(each)) for each in _operands(getattr(statement, "value", ast.Pass()))]
     varies = any(each & names_stored(loop.target) and not each & carried for each in taken)
-    return (starts and (varies or not carried)) or (varies and not reads)
+    return (starts and (varies or not carried)) or (varies and (untrained or not reads))
 
 
 def _is_zero(value: ast.expr) -> bool:

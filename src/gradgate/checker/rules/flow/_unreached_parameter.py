@@ -180,6 +180,7 @@ def _finding(
         severity=severity,
         count=max(1, len(layers)),
         evidence={"parameters": len(ids), "steps": run.log.steps},
+        about=ids,
     )
 
 
