@@ -1,8 +1,12 @@
-"""A sum and a count, which are added separately and divided once."""
+"""A sum and a count, which are added separately and divided once, and the units in which sums are held."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from gradgate.errors import CountError
 
@@ -39,3 +43,20 @@ class Tally:
         if not self.count:
             raise CountError("Tally.mean: the count is 0, so the mean is 0/0. Add items first.")
         return self.total / self.count
+
+
+def unit_of(count: int | float | Tensor) -> int | float | Tensor:
+    """Return a count as the unit of a sum; 1 where a count on a device is 0. Does not synchronize."""
+    return torch.where(count > 0, count, torch.ones_like(count)) if isinstance(count, Tensor) else count
+
+
+def power_of_two(count: int | float | Tensor) -> float | Tensor:
+    """Return the largest power of two up to a count, without synchronizing; 1 for a count of 0.
+
+    Ranks convert between units, which rounds nothing if the units are powers of two.
+    """
+    if not isinstance(count, Tensor):
+        return 2.0 ** (math.frexp(count)[1] - 1) if count else 1.0
+    wide = count.double() if count.device.type != "mps" else count.float()
+    mantissa, _ = torch.frexp(wide)
+    return torch.where(wide > 0, wide / (2 * mantissa), torch.ones_like(wide))

@@ -20,10 +20,9 @@ from gradgate.accumulation._loss_checks import (
     warn_divided_twice,
     warn_not_proportional,
 )
-from gradgate.accumulation._open_window import register
-from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._settings import Decay, decay, owned_parameters
-from gradgate.accumulation._update import Update
+from gradgate.accumulation._sums import LossSum
+from gradgate.accumulation._window import Update
 from gradgate.accumulation._windows import Window, Windows, windows
 
 __all__ = [
@@ -31,7 +30,7 @@ __all__ = [
     "Count",
     "Counted",
     "Decay",
-    "RunningSum",
+    "LossSum",
     "Update",
     "Window",
     "Windows",
@@ -49,7 +48,6 @@ __all__ = [
     "multiply",
     "owned_parameters",
     "refuse_divided",
-    "register",
     "total_norm",
     "warn_divided_twice",
     "warn_not_proportional",

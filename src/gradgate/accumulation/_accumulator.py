@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.accumulation._batch_norm import BatchNorms, Statistics
+from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._calls import check_window
+from gradgate.accumulation._checkpoint import (
+    copy_state,
+    load_state,
+    read_checkpoint,
+    state_in_bytes,
+    state_of,
+)
 from gradgate.accumulation._counts import Reduction
-from gradgate.accumulation._open_window import TrainingState, register, watch_optimizers
-from gradgate.accumulation._replay import CoupledSteps, LossFunction, run_batch, run_given
+from gradgate.accumulation._replay import Dealt, LossFunction, run_batch, run_coupled, run_given
 from gradgate.accumulation._settings import (
     Clear,
     Model,
@@ -24,17 +31,16 @@ from gradgate.accumulation._settings import (
     as_optimizers,
     as_schedulers,
 )
-from gradgate.accumulation._state_dict import Checkpointed
-from gradgate.accumulation._update import Update
-from gradgate.accumulation._windows import Dealt
+from gradgate.accumulation._window import TrainingState, Update, register, watch_optimizers
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.batch_size import NoiseScale, claim_noise_scale
+from gradgate.coupled import Encode
 from gradgate.errors import OptionError, UpdateError
 from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
 
-class Accumulator(CoupledSteps, Checkpointed):
+class Accumulator:
     """Makes the exact update of a whole batch from micro-batches.
 
     Each micro-batch adds a gradient sum and a count. The sum is divided once, when the window ends. The update
@@ -55,20 +61,14 @@ class Accumulator(CoupledSteps, Checkpointed):
             default with a scaler), or "step" anyway, which saves a synchronization with the device.
         clear: what happens to gradients after a step: "none" drops them, "zero" fills them with zeros, and
             ``gradgate.decay(factor)`` carries a fraction of them into the next update.
-        accumulate_dtype: the dtype in which gradients are summed (except under ``fully_shard``). Default: the
-            parameter's dtype, or float32 for bfloat16 and float16 parameters (4 bytes per parameter). torch's
-            optimizers receive the float32 gradient; fused and third-party optimizers receive it rounded once.
-        batch_norm: "micro_batch" leaves batch norms as torch runs them, and warns once if they make a split
-            inexact. "window" updates their running statistics once per window, from all its samples on all ranks.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that
             raises halfway can be undone. Without the copy, such a step raises :class:`TornStepError`.
         noise_scale: estimates the useful batch size; see :class:`gradgate.NoiseScale`.
         ranks: the ranks that train together. By default all processes of ``torch.distributed``; each has the same
             parameters, with or without DistributedDataParallel. A process group or 1-d device mesh selects some
             ranks; False means this process alone.
-        sync: when gradients are all-reduced. "last": once per window. "every" (``fully_shard`` only): after every
-            micro-batch, which needs the least memory. "overlap": during the last backward pass; the loop must then
-            use ``update.micro_batches(...)``, with one loss per micro-batch. All three give the same update.
+        sync: when ``fully_shard`` reduces gradients over ranks. "last": once per window. "every": after each
+            micro-batch, which needs the least memory. Both give the same update.
 
     Raises:
         OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).
@@ -97,8 +97,6 @@ class Accumulator(CoupledSteps, Checkpointed):
         scaler: GradScaler | None = None,
         nonfinite: Nonfinite | None = None,
         clear: Clear = "none",
-        accumulate_dtype: torch.dtype | None = None,
-        batch_norm: Statistics = "micro_batch",
         undo_step: bool = False,
         noise_scale: NoiseScale | None = None,
         ranks: RanksOption = None,
@@ -110,7 +108,6 @@ class Accumulator(CoupledSteps, Checkpointed):
         self._settings = UpdateSettings(
             optimizers=optimizers,
             models=self._models,
-            accumulate_dtype=accumulate_dtype,
             scaler=scaler,
             clip_norm=clip_norm,
             clip_value=clip_value,
@@ -121,8 +118,8 @@ class Accumulator(CoupledSteps, Checkpointed):
         )
         self._state = TrainingState(
             self._settings,
-            RankSetup(ranks, sync, batch_norm),
-            BatchNorms(batch_norm, self._models),
+            RankSetup(ranks, sync),
+            BatchNorms(self._models),
             noise_scale,
         )
         claim_noise_scale(noise_scale, self._state)
@@ -258,6 +255,49 @@ class Accumulator(CoupledSteps, Checkpointed):
         check_window(window, "step_window")
         return run_given(self._state, loss_fn, list(window), reduction, batch_dim, collate)
 
+    def step_coupled(
+        self,
+        encode: Encode,
+        window: Iterable[Any],
+        loss_fn: Callable[[Any], Tensor],
+        *,
+        budget_bytes: float | str | None = None,
+        batch_dim: BatchDim | NotGiven = NOT_GIVEN,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> Update:
+        """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.
+
+        Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, it rolls back, splits and
+        replays as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
+
+        Args:
+            encode: takes a micro-batch and returns its representations.
+            window: the micro-batches: a list, or a window from :func:`windows`. To split a single batch, use a
+                plan: ``[micro.data for micro in plan.split(batch)]``.
+            loss_fn: takes the representations of the whole window and returns their loss.
+            budget_bytes: memory for graphs of the first pass; see :meth:`Update.backward_coupled`.
+            batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
+            collate: turns a list of raw samples into the input of ``encode``. Micro-batches are then such lists.
+
+        Returns:
+            the update, closed, for logging.
+
+        Raises:
+            OptionError: ``window`` is one batch.
+            BudgetError: one sample does not fit, or there is no ``model`` to restore.
+            Exception: the same as for :meth:`Update.backward_coupled` and :meth:`Accumulator.update`.
+
+        Example:
+            >>> encoder = torch.nn.Linear(3, 2)
+            >>> accumulator = Accumulator(torch.optim.SGD(encoder.parameters(), lr=0.1), model=encoder)
+            >>> window = torch.randn(8, 3).split(2)
+            >>> update = accumulator.step_coupled(encoder, window, lambda z: -torch.cdist(z, z).mean())
+            >>> update.count, update.micro_batch_count
+            (8, 4)
+        """
+        check_window(window, "step_coupled")
+        return run_coupled(self._state, encode, list(window), loss_fn, budget_bytes, batch_dim, collate)
+
     def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
         """Register a function to be called at the end of each update, including skipped ones.
 
@@ -290,11 +330,78 @@ class Accumulator(CoupledSteps, Checkpointed):
             )
         return register(self._state.update_hooks, hook)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state needed to resume, including an unfinished window.
+
+        Tensors are copies. The state holds only tensors, numbers, strings and containers, so that
+        ``torch.load(..., weights_only=True)`` reads it. It does not include the model, optimizer, scheduler, scaler
+        and random state; save these separately. Inside a window, call this after the last backward of a
+        micro-batch.
+        """
+        return state_of(self._state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a saved state. If it has an unfinished window, the next update continues it.
+
+        Create the accumulator before calling ``optimizer.load_state_dict(...)``: torch would round the loaded
+        moments of 16-bit parameters, and the accumulator prevents that. Give the next update the same
+        micro-batches; it skips those already in the sum. The resulting parameters are then, bit for bit, those of
+        an uninterrupted run.
+
+        Raises:
+            StateError: the state belongs to other parameters or another version; nothing is changed.
+            UpdateError: an update is open.
+            GradientError: decayed gradients would overwrite existing gradients.
+        """
+        if self._state.open_update is not None:
+            raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
+        load_state(self._state, state)
+
+    def state_by_rank(self) -> dict[str, Any]:
+        """Return :meth:`state_dict` for a checkpoint that all ranks write together.
+
+        For ``torch.distributed.checkpoint.save({"accumulator": accumulator.state_by_rank(), ...}, ...)``:
+        each rank saves its part of an unfinished window under its own key.
+
+        Raises:
+            StateError: under ``fully_shard``, a window is unfinished.
+        """
+        return state_in_bytes(self._state)
+
+    def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
+        """Load the state that :meth:`state_by_rank` saved in a ``torch.distributed`` checkpoint.
+
+        Each rank continues its own part of an unfinished window, bit for bit, if you give it the same window. A
+        checkpoint from between two windows can be loaded on any number of ranks.
+
+        Args:
+            checkpoint_id: the folder given to ``torch.distributed.checkpoint.save``.
+            key: the key of the accumulator in the checkpoint.
+
+        Raises:
+            StateError: the checkpoint has no such key, belongs to other parameters, or holds an unfinished window
+                of another number of ranks.
+            UpdateError, GradientError: the same as for :meth:`load_state_dict`.
+        """
+        rank, ranks = self._state.ranks.position()
+        self.load_state_dict(read_checkpoint(checkpoint_id, key, rank, ranks))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Accumulator:
+        """Copy an accumulator, together with its model and its optimizer."""
+        if self._state.open_update is not None:
+            raise UpdateError(
+                "deepcopy: an update is open. Copy the accumulator before the block or after it."
+            )
+        memo[id(self)] = copied = object.__new__(type(self))
+        copied._state = copy_state(self._state, memo)
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
+
     def discard(self) -> None:
         """Discard a window that an interrupt left open, or one that was loaded from a checkpoint.
 
         Restores ``.grad`` to its state before the window. Does nothing if there is no such window.
         """
         if self._state.open_update is not None:
-            self._state.open_update._give_up()
+            self._state.open_update._roll_back()
         self._state.unfinished = None

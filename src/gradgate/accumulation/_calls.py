@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from torch import Tensor, nn
@@ -110,7 +110,6 @@ class MicroBatchCounter:
     in_loop = False  # whether the script loops over `update.micro_batches(...)`
     expected = 1  # how many micro-batches the window will have, if known
     micro_batches = 0  # micro-batches begun so far, including those of a resumed window
-    last = False  # whether the current micro-batch is known to be the last
     calls = 0  # backward calls in the current micro-batch
     idle = 0  # earlier micro-batches without a backward call: the loop skipped them, or drew them too early
     to_skip = 0  # micro-batches that a resumed window has already added
@@ -150,16 +149,6 @@ class MicroBatchCounter:
                 "pass the whole window at once, for example itertools.chain(labelled, unlabelled)."
             )
         self.in_loop = True
-
-    def looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
-        """Yield micro-batches, drawing one ahead, so that the last one is known when it is yielded."""
-        waiting: list[T] = []
-        for following in source:
-            if waiting:
-                yield waiting.pop()
-            waiting.append(following)
-        self.last = True
-        yield from waiting
 
     def name(self, given: str | None) -> str:
         """Return the given name, or one made from the loss's position in the micro-batch."""

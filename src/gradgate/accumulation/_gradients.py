@@ -1,13 +1,11 @@
-"""Works on the ``.grad`` of many parameters: saves and restores it, runs backward passes into it, and scales it."""
+"""Works on the ``.grad`` of many parameters: saves and restores it, notices writes to it, adds and scales it."""
 
 from __future__ import annotations
 
-import inspect
 import math
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
@@ -18,25 +16,19 @@ from torch import Tensor
 from gradgate.accumulation._counts import by_device
 from gradgate.accumulation._precision import Wide, narrow, widen
 from gradgate.accumulation._settings import Decay, UpdateSettings
-from gradgate.autograd_graph import Graph
-from gradgate.errors import GradientError, OwnerError, UpdateError
+from gradgate.errors import GradientError, OwnerError
 from gradgate.ownership import claims
-from gradgate.ranks import ShardedCoordinator
 from gradgate.torch_compat import (
     foreach_add_,
     foreach_mul_,
     foreach_norm,
     is_dtensor,
-    reuses_gradients,
-    run_backward,
     tensor_version,
-    transforming,
 )
 
 _HALF, _FULL = frozenset({torch.float16, torch.bfloat16}), frozenset({torch.float32, torch.float64})
 _dtype, _grad, _is_cpu = attrgetter("dtype"), attrgetter("grad"), attrgetter("is_cpu")
 _scalar = lru_cache(maxsize=16)(partial(torch.full, (), device="cpu"))  # windows with equal counts share it
-_torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
 def check_unowned(parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
@@ -59,135 +51,118 @@ def check_unowned(parameters: Sequence[Tensor], settings: UpdateSettings) -> Non
             )
 
 
-class Leftovers:
-    """The gradients that an accumulator itself left in ``.grad``: zeros, or decayed ones.
+class Stamps:
+    """The gradients that parameters hold at one moment, and their versions, to notice writes by other code.
 
-    Any other gradient found before a window comes from other code, and adding to it would mix two updates.
-    Leftovers are recognized by identity and version, so a leftover that other code wrote to no longer counts.
+    Args:
+        parameters: the parameters.
+        thorough: stamp every gradient, rather than only the first and the last. Two are enough to notice clearing,
+            clipping, unscaling and other backward passes.
+        earlier: the stamps of parameters that hold no gradient now. A frozen module has no ``.grad``, but its
+            gradients are saved and will be restored.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-
-    def remember(self, parameters: Sequence[Tensor]) -> None:
-        """Record the present ``.grad`` of each parameter as a leftover."""
-        held = [(id(p), gradient) for p in parameters if (gradient := p.grad) is not None]
-        if not held and not self._known:
-            return
-        # A frozen module has no `.grad` now, but its gradients are saved and will be restored.
-        aside = {id(p): self._known[id(p)] for p in parameters if p.grad is None and id(p) in self._known}
+    def __init__(
+        self, parameters: Sequence[Tensor] = (), *, thorough: bool = True, earlier: Stamps | None = None
+    ) -> None:
+        self._parameters = parameters if thorough else _ends(parameters)
+        self._stamps: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        if earlier is not None and earlier._stamps:
+            self._stamps = {id(p): earlier._stamps[id(p)] for p in parameters if id(p) in earlier._stamps}
         version = tensor_version.use
-        self._known = aside | {key: (weakref.ref(gradient), version(gradient)) for key, gradient in held}
+        for parameter in self._parameters:
+            gradient = parameter.grad
+            if gradient is not None:
+                self._stamps[id(parameter)] = weakref.ref(gradient), version(gradient)
 
-    def check(self, parameters: Sequence[Tensor], settings: UpdateSettings) -> list[Tensor | None]:
-        """Return every ``.grad``, or raise GradientError for one that the accumulator did not leave there."""
-        gradients = list(map(_grad, parameters))
-        pairs = zip(parameters, gradients, strict=True)
-        strange = [p for p, gradient in pairs if gradient is not None and not self.holds(p, gradient)]
-        if strange:
-            raise GradientError(
-                f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
-                f"accumulator did not make: {settings.names(strange)}. Adding to it would mix two updates. "
-                "Call optimizer.zero_grad() before the block, or run that backward through "
-                "update.backward(...)."
-            )
-        return gradients
+    def holds(self, parameter: Tensor) -> bool:
+        """Return whether a parameter's gradient is still the stamped one, and nothing has written to it."""
+        gradient, stamp = parameter.grad, self._stamps.get(id(parameter))
+        if gradient is None or stamp is None:
+            return gradient is None and stamp is None
+        return stamp[0]() is gradient and stamp[1] == tensor_version.use(gradient)
 
-    def holds(self, parameter: Tensor, gradient: Tensor) -> bool:
-        """Return whether the accumulator left this gradient in ``.grad``, and nothing has written to it since."""
-        known = self._known.get(id(parameter))
-        return known is not None and known[0]() is gradient and known[1] == tensor_version.use(gradient)
+    def hold(self) -> bool:
+        """Return whether all stamped gradients are unchanged."""
+        return all(map(self.holds, self._parameters))
 
 
-class Slots:
-    """The ``.grad`` of the owned parameters during one window; restored if the window is rolled back.
+def _ends(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return the first and the last parameter that hold a gradient."""
+    ends = []
+    for order in (parameters, parameters[::-1]):
+        for parameter in order:  # a generator here would cost 2 % of a tiny model's update
+            if parameter.grad is not None:
+                ends.append(parameter)
+                break
+    return ends
+
+
+class SavedGradients:
+    """The ``.grad`` of the owned parameters before a window; restored if the window is rolled back.
 
     Zeros that ``clear="zero"`` left stay in ``.grad``; decayed gradients are set aside until the window's own sum
-    has been divided.
+    has been divided. Any other gradient comes from other code, and adding to it would mix two updates.
+
+    Args:
+        parameters: the parameters that the accumulator owns.
+        settings: the accumulator's settings.
+        left: the gradients that the accumulator itself left in ``.grad``.
+
+    Raises:
+        GradientError: a parameter holds a gradient that the accumulator did not leave there.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], settings: UpdateSettings, leftovers: Leftovers) -> None:
-        self.before = leftovers.check(parameters, settings)
+    def __init__(self, parameters: Sequence[Tensor], settings: UpdateSettings, left: Stamps) -> None:
+        check_left(parameters, settings, left)
         self.parameters = parameters
+        self.before = list(map(_grad, parameters))
         self.wide: list[Wide] = []
         # The decayed gradients to add to the mean, or None if nothing decays.
         decays = isinstance(settings.clear, Decay) and any(g is not None for g in self.before)
         self.carried = self.before if decays else None
-        self._settings = settings
-        self._leftovers = leftovers
+        self._clear = settings.clear
 
-    def take(self) -> None:
+    def prepare(self) -> None:
         """Prepare ``.grad`` for a window's sum."""
-        clear, dtype = self._settings.clear, self._settings.accumulate_dtype
-        if isinstance(clear, Decay):
+        if isinstance(self._clear, Decay):
             for parameter in self.parameters:
                 parameter.grad = None
-        if dtype is not None or not _FULL.issuperset(map(_dtype, self.parameters)):
-            widen(self.parameters, dtype, self.wide)
-        if clear == "zero":
+        if not _FULL.issuperset(map(_dtype, self.parameters)):
+            widen(self.parameters, self.wide)
+        if self._clear == "zero":
             for parameter, zeros in zip(self.parameters, self.before, strict=True):
                 # `widen` has dropped the zeros together with their dtype.
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore everything to its state before the window."""
         for parameter in self.parameters:
             parameter.grad = None
         narrow(self.wide)
         for parameter, gradient in zip(self.parameters, self.before, strict=True):
-            if gradient is not None and self._settings.clear == "zero":
+            if gradient is not None and self._clear == "zero":
                 gradient.zero_()  # the window added to it in place
             parameter.grad = gradient
-        self._leftovers.remember(self.parameters)
 
     def close(self) -> None:
-        """End the window after a step: the gradients that ``.grad`` now holds are leftovers."""
-        if self.wide and self._settings.clear == "none":
+        """End the window after a step."""
+        if self.wide and self._clear == "none":
             narrow(self.wide)
         torch.clear_autocast_cache()  # it holds casts of the old weights, if the whole loop runs under autocast
-        self._leftovers.remember(self.parameters)
 
 
-def backward(loss: Tensor, seed: Tensor, inputs: tuple[Tensor, ...], retain_graph: bool) -> None:
-    """Add ``seed`` times the gradient of ``loss`` to the ``.grad`` of ``inputs``, and to no other tensor.
-
-    Equals ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar and a seed of the same
-    shape, dtype and device. But torch's function checks every input for overridden torch functions, which
-    takes 0.7 ms for 1,000 parameters: for a tiny model, a third of an update's overhead over a plain loop.
-
-    With CUDA graphs, a new ``.grad`` is cloned, because the graph's next run overwrites its memory.
-    """
-    before = [each.grad for each in inputs] if reuses_gradients.use() else None
-    watched = torch.autograd.backward is not _torch_backward  # other code wraps every backward pass
-    if watched or type(loss) is not Tensor or transforming.use():
-        with on_purpose():
-            torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
-    else:
-        run_backward.use(
-            (loss,), (seed,), retain_graph, False, inputs, allow_unreachable=True, accumulate_grad=True
+def check_left(parameters: Sequence[Tensor], settings: UpdateSettings, left: Stamps) -> None:
+    """Raise GradientError if a parameter holds a gradient that is not ``left``."""
+    strange = [p for p in parameters if p.grad is not None and not left.holds(p)]
+    if strange:
+        raise GradientError(
+            f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
+            f"accumulator did not make: {settings.names(strange)}. Adding to it would mix two updates. "
+            "Call optimizer.zero_grad() before the block, or run that backward through "
+            "update.backward(...)."
         )
-    for each, gradient in zip(inputs, before, strict=True) if before is not None else ():
-        if each.grad is not None and each.grad is not gradient:
-            each.grad = each.grad.clone()
-
-
-def backward_sharded(
-    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedCoordinator, also: Sequence[Tensor] = ()
-) -> None:
-    """Add ``seed`` times a loss's gradient to owned parameters and to ``also``, under ``fully_shard``."""
-    graph = Graph(loss)
-    for node in graph.nodes:
-        sharded.check_known(node)
-        if node.name() == "_ClippedBackward":
-            raise UpdateError(
-                "backward: the graph holds gg.clip_gradient. Under fully_shard, gradients are weighted by counts "
-                "during the backward pass, so the limit would have a different meaning for each micro-batch. Clip "
-                "the whole gradient: Accumulator(..., clip_norm=1.0)."
-            )
-    others = [leaf for leaf in graph.leaves.values() if not any(leaf is each for each in also)]
-    with on_purpose(), sharded.only_owned(others):
-        torch.autograd.backward(loss, seed, retain_graph=retain_graph)
 
 
 def separate(parameters: Iterable[Tensor]) -> None:
@@ -204,13 +179,6 @@ def separate(parameters: Iterable[Tensor]) -> None:
             if pointer in pointers:
                 parameter.grad = gradient.clone()
             pointers.add(pointer)
-
-
-def on_purpose() -> AbstractContextManager[None]:
-    """Return a context that marks backward passes as gradgate's own, for the checker."""
-    from gradgate import events  # slow to import, and rarely needed
-
-    return events.on_purpose()
 
 
 def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -5,36 +5,31 @@ from __future__ import annotations
 import gc
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._calls import check_window
 from gradgate.accumulation._counts import Count, Reduction
-from gradgate.accumulation._gradients import on_purpose
-from gradgate.accumulation._open_window import TrainingState
-from gradgate.accumulation._update import Update
-from gradgate.accumulation._windows import (
-    Dealt,
-    GivenMicroBatches,
-    PlannedMicroBatches,
-    Windows,
-    first_line,
-)
-from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
+from gradgate.accumulation._sums import on_purpose
+from gradgate.accumulation._window import TrainingState, Update
+from gradgate.accumulation._windows import Windows
+from gradgate.batch_layout import BatchDim, NotGiven, check_batch, layout_of
 from gradgate.coupled import Encode
 from gradgate.errors import BudgetError, CountError, CountWarning, OptionError
 from gradgate.forward_state import ForwardState, is_out_of_memory
 from gradgate.options import check_choice
-from gradgate.ranks import ReplayError, SingleProcess
+from gradgate.ranks import ALONE, Coordinator, ReplayError
 from gradgate.torch_compat import tensor_version
 
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
 AddAll: TypeAlias = "Callable[[Update, Sequence[Any]], None]"
+
+Dealt: TypeAlias = Literal["whole", "parts"]
+"""Whether each rank passes the whole batch or only its own part, to be redistributed over ranks."""
 
 _log = logging.getLogger("gradgate")
 
@@ -92,7 +87,7 @@ def _collated(
 def run_window(
     state: TrainingState,
     add_all: AddAll,
-    source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
+    source_of: Callable[[Coordinator], GivenMicroBatches | PlannedMicroBatches],
 ) -> Update:
     """Run a window of the micro-batches that ``source_of`` returns. If memory runs out, split finer and replay."""
     settings = state.settings
@@ -126,7 +121,7 @@ def run_window(
             covered = {id(parameter) for parameter in settings.models.parameters()}
             if not covered.issuperset(map(id, parameters)):
                 raise BudgetError(
-                    f"step: memory ran out ({first_line(error)}), and the window cannot be replayed in smaller "
+                    f"step: memory ran out ({_first_line(error)}), and the window cannot be replayed in smaller "
                     "micro-batches: without the whole model, changes by the forward pass (batch norms, momentum "
                     "encoders, counters) cannot be restored. Pass all modules that hold parameters of the "
                     "optimizers: Accumulator(optimizer, model=model). No step was made."
@@ -173,7 +168,7 @@ def _add_each(
 
 
 @contextmanager
-def _reporting(coordinator: SingleProcess) -> Iterator[None]:
+def _reporting(coordinator: Coordinator) -> Iterator[None]:
     """Report an error in the block to the other ranks, which would otherwise wait for this rank in the window."""
     try:
         yield
@@ -216,61 +211,140 @@ def _free_caches() -> None:
         torch.cuda.empty_cache()
 
 
-class CoupledSteps:
-    """Adds :meth:`step_coupled` to an accumulator."""
+def run_coupled(
+    state: TrainingState,
+    encode: Encode,
+    window: list[Any],
+    loss_fn: Callable[[Any], Tensor],
+    budget_bytes: float | str | None,
+    batch_dim: BatchDim | NotGiven,
+    collate: Callable[[list[Any]], Any] | None,
+) -> Update:
+    """Run a window with one loss over all of its items. From the second attempt on, keep no graphs."""
+    attempts: list[None] = []
 
-    _state: TrainingState
+    def add_all(update: Update, micro_batches: Sequence[Any]) -> None:
+        tight = bool(attempts) or state.samples_that_fit is not None
+        attempts.append(None)
+        budget = 0 if tight else budget_bytes
+        update.backward_coupled(_collated(encode, collate), micro_batches, loss_fn, budget_bytes=budget)
 
-    def step_coupled(
+    batch_dim = batch_dim if collate is None else "list"
+    return run_window(state, add_all, lambda _: GivenMicroBatches(state, window, batch_dim))
+
+
+class GivenMicroBatches:
+    """The caller's micro-batches, split further if they do not fit."""
+
+    def __init__(
+        self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | NotGiven
+    ) -> None:
+        self._state, self._batch_dim = state, batch_dim
+        # The saved count refers to split micro-batches, so split before skipping that many.
+        keep = _kept(state)
+        pieces = self._split(micro_batches) if keep else []
+        self._kept = pieces[:keep]
+        self._rest = [data for data, _ in pieces[keep:]] if keep else micro_batches
+        self._pieces: list[tuple[Any, int | None]] = []
+
+    def pieces(self) -> Sequence[Any]:
+        """Return the micro-batches, split to the size that fits."""
+        self._pieces = [*self._kept, *self._split(self._rest)]
+        return [data for data, _ in self._pieces]
+
+    def ran_out(self, index: int, error: BaseException) -> str:
+        """Halve the size of micro-batches; return what to log."""
+        data, samples = self._pieces[index]
+        if samples is None:
+            try:
+                samples = layout_of(data, self._batch_dim).samples
+            except OptionError as unreadable:
+                raise BudgetError(
+                    f"step: memory ran out ({_first_line(error)}), and this micro-batch cannot be split: "
+                    f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. No step was made."
+                ) from error
+        self._state.samples_that_fit = fits = _next_size(samples, error)
+        return f"{samples} samples; replaying the window with {fits}"
+
+    def _split(self, micro_batches: Sequence[Any]) -> list[tuple[Any, int | None]]:
+        """Split micro-batches that are too large into equal parts; return the parts with their sample counts."""
+        most = self._state.samples_that_fit
+        if most is None:
+            return [(micro_batch, None) for micro_batch in micro_batches]
+        return [piece for micro_batch in micro_batches for piece in self._split_to(micro_batch, most)]
+
+    def _split_to(self, micro_batch: Any, most: int) -> list[tuple[Any, int | None]]:
+        try:
+            layout = layout_of(micro_batch, self._batch_dim)
+        except OptionError:  # it may fit unsplit; otherwise this error is raised when memory runs out
+            return [(micro_batch, None)]
+        if layout.samples <= most:
+            return [(micro_batch, layout.samples)]
+        return list(layout.split(micro_batch, -(-layout.samples // most)))
+
+
+class PlannedMicroBatches:
+    """The micro-batches of a plan. If some do not fit, the plan splits the rest of the batch into smaller ones.
+
+    ``dealt`` says whether each rank passes the whole batch or its own part. If None, each keeps its own samples.
+    """
+
+    def __init__(
         self,
-        encode: Encode,
-        window: Iterable[Any],
-        loss_fn: Callable[[Any], Tensor],
-        *,
-        budget_bytes: float | str | None = None,
-        batch_dim: BatchDim | NotGiven = NOT_GIVEN,
-        collate: Callable[[list[Any]], Any] | None = None,
-    ) -> Update:
-        """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.
+        state: TrainingState,
+        plan: Any,
+        batch: Any,
+        dealt: Dealt | None,
+        coordinator: Coordinator,
+    ) -> None:
+        self._plan = plan
+        self._keep = _kept(state)
+        if dealt is None or coordinator is ALONE:
+            self._split = plan.split(batch, rank=0, ranks=1)
+            return
+        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_objects(batch))
+        self._split = plan.split(whole, rank=coordinator.rank, ranks=coordinator.count)
 
-        Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, it rolls back, splits and
-        replays as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
+    def pieces(self) -> Sequence[Any]:
+        """Return the micro-batches of the plan."""
+        return _LazyData(self._split)
 
-        Args:
-            encode: takes a micro-batch and returns its representations.
-            window: the micro-batches: a list, or a window from :func:`windows`. To split a single batch, use a
-                plan: ``[micro.data for micro in plan.split(batch)]``.
-            loss_fn: takes the representations of the whole window and returns their loss.
-            budget_bytes: memory for graphs of the first pass; see :meth:`Update.backward_coupled`.
-            batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
-            collate: turns a list of raw samples into the input of ``encode``. Micro-batches are then such lists.
+    def ran_out(self, index: int, error: BaseException) -> str:
+        """Let the plan split the rest into smaller micro-batches; return what to log."""
+        samples = len(self._split[index].indices)
+        _next_size(samples, error)
+        self._split = self._plan.finer(self._split, index, keep=self._keep)
+        return f"{samples} samples, which the plan had estimated to fit; replaying the window with fewer"
 
-        Returns:
-            the update, closed, for logging.
 
-        Raises:
-            OptionError: ``window`` is one batch.
-            BudgetError: one sample does not fit, or there is no ``model`` to restore.
-            Exception: the same as for :meth:`Update.backward_coupled` and :meth:`Accumulator.update`.
+class _LazyData(Sequence[Any]):
+    """The data of micro-batches, each assembled on access."""
 
-        Example:
-            >>> encoder = torch.nn.Linear(3, 2)
-            >>> accumulator = Accumulator(torch.optim.SGD(encoder.parameters(), lr=0.1), model=encoder)
-            >>> window = torch.randn(8, 3).split(2)
-            >>> update = accumulator.step_coupled(encoder, window, lambda z: -torch.cdist(z, z).mean())
-            >>> update.count, update.micro_batch_count
-            (8, 4)
-        """
-        check_window(window, "step_coupled")
-        state = self._state
-        attempts: list[None] = []
+    def __init__(self, micro_batches: Sequence[Any]) -> None:
+        self._micro_batches = micro_batches
 
-        def add_all(update: Update, micro_batches: Sequence[Any]) -> None:
-            tight = bool(attempts) or state.samples_that_fit is not None
-            attempts.append(None)
-            budget = 0 if tight else budget_bytes
-            update.backward_coupled(_collated(encode, collate), micro_batches, loss_fn, budget_bytes=budget)
+    def __len__(self) -> int:
+        return len(self._micro_batches)
 
-        batch_dim = batch_dim if collate is None else "list"
-        given = list(window)
-        return run_window(state, add_all, lambda _: GivenMicroBatches(state, given, batch_dim))
+    def __getitem__(self, index: Any) -> Any:
+        found = self._micro_batches[index]
+        return _LazyData(found) if isinstance(index, slice) else found.data
+
+
+def _kept(state: TrainingState) -> int:
+    """Return how many micro-batches are already in the sum of a saved window."""
+    return state.unfinished["micro_batches"] if state.unfinished is not None else 0
+
+
+def _next_size(samples: int, error: BaseException) -> int:
+    if samples <= 1:
+        raise BudgetError(
+            f"step: one sample alone runs out of memory ({_first_line(error)}). A batch cannot be split below one "
+            "sample: shorten the sample, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
+            "No step was made."
+        ) from error
+    return (samples + 1) // 2
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -172,7 +172,6 @@ class UpdateSettings:
 
     optimizers: tuple[Optimizer, ...]
     models: Models
-    accumulate_dtype: torch.dtype | None
     scaler: GradScaler | None
     clip_norm: float | None
     clip_value: float | None
@@ -198,17 +197,6 @@ class UpdateSettings:
             raise OptionError(
                 f"Accumulator: both clip_norm={self.clip_norm} and clip_value={self.clip_value} are given; a "
                 "gradient is clipped once. Choose clip_norm, which keeps the direction, or clip_value."
-            )
-        dtype = self.accumulate_dtype
-        if dtype is not None and not dtype.is_floating_point:
-            raise OptionError(
-                f"Accumulator: accumulate_dtype is {dtype}; sums of gradients need a floating-point dtype, "
-                "such as torch.float32."
-            )
-        if self.scaler is not None and dtype == torch.float16:
-            raise OptionError(
-                "Accumulator: accumulate_dtype=torch.float16 does not work with a GradScaler, because the scaler "
-                "refuses to unscale float16 gradients. Leave accumulate_dtype out: sums are then kept in float32."
             )
         check_choice("Accumulator", "nonfinite", self.nonfinite, ("raise", "skip", "step"))
         if self.nonfinite == "step" and self.scaler is not None:

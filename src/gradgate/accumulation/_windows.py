@@ -1,16 +1,13 @@
-"""Groups the micro-batches of a loader into windows, and splits them when memory runs out."""
+"""Groups the micro-batches of a loader into windows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from gradgate.accumulation._calls import length_of
-from gradgate.accumulation._open_window import TrainingState
-from gradgate.batch_layout import BatchDim, NotGiven, layout_of
-from gradgate.errors import BudgetError, OptionError, UpdateError
-from gradgate.ranks import ALONE, SingleProcess
+from gradgate.errors import OptionError, UpdateError
 
 T = TypeVar("T")
 
@@ -154,124 +151,3 @@ def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
         ) from error
     bar: Iterable[T] = tqdm(loader, unit="micro-batch", desc=f"windows of {size}", total=length_of(loader))
     return bar
-
-
-Dealt: TypeAlias = Literal["whole", "parts"]
-"""Whether each rank passes the whole batch or only its own part, to be redistributed over ranks."""
-
-
-class GivenMicroBatches:
-    """The caller's micro-batches, split further if they do not fit."""
-
-    def __init__(
-        self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | NotGiven
-    ) -> None:
-        self._state, self._batch_dim = state, batch_dim
-        # The saved count refers to split micro-batches, so split before skipping that many.
-        keep = _kept(state)
-        pieces = self._split(micro_batches) if keep else []
-        self._kept = pieces[:keep]
-        self._rest = [data for data, _ in pieces[keep:]] if keep else micro_batches
-        self._pieces: list[tuple[Any, int | None]] = []
-
-    def pieces(self) -> Sequence[Any]:
-        """Return the micro-batches, split to the size that fits."""
-        self._pieces = [*self._kept, *self._split(self._rest)]
-        return [data for data, _ in self._pieces]
-
-    def ran_out(self, index: int, error: BaseException) -> str:
-        """Halve the size of micro-batches; return what to log."""
-        data, samples = self._pieces[index]
-        if samples is None:
-            try:
-                samples = layout_of(data, self._batch_dim).samples
-            except OptionError as unreadable:
-                raise BudgetError(
-                    f"step: memory ran out ({first_line(error)}), and this micro-batch cannot be split: "
-                    f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. No step was made."
-                ) from error
-        self._state.samples_that_fit = fits = _next_size(samples, error)
-        return f"{samples} samples; replaying the window with {fits}"
-
-    def _split(self, micro_batches: Sequence[Any]) -> list[tuple[Any, int | None]]:
-        """Split micro-batches that are too large into equal parts; return the parts with their sample counts."""
-        most = self._state.samples_that_fit
-        if most is None:
-            return [(micro_batch, None) for micro_batch in micro_batches]
-        return [piece for micro_batch in micro_batches for piece in self._split_to(micro_batch, most)]
-
-    def _split_to(self, micro_batch: Any, most: int) -> list[tuple[Any, int | None]]:
-        try:
-            layout = layout_of(micro_batch, self._batch_dim)
-        except OptionError:  # it may fit unsplit; otherwise this error is raised when memory runs out
-            return [(micro_batch, None)]
-        if layout.samples <= most:
-            return [(micro_batch, layout.samples)]
-        return list(layout.split(micro_batch, -(-layout.samples // most)))
-
-
-class PlannedMicroBatches:
-    """The micro-batches of a plan. If some do not fit, the plan splits the rest of the batch into smaller ones.
-
-    ``dealt`` says whether each rank passes the whole batch or its own part. If None, each keeps its own samples.
-    """
-
-    def __init__(
-        self,
-        state: TrainingState,
-        plan: Any,
-        batch: Any,
-        dealt: Dealt | None,
-        coordinator: SingleProcess,
-    ) -> None:
-        self._plan = plan
-        self._keep = _kept(state)
-        if dealt is None or coordinator is ALONE:
-            self._split = plan.split(batch, rank=0, ranks=1)
-            return
-        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_objects(batch))
-        self._split = plan.split(whole, rank=coordinator.rank, ranks=coordinator.count)
-
-    def pieces(self) -> Sequence[Any]:
-        """Return the micro-batches of the plan."""
-        return _LazyData(self._split)
-
-    def ran_out(self, index: int, error: BaseException) -> str:
-        """Let the plan split the rest into smaller micro-batches; return what to log."""
-        samples = len(self._split[index].indices)
-        _next_size(samples, error)
-        self._split = self._plan.finer(self._split, index, keep=self._keep)
-        return f"{samples} samples, which the plan had estimated to fit; replaying the window with fewer"
-
-
-class _LazyData(Sequence[Any]):
-    """The data of micro-batches, each assembled on access."""
-
-    def __init__(self, micro_batches: Sequence[Any]) -> None:
-        self._micro_batches = micro_batches
-
-    def __len__(self) -> int:
-        return len(self._micro_batches)
-
-    def __getitem__(self, index: Any) -> Any:
-        found = self._micro_batches[index]
-        return _LazyData(found) if isinstance(index, slice) else found.data
-
-
-def _kept(state: TrainingState) -> int:
-    """Return how many micro-batches are already in the sum of a saved window."""
-    return state.unfinished["micro_batches"] if state.unfinished is not None else 0
-
-
-def _next_size(samples: int, error: BaseException) -> int:
-    if samples <= 1:
-        raise BudgetError(
-            f"step: one sample alone runs out of memory ({first_line(error)}). A batch cannot be split below one "
-            "sample: shorten the sample, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
-            "No step was made."
-        ) from error
-    return (samples + 1) // 2
-
-
-def first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

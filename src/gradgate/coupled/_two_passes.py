@@ -12,7 +12,7 @@ from gradgate.coupled._representations import Encode, Encoded, Encoder, form_of
 from gradgate.errors import CountError, GraphError, ShapeError
 from gradgate.forward_state import AtRest
 from gradgate.pytree import children, mapped_tensors
-from gradgate.ranks import SingleProcess
+from gradgate.ranks import Coordinator
 
 
 class GradientPart(NamedTuple):
@@ -32,7 +32,7 @@ def two_passes(
     modules: Sequence[nn.Module],
     owned: Sequence[Tensor],
     at_rest: AtRest,
-    coordinator: SingleProcess,
+    coordinator: Coordinator,
     budget_bytes: int | None,
     thorough: bool,
     begin: Callable[[int, bool], object],
@@ -96,7 +96,7 @@ def _of_loss(
     parts: Sequence[Encoded],
     loss_fn: Callable[[Any], Tensor],
     seed: list[Tensor],
-    coordinator: SingleProcess,
+    coordinator: Coordinator,
     device: torch.device,
 ) -> tuple[GradientPart, int]:
     """Compute the loss over all ranks' representations; return its gradient part, and the number of items."""
@@ -110,7 +110,7 @@ def _of_loss(
 
 
 def _joined(
-    parts: Sequence[Encoded], coordinator: SingleProcess, device: torch.device
+    parts: Sequence[Encoded], coordinator: Coordinator, device: torch.device
 ) -> tuple[Any, int, int, list[Tensor]]:
     """Return all ranks' representations, this rank's item count, the total, and the leaves of the loss's graph."""
     trees = [part.tree for part in parts]

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from gradgate.backward_weight import backward_weight
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._hidden_tensors import check_leaf
 from gradgate.pytree import mapped_tensors
@@ -232,13 +233,17 @@ class _Clipped(_Gate):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        # A limit of the gradient of the loss itself, whatever the weight and the loss scale of this pass.
+        seed = backward_weight.current
+        weight: Any = 1.0 if seed is None else seed.detach().to(gradient.device).reshape(()).abs()
         if ctx.max_value is not None:
-            return gradient.clamp(-ctx.max_value, ctx.max_value), None, None
+            limit = ctx.max_value * weight
+            return gradient.clamp(-limit, limit), None, None
         # In float32 at least: a float16 norm above 65504 is infinite, and would make the gradient zero.
         wide = torch.promote_types(gradient.dtype, torch.float32)
         norm = torch.linalg.vector_norm(gradient, dtype=wide)
         # The clamp only avoids 0/0: the factor is at most 1.
-        factor = (ctx.max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
+        factor = (ctx.max_norm * weight / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
         return _times(gradient, factor), None, None
 
 

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from gradgate.accumulation import (
     Count,
     Counted,
-    RunningSum,
+    LossSum,
     are_proportional,
     as_number,
     check_scalar,
@@ -37,7 +37,7 @@ from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, input
 from gradgate.errors import CountError, UpdateError
 from gradgate.integrations._held_gradient import HeldGradient
 from gradgate.ranks import RankGroup
-from gradgate.tally import Tally
+from gradgate.tally import Tally, power_of_two
 
 
 class WindowMean:
@@ -69,7 +69,7 @@ class WindowMean:
 
     def start(self) -> None:
         """Begin a window. Discards an unfinished one."""
-        self._running = RunningSum("loss", unit=self._unit)
+        self._running = LossSum("loss", unit=self._unit)
         self._expected = 0
         self._arrived: list[Tensor] = []
         self._passed: list[tuple[Any, Any]] = []
@@ -101,9 +101,7 @@ class WindowMean:
         """
         check_scalar(loss)
         count = self._count_of(loss, count, passed)
-        if self._running.unit is None:
-            self._running.unit = self._first_unit(count)
-        weight = self._running.weight(loss, count)
+        weight = self._running.weight(loss, count, self._first_unit)
         value = loss.detach()  # the loss itself would keep its graph alive
         self._expected += 1
 
@@ -179,7 +177,7 @@ class WindowMean:
                 f"{self._library}: all micro-batches of this window have count 0, so the mean gradient is 0/0. "
                 "Leave batches without items out of the loader."
             )
-        self._unit = self._running.unit = _power_of_two(
+        self._unit = self._running.unit = power_of_two(
             whole.count / sum(each["micro_batches"] for each in all_sent)
         )
         (per_item,) = factors
@@ -268,10 +266,10 @@ class WindowMean:
     def _first_unit(self, count: Count) -> Count:
         """Return the unit of the first window, the same on all ranks. Synchronizes only with several ranks."""
         if self.ranks == 1:
-            return _power_of_two(count)
+            return power_of_two(count)
         largest = torch.tensor(float(as_number(count)), dtype=torch.float64, device=RankGroup().device)
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-        return _power_of_two(float(largest))
+        return power_of_two(float(largest))
 
 
 def _divisor(loss: Tensor) -> Any:
@@ -283,12 +281,3 @@ def _divisor(loss: Tensor) -> Any:
     if inputs is None or len(inputs) > 1 or inputs[0].op != "div" or divided_by(loss) is not None:
         return None
     return inputs[0].factor
-
-
-def _power_of_two(count: Count) -> Count:
-    """Return the largest power of two up to a count, without synchronizing; 1 for a count of 0."""
-    if not isinstance(count, Tensor):
-        return 2.0 ** (math.frexp(count)[1] - 1) if count else 1.0
-    wide = count.double() if count.device.type != "mps" else count.float()
-    mantissa, _ = torch.frexp(wide)
-    return torch.where(wide > 0, wide / (2 * mantissa), torch.ones_like(wide))

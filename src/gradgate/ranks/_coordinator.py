@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -14,13 +14,13 @@ from torch.utils.hooks import RemovableHandle
 from gradgate.errors import RankError
 from gradgate.pytree import tensors_in
 from gradgate.ranks._ddp import hold_wrapper, own_wrappers, release_wrapper, wrappers_in
-from gradgate.ranks._overlap import Buckets
 from gradgate.ranks._process_group import RankGroup
-from gradgate.ranks._single_process import Combine, Gathered, SingleProcess
-from gradgate.ranks._status_exchange import RankStatus, Status, StatusExchange
+from gradgate.ranks._single_process import Coordinator, Count, Gathered
+from gradgate.ranks._status_exchange import RankStatus, Status, StatusExchange, Totals
+from gradgate.tally import power_of_two
 from gradgate.torch_compat import compiled_in_place, reset_reducer, running_wrapper, sparse_tensor
 
-Sync: TypeAlias = Literal["last", "every", "overlap"]
+Sync: TypeAlias = Literal["last", "every"]
 """When gradients are all-reduced."""
 
 
@@ -28,7 +28,7 @@ class ReplayError(RankError):
     """Memory ran out on another rank, so all ranks rerun the window."""
 
 
-class RankCoordinator(SingleProcess):
+class RankCoordinator(Coordinator):
     """The coordinator of several ranks that train together.
 
     By default, DistributedDataParallel averages gradients at every backward pass, although counts may differ
@@ -42,7 +42,6 @@ class RankCoordinator(SingleProcess):
         roots: the modules of ``model=``.
         modules: the roots and all their submodules.
         neighbours: the modules of other accumulators, whose wrappers may run in this accumulator's windows.
-        buckets: the buckets that are all-reduced during the last backward pass, if any.
         may_replay: whether the window can run again if memory runs out.
     """
 
@@ -53,15 +52,11 @@ class RankCoordinator(SingleProcess):
         roots: Sequence[nn.Module] = (),
         modules: Sequence[nn.Module] = (),
         neighbours: Sequence[nn.Module] = (),
-        buckets: Buckets | None = None,
         *,
         may_replay: bool = False,
     ) -> None:
         self.ranks = ranks
         self.rank, self.count = ranks.rank, ranks.count
-        # A pass that may run again must not communicate.
-        self.overlaps = buckets is not None and not may_replay
-        self.buckets = buckets
         self._may_replay = may_replay
         self._exchange: StatusExchange | None = None
         self._parameters = parameters
@@ -138,50 +133,22 @@ class RankCoordinator(SingleProcess):
 
     # -- sums -------------------------------------------------------------------------------------
 
-    @contextmanager
-    def overlapping(
-        self, name: str, unit: float | None, all_reduced: Callable[[str, float], object]
-    ) -> Iterator[None]:
-        """All-reduce gradients while the block runs the last backward pass, if all ranks are about to run it.
+    def unit(self, count: Count) -> Count:
+        return power_of_two(count)
 
-        ``unit`` is the unit of the sum in ``.grad``, which is that of the window's only loss; None if it is empty.
-        Calls ``all_reduced`` with the name of the loss and the unit of the sum over all ranks.
-        """
-        units = {} if unit is None else {name: unit}
-        exchange = self._exchange_statuses(RankStatus(phase="last", counts={name: 0}, units=units))
-        buckets = self.buckets
-        if buckets is None or not exchange.all_at_last:
-            yield
-            return
-        common = exchange.units[name]
-        buckets.start(1.0 if unit is None else unit / common)
-        try:
-            yield
-        except BaseException:
-            with suppress(RankError):
-                buckets.finish(failed=True)
-            raise
-        buckets.finish()
-        all_reduced(name, common)
-        self.all_reduced = True
-
-    def combine(self, status: Callable[[], RankStatus], combine: Combine) -> float | None:
-        own = status()
-        exchange = self._exchange_statuses(own)
-        while exchange.incomplete:
-            exchange = self._exchange_statuses(own)
-        self._exchange = exchange
+    def exchange(self, status: Callable[[], RankStatus]) -> Totals | None:
+        self._exchange = exchange = self._exchange_statuses(status())
         if exchange.differ_in_trained:
             raise RankError(exchange.differ_in_trained)
         self.tallies = exchange.tallies
-        factor = combine({name: tally.count for name, tally in self.tallies.items()}, exchange.units)
-        if factor is not None:
-            self._add_ranks(exchange)
-        return factor
+        return Totals(exchange.tallies, exchange.units)
+
+    def add(self) -> None:
+        if self._exchange is not None:
+            self._add_ranks(self._exchange)
 
     def _add_ranks(self, exchange: StatusExchange) -> None:
-        if not self.all_reduced:
-            self._all_reduce(self._parameters, exchange.filled)
+        self._all_reduce(self._parameters, exchange.filled)
         for wrapper in self._wrappers:
             if wrapper.broadcast_buffers:
                 self.ranks.broadcast(list(wrapper.modules_buffers))

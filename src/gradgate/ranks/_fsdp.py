@@ -14,8 +14,8 @@ from torch import Tensor
 from gradgate.errors import GradientError, RankError, UpdateError
 from gradgate.ranks._coordinator import RankCoordinator
 from gradgate.ranks._process_group import RankGroup, is_lost, lost
-from gradgate.ranks._single_process import Combine
-from gradgate.ranks._status_exchange import RankStatus, StatusExchange
+from gradgate.ranks._single_process import Count
+from gradgate.ranks._status_exchange import RankStatus, StatusExchange, Totals
 from gradgate.torch_compat import fsdp_records, gathered_parameter, reset_pass
 
 T = TypeVar("T")
@@ -59,10 +59,8 @@ class ShardedCoordinator(RankCoordinator):
         self.reached: set[int] = set()  # ids of owned parameters
         self._without: list[Tensor] = []  # owned parameters without a gradient when the window began
 
-    @property
-    def unit(self) -> float:
-        """The unit of the window's sums. Fixed in advance: ranks add before they exchange statuses."""
-        return self.ranks.unit
+    def unit(self, count: Count) -> Count:
+        return self.ranks.unit  # fixed in advance: ranks add before they exchange statuses
 
     def hold(self) -> None:
         self._reshard()
@@ -99,13 +97,13 @@ class ShardedCoordinator(RankCoordinator):
         """Return whether ranks can reduce-scatter parameters that only some ranks reached. torch 2.11 cannot."""
         return hasattr(self._mine[0], "set_reduce_scatter_unused_params")
 
-    def combine(self, status: Callable[[], RankStatus], combine: Combine) -> float | None:
+    def exchange(self, status: Callable[[], RankStatus]) -> Totals | None:
         def checked() -> RankStatus:
-            own = status()
+            mine = status()
             self._check_reduced()
-            return replace(own, reached_by_pass=self._reached_by_pass)
+            return replace(mine, reached_by_pass=self._reached_by_pass)
 
-        return super().combine(checked, combine)
+        return super().exchange(checked)
 
     def _add_ranks(self, exchange: StatusExchange) -> None:
         """Remove the zeros of parameters that no rank has reached; all-reduce gradients of unsharded parameters."""

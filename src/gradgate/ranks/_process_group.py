@@ -115,14 +115,6 @@ class RankGroup:
         for tensor in tensors:
             self._run(partial(dist.broadcast, tensor, group=self._group, group_src=0))
 
-    def start_all_reduce(self, tensor: Tensor) -> Any:
-        """Start and return an asynchronous all-reduce; :meth:`wait_for` ends it."""
-        return self._run(lambda: dist.all_reduce(tensor, group=self._group, async_op=True))
-
-    def wait_for(self, work: Any) -> None:
-        """Wait until an asynchronous collective is done."""
-        self._checked(work.wait)
-
     def absent(self) -> list[int]:
         """Return the ranks that did not join the collective that failed here, or [] if unknown.
 

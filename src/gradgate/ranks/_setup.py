@@ -15,9 +15,8 @@ from gradgate.options import check_choice
 from gradgate.ranks._coordinator import RankCoordinator, Sync
 from gradgate.ranks._ddp import wrappers_in
 from gradgate.ranks._fsdp import ShardedCoordinator
-from gradgate.ranks._overlap import Buckets
 from gradgate.ranks._process_group import RankGroup
-from gradgate.ranks._single_process import ALONE, SingleProcess
+from gradgate.ranks._single_process import ALONE, Coordinator
 from gradgate.ranks._status_exchange import check_agreement
 from gradgate.torch_compat import fsdp_records, fully_sharded, is_dtensor
 
@@ -28,25 +27,24 @@ RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None
 """Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
 
 _AVAILABLE = dist.is_available()  # a property of torch's build
-_OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
+_OPTIONS = ("clip_norm", "clip_value", "nonfinite", "clear")
 
 
 class RankSetup:
     """Makes the coordinator of an accumulator's windows."""
 
-    def __init__(self, ranks: RanksOption, sync: Sync, batch_norm: str) -> None:
-        check_choice("Accumulator", "sync", sync, ("last", "every", "overlap"))
+    def __init__(self, ranks: RanksOption, sync: Sync) -> None:
+        check_choice("Accumulator", "sync", sync, ("last", "every"))
         if not (ranks is None or ranks is False or _AVAILABLE):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed. "
                 "Leave ranks out, or install a torch that has torch.distributed."
             )
-        self._option, self._sync, self._batch_norm = ranks, sync, batch_norm
+        self._option, self._sync = ranks, sync
         # Whether this process trains alone, even if it is part of a process group.
         self._alone = ranks is False or not _AVAILABLE
         self._ranks: RankGroup | None = None
         self._agreed: Sequence[Tensor] = ()  # the parameters that all ranks have agreed on
-        self._buckets: Buckets | None = None  # of these parameters
         self._roots: Sequence[nn.Module] = ()  # the modules that contain them
 
     def position(self) -> tuple[int, int]:
@@ -85,7 +83,7 @@ class RankSetup:
 
     def coordinator(
         self, parameters: Sequence[Tensor], settings: Any, *, may_replay: bool = False
-    ) -> SingleProcess:
+    ) -> Coordinator:
         """Return the coordinator of the next window.
 
         The first call, and each call after parameters have changed, checks that all ranks agree and that every
@@ -117,18 +115,15 @@ class RankSetup:
                 ranks, parameters, everywhere, every=every, may_replay=may_replay
             )
         else:
-            if not agreed and self._sync == "overlap":
-                self._buckets = Buckets(ranks, parameters)
             coordinator = RankCoordinator(
-                ranks, parameters, models.roots, modules, neighbours, self._buckets, may_replay=may_replay
+                ranks, parameters, models.roots, modules, neighbours, may_replay=may_replay
             )
         if not known:
             for module in sharded:
                 module.reshard()  # after a forward pass, its parameters are gathered copies
             _check_covered(parameters, settings, ranks)
         if not agreed:
-            options = {"sync": self._sync, "batch_norm": self._batch_norm}
-            check_agreement(ranks, {**_facts(parameters, settings), **options})
+            check_agreement(ranks, {**_facts(parameters, settings), "sync": self._sync})
         self._agreed, self._roots = parameters, models.roots
         return coordinator
 

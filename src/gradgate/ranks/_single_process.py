@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-from gradgate.ranks._status_exchange import RankStatus
-from gradgate.tally import Tally
+from gradgate.ranks._status_exchange import RankStatus, Totals
+from gradgate.tally import Tally, unit_of
 
 T = TypeVar("T")
+
+Count: TypeAlias = "int | float | Tensor"
 
 Gathered: TypeAlias = "tuple[list[list[Tensor]], list[list[Tensor]], Any]"
 """Each tensor's rows on the ranks before this one, its rows on the ranks after it, and the tree of the tensors."""
 
-Combine: TypeAlias = "Callable[[dict[str, float] | None, dict[str, float] | None], float | None]"
-"""Combines one process's sums in ``.grad``, given counts and units over all ranks. Returns the factor to apply."""
 
-
-class SingleProcess:
-    """The coordinator of one process that trains alone. No method communicates."""
+class Coordinator:
+    """Coordinates a window over ranks. This class is for one process that trains alone: no method communicates."""
 
     rank: int = 0
     count: int = 1
     sharded: bool = (
         False  # whether backward passes reduce-scatter gradients, so that all ranks run equally many passes
     )
-    overlaps: bool = False  # whether to all-reduce gradients during the last backward pass
-    all_reduced: bool = False  # whether that pass has done so
     tallies: dict[str, Tally] | None = None  # each loss's sum and count over several ranks; otherwise None
     own_micro_batches: float = math.inf  # later ones repeat the last one, because another rank has more
 
@@ -45,23 +41,25 @@ class SingleProcess:
     def begin(self, *, last: bool) -> None:
         """Begin a micro-batch."""
 
-    @contextmanager
-    def overlapping(
-        self, name: str, unit: float | None, all_reduced: Callable[[str, float], object]
-    ) -> Iterator[None]:
-        """All-reduce gradients while the block runs the window's last backward pass."""
-        yield
+    def unit(self, count: Count) -> Count:
+        """Return the unit in which a loss's gradients are summed, given its first count in the window."""
+        return unit_of(count)
 
-    def combine(self, status: Callable[[], RankStatus], combine: Combine) -> float | None:
-        """Add up the sums of all losses and ranks in ``.grad``; return the factor still to be applied.
+    def exchange(self, status: Callable[[], RankStatus]) -> Totals | None:
+        """Exchange statuses at the end of a window; return the counts and units over all ranks.
 
-        The factor is None if every count is zero on all ranks. ``status`` returns what this rank reports, and
-        ``combine`` combines this rank's sums. Raises RankError if another rank has stopped; then no rank steps.
+        None if this process trains alone, so that ``status`` need not be computed.
+
+        Raises:
+            RankError: another rank has stopped. No rank then steps.
         """
-        return combine(None, None)
+        return None
+
+    def add(self) -> None:
+        """Add the sums of all ranks in ``.grad``. Call this after :meth:`exchange`, with sums in its units."""
 
     def firsts(self, first: Callable[[], tuple[float, float] | None]) -> list[tuple[float, float]]:
-        """Return the squared norm and item count of each rank's first micro-batch. Call this after ``combine``."""
+        """Return the squared norm and item count of each rank's first micro-batch, after :meth:`exchange`."""
         own = first()
         return [] if own is None else [own]
 
@@ -94,5 +92,5 @@ class SingleProcess:
         """End the window: let the wrappers synchronize as before."""
 
 
-ALONE = SingleProcess()
+ALONE = Coordinator()
 """It has no state, so all accumulators share it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gradgate.errors import RankError
 from gradgate.ranks._process_group import RankGroup
@@ -17,8 +17,8 @@ class RankStatus:
     """One rank's report on its part of a window. Dictionaries are keyed by the name of the loss."""
 
     status: Status = "done"
-    # Sent before the last backward pass, before the loss over all representations, or at the end of the window.
-    phase: Literal["last", "coupled", "end"] = "end"
+    # Sent before the loss over all representations, or at the end of the window.
+    phase: Literal["coupled", "end"] = "end"
     error: str = ""
     counts: dict[str, float] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)  # each loss, summed over its items
@@ -30,6 +30,13 @@ class RankStatus:
     first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
     rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
     reached_by_pass: str = ""  # see ShardedCoordinator
+
+
+class Totals(NamedTuple):
+    """The counts and units of a window over all ranks, by the name of the loss."""
+
+    tallies: dict[str, Tally]
+    units: dict[str, float]  # in which ranks hold their sums before they add them
 
 
 @dataclass(frozen=True)
@@ -59,16 +66,6 @@ class StatusExchange:
         number, first = failed[0]
         others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
         return f"rank {number}{others} stopped in this window: {first.error.removesuffix('.')}."
-
-    @property
-    def incomplete(self) -> bool:
-        """Whether some ranks have yet to run their last backward pass, and will exchange statuses again."""
-        return any(status.phase == "last" for status in self.statuses)
-
-    @property
-    def all_at_last(self) -> bool:
-        """Whether all ranks are about to run their last backward pass, of the same loss."""
-        return all(status.phase == "last" for status in self.statuses) and len(self._names()) == 1
 
     @property
     def differ_in_coupled(self) -> str | None:

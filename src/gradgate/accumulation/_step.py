@@ -1,9 +1,9 @@
-"""Ends a window: divides its sums and makes one optimizer step that no signal can interrupt."""
+"""Ends a window: unscales, divides and clips its sum, steps the optimizers and clears the gradients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._gradients import (
-    Slots,
+    SavedGradients,
     add,
     dense_values,
     local_part,
     multiply,
     total_norm,
 )
+from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._precision import (
-    LossScale,
     Wide,
     WideState,
     round_gradients,
@@ -29,9 +28,8 @@ from gradgate.accumulation._precision import (
     widen_state,
 )
 from gradgate.accumulation._settings import Clear, Decay, UpdateSettings, owned_parameters
-from gradgate.errors import CountError, GraphError, NonfiniteError, OptionError, TornStepError
+from gradgate.errors import GraphError, NonfiniteError, OptionError, TornStepError
 from gradgate.forward_state import Snapshot
-from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import (
     foreach_clamp_max_,
     foreach_clamp_min_,
@@ -43,40 +41,40 @@ from gradgate.torch_compat import (
 _NOTHING = nullcontext()
 
 
-class Finalized(NamedTuple):
+class Mean(NamedTuple):
     """The mean gradient of a window, which is ``factor`` times ``.grad``."""
 
     values: list[Tensor]  # the tensors that hold the gradients' values
     factor: float
     norm: float | Tensor  # of the mean gradient; with nonfinite="step", a tensor, which is not read
     usable: bool  # whether optimizers may step
-    own_norm: float | Tensor  # if requested, the norm without the decayed gradients of earlier windows
+    norm_of_window: float | Tensor  # if requested, the norm without the decayed gradients of earlier windows
 
 
-def finalize(
-    sums: GradientSums,
-    slots: Slots,
+def mean_of(
+    saved: SavedGradients,
+    factor: float,
     settings: UpdateSettings,
-    coordinator: SingleProcess,
     scale: LossScale | None,
-    micro_batches: int,
-    own_norm: bool,
-) -> Finalized:
-    """Add the sums of all losses and ranks, unscale the result, add decayed gradients, and compute the norm."""
-    parameters = slots.parameters
-    for optimizer in settings.prepared:
-        _check_prepared(optimizer)
-    factor = coordinator.combine(sums.status, sums.combine)
-    if factor is None:
-        if not micro_batches and coordinator.tallies is None:
-            raise CountError(
-                "update: no backward was called in this window, so there is nothing to step on. Call "
-                "update.backward(loss, count=...) inside the block, or skip the block."
-            )
-        raise CountError(
-            f"update: all micro-batches of this window ({micro_batches}) have count 0, so the mean gradient is "
-            "0/0. Skip this update: do not enter the block for a window without items."
-        )
+    *,
+    measures: bool,
+    losses: Callable[[], list[float]],
+) -> Mean:
+    """Unscale the sum in ``.grad``, add decayed gradients, and compute the norm.
+
+    Args:
+        saved: the gradients before the window.
+        factor: the factor that turns the sum into the mean.
+        settings: the accumulator's settings.
+        scale: the window's loss scale, if it has one.
+        measures: compute the norm of the window's own gradient too.
+        losses: returns the losses of the window, for the message about a gradient that is not finite.
+
+    Raises:
+        GraphError: no parameter received a gradient.
+        NonfiniteError: the gradient is not finite, and ``nonfinite`` is "raise".
+    """
+    parameters = saved.parameters
     if scale is not None:
         scale.unscale(settings.optimizers, parameters[0].device)
     values = dense_values(parameters)
@@ -86,16 +84,16 @@ def finalize(
             "losses do not depend on these parameters: they are detached, frozen, or from another model. Check "
             "that the optimizer was made from this model's parameters."
         )
-    own: float | Tensor | None = None
-    if slots.carried is not None:
+    norm_of_window: float | Tensor | None = None
+    if saved.carried is not None:
         multiply(values, factor)
-        own = total_norm(values) if own_norm else None
-        add(parameters, slots.carried)
+        norm_of_window = total_norm(values) if measures else None
+        add(parameters, saved.carried)
         values, factor = dense_values(parameters), 1.0
     norm, usable = _measure(parameters, values, factor, settings)
     if not usable and settings.nonfinite == "raise":
-        raise NonfiniteError(_where_nonfinite(parameters, sums, settings))
-    return Finalized(values, factor, norm, usable, norm if own is None else own)
+        raise NonfiniteError(_where_nonfinite(parameters, losses(), settings))
+    return Mean(values, factor, norm, usable, norm if norm_of_window is None else norm_of_window)
 
 
 def _measure(
@@ -135,7 +133,7 @@ def _norm_of_shards(parameters: Sequence[Tensor]) -> float:
     return math.hypot(float(norm.full_tensor()) if sharded else 0.0, float(total_norm(rest)) if rest else 0.0)
 
 
-def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
+def divide_and_clip(mean: Mean, settings: UpdateSettings) -> None:
     """Divide the sums and clip the means, in a single pass over the gradients."""
     # As in clip_grad_norm_.
     clip: float | Tensor = 1.0 if settings.clip_norm is None else settings.clip_norm / (mean.norm + 1e-6)
@@ -241,12 +239,11 @@ def _torn(
     )
 
 
-def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings: UpdateSettings) -> str:
+def _where_nonfinite(parameters: Sequence[Tensor], losses: list[float], settings: UpdateSettings) -> str:
     held = [(p, p.grad) for p in parameters if p.grad is not None]
     bad = [
         p for p, grad in held if not (grad.coalesce().values() if grad.is_sparse else grad).isfinite().all()
     ]
-    losses = [float(loss) for running in sums.by_name.values() for *_, loss in running.contributions]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     cause = f" Nonfinite losses of this window: number {', '.join(numbers[:5])}." if numbers else ""
     return (
@@ -256,7 +253,7 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
     )
 
 
-def _check_prepared(optimizer: Any) -> None:
+def check_prepared(optimizer: Any) -> None:
     """Raise OptionError for an optimizer that Accelerate has prepared, which might skip or shrink the step."""
     if not optimizer.gradient_state.sync_gradients or getattr(optimizer, "scaler", None) is not None:
         raise OptionError(
