@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 # private: one backward pass into given parameters, and into nothing else
-from gradgate.accumulation import _gradients
+from gradgate.accumulation import _sums
 from gradgate.events import is_on_purpose
 from gradgate.torch_compat import run_backward
 from tests.reference import assert_same
@@ -33,12 +33,12 @@ def test_both_ways_fill_the_inputs_and_nothing_else(
     loss = model(x).mean().as_subclass(kind)
     expected = torch.autograd.grad(loss, parameters, retain_graph=True)
     for _ in range(2):
-        _gradients.backward(loss, torch.full_like(loss, 0.5), (*parameters, unreached), True)
+        _sums.backward(loss, torch.full_like(loss, 0.5), (*parameters, unreached), True)
     assert_same([parameter.grad for parameter in parameters], list(expected))
     assert [one.grad for one in (x, unreached, model[0].weight, model[1].bias)] == [None] * 4
-    _gradients.backward(loss, torch.full_like(loss, 0.5), parameters, False)
+    _sums.backward(loss, torch.full_like(loss, 0.5), parameters, False)
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-        _gradients.backward(loss, torch.full_like(loss, 0.5), parameters, False)
+        _sums.backward(loss, torch.full_like(loss, 0.5), parameters, False)
 
 
 def test_who_watches_the_public_function_sees_it_and_that_it_is_meant(
@@ -52,10 +52,10 @@ def test_who_watches_the_public_function_sees_it_and_that_it_is_meant(
         original(*args, **kwargs)
 
     weight = nn.Parameter(tensor(1.0))
-    _gradients.backward(2 * weight, tensor(1.0), (weight,), False)
+    _sums.backward(2 * weight, tensor(1.0), (weight,), False)
     assert seen == []
     monkeypatch.setattr(torch.autograd, "backward", watching)
-    _gradients.backward(2 * weight, tensor(1.0), (weight,), False)
+    _sums.backward(2 * weight, tensor(1.0), (weight,), False)
     assert seen == [True]
     assert not is_on_purpose()
     assert_same([weight.grad], [tensor(4.0)])

@@ -286,17 +286,6 @@ def test_batch_norm_is_named_and_its_statistics_move_once(with_model: bool) -> N
             torch.testing.assert_close(mine.state_dict()[key], value)
 
 
-def test_pooled_statistics_count_each_micro_batch_once() -> None:
-    mine = on_device(nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)))
-    x = batch(8)
-    hidden = mine[0](x).detach()
-    accumulator = gg.Accumulator(sgd(mine), model=mine, batch_norm="window")
-    with pytest.warns(BatchNormWarning), accumulator.update() as update:
-        update.backward_coupled(mine, x.split([3, 5]), spread)
-    torch.testing.assert_close(mine[1].running_var, 0.9 + 0.1 * hidden.var(0))
-    assert mine[1].num_batches_tracked == 1
-
-
 def test_generators_of_python_and_numpy_are_restored_too() -> None:
     import numpy as np
 

@@ -212,14 +212,3 @@ def test_a_parameter_that_is_frozen_later_stands_still() -> None:
     stood = b.item()
     update_by(accumulator, a + b, [(1.0, 1)])
     assert b.item() == stood
-
-
-def test_what_decays_is_carried_over_in_the_type_of_the_sum_where_no_loss_reaches_a_parameter() -> None:
-    reached, left = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    optimizer = torch.optim.AdamW([reached, left], lr=0.1, fused=True)
-    accumulator = gg.Accumulator(optimizer, clear=gg.decay(0.5), accumulate_dtype=torch.float64)
-    with accumulator.update() as update:
-        update.backward((reached + left).sum(), count=1)
-    with accumulator.update() as update:
-        update.backward(reached.sum(), count=1)
-    assert (reached.grad.tolist(), left.grad.tolist()) == ([0.75] * 2, [0.25] * 2)

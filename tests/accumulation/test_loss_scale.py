@@ -32,24 +32,20 @@ def test_the_scale_is_gone_before_the_clip_and_the_step() -> None:
     assert steps[0][0].item() == pytest.approx(2.0, rel=1e-5)
 
 
-def test_a_gate_that_clips_is_refused_because_it_would_clip_the_scaled_gradient() -> None:
-    weight, _, accumulator = one_weight(scaler=scaler())
-    with (
-        raises(UpdateError, "clip_gradient under a scaler", "clip_norm", "get_scale"),
-        accumulator.update() as update,
-    ):
-        update.backward(gg.clip_gradient(weight, max_value=1.0).mean(), count=1)
-    assert (weight.item(), weight.grad) == (0.0, None)
+def test_a_gate_clips_the_gradient_without_the_loss_scale() -> None:
+    for enabled in (True, False):
+        weight, _, accumulator = one_weight(scaler=scaler() if enabled else None)
+        with accumulator.update() as update:
+            update.backward(3.0 * gg.clip_gradient(weight, max_value=1.0), count=1)
+        assert weight.item() == -1.0
 
     def encode(x: Tensor) -> Tensor:
         return gg.clip_gradient(weight * x, max_norm=1.0)
 
-    with raises(UpdateError, "clip_gradient under a scaler"), accumulator.update() as update:
-        update.backward_coupled(encode, [tensor([1.0]), tensor([2.0])], lambda found: found.square().mean())
-    weight, _, accumulator = one_weight(scaler=GradScaler(DEVICE.type, enabled=False))
+    weight, _, accumulator = one_weight(scaler=scaler())
     with accumulator.update() as update:
-        update.backward(3.0 * gg.clip_gradient(weight, max_value=1.0), count=1)
-    assert weight.item() == -1.0
+        update.backward_coupled(encode, [tensor([1.0]), tensor([2.0])], lambda z: 3.0 * z.sum())
+    assert weight.item() == -3.0
 
 
 def test_while_the_window_is_open_the_gradients_carry_it() -> None:

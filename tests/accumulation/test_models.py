@@ -42,8 +42,6 @@ def test_a_model_that_is_no_module_is_refused() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
     with raises(OptionError, "a parameter as a model", "Parameter"):
         gg.Accumulator(optimizer, model=list(net.parameters()))  # type: ignore[arg-type]
-    with raises(OptionError, "batch norms of no model"):
-        gg.Accumulator(optimizer, batch_norm="window")
 
 
 def test_the_model_may_be_replaced_between_windows_only() -> None:
@@ -64,19 +62,6 @@ def test_a_model_is_not_kept_alive_by_an_accumulator_that_is_gone() -> None:
     del net
     gc.collect()
     assert gone() is None
-
-
-def test_a_batch_norm_of_nobody_here_keeps_its_momentum() -> None:
-    stranger, net = nn.BatchNorm1d(2), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    accumulator = gg.Accumulator(optimizer, model=net, batch_norm="window")
-
-    def loss_fn(x: Tensor) -> Tensor:
-        assert stranger.momentum == 0.1
-        return net(x).square().mean()
-
-    with pytest.warns(BatchNormWarning, match="BatchNorm1d '1'"):
-        train(accumulator, loss_fn)
 
 
 def test_without_a_model_a_batch_norm_is_recognised_in_the_graph() -> None:

@@ -171,28 +171,6 @@ def test_a_window_that_is_given_up_leaves_the_type_as_it_was() -> None:
     assert weight.grad_dtype == torch.bfloat16
 
 
-def test_the_sums_type_can_be_chosen() -> None:
-    weight = nn.Parameter(torch.zeros(3))
-    optimizer = AdamW([weight])
-    with received(optimizer) as steps:
-        accumulator = gg.Accumulator(optimizer, accumulate_dtype=torch.float64)
-        for _ in range(2):
-            with accumulator.update() as update:
-                for third in update.micro_batches([1 / 3] * 3):
-                    update.backward((weight * third).sum(), count=1)
-    assert steps[1][0].dtype == torch.float64
-    assert weight.dtype == torch.float32
-
-
-def test_bfloat16_sums_can_be_asked_for_too() -> None:
-    weight = weight_in(torch.bfloat16)
-    optimizer = SGD([weight], lr=0.1)
-    with received(optimizer) as steps:
-        ours(weight, gg.Accumulator(optimizer, accumulate_dtype=torch.bfloat16))
-    assert steps[0][0].dtype == torch.bfloat16
-    assert error(steps[0], [exact_mean()]) > ROUNDED_ONCE / 2
-
-
 def test_float16_frozen_and_float32_parameters_can_stand_side_by_side() -> None:
     half, frozen, single = nn.Linear(3, 3).half(), nn.Linear(3, 3).bfloat16(), nn.Linear(3, 3)
     frozen.requires_grad_(False)

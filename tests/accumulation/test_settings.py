@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import pytest
-import torch
 from torch.amp import GradScaler
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
@@ -22,14 +21,9 @@ from tests.messages import raises
         ({"clip_norm": math.nan}, ("a clip at 0", "clip_norm is nan")),
         ({"clip_value": math.inf}, ("a clip at 0", "clip_value is inf")),
         ({"clip_norm": 1.0, "clip_value": 1.0}, ("two clips", "clip_norm=1.0", "clip_value=1.0")),
-        (
-            {"accumulate_dtype": torch.int32},
-            ("sums of integers", "torch.int32"),
-        ),
         ({"nonfinite": "ignore"}, ("an unknown nonfinite", "'ignore'")),
         ({"nonfinite": "step", "scaler": GradScaler("cpu")}, ("steps on overflows",)),
         ({"clear": "None"}, ("an unknown clear", "'None'")),
-        ({"batch_norm": "whole"}, ("an unknown batch_norm", "'whole'")),
         ({"scheduler": 3}, ("a word as a scheduler", "int")),
     ],
     ids=", ".join,

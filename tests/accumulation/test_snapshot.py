@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 # private: a snapshot puts every value back into the same tensor; versions tell which were written to
-from gradgate.accumulation._finalize import versions
+from gradgate.accumulation._step import versions
 from gradgate.forward_state import Snapshot
 from tests.laws.standing import differences, standing
 from tests.tensors import DEVICE, ones, tensor, zeros

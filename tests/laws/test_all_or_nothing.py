@@ -388,7 +388,7 @@ class Tracer:
             return None
         if event == "line":
             line = (Path(frame.f_code.co_filename).name, frame.f_lineno)
-            if (line[0], frame.f_code.co_name, self.entry_of_exit) == ("_open_window.py", "__exit__", None):
+            if (line[0], frame.f_code.co_name, self.entry_of_exit) == ("_window.py", "__exit__", None):
                 self.entry_of_exit = line
             if line == self.at:
                 sys.settrace(None)
@@ -421,7 +421,7 @@ def lines_of(run: Run, case: Case) -> list[Line]:
     return [
         line
         for number, line in enumerate(lines)
-        if line[0] in ("_open_window.py", "_update.py", Path(GRAD_MODE).name) or number % 5 == 0
+        if line[0] in ("_window.py", Path(GRAD_MODE).name) or number % 5 == 0
     ]
 
 

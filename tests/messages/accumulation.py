@@ -3,7 +3,6 @@
 import copy
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -20,7 +19,6 @@ import gradgate as gg
 
 # private: a count on a device is read when the window ends; there is no device here
 from gradgate.accumulation._counts import total
-from gradgate.errors import BatchNormWarning
 from tests.accumulation.one_weight import StopError, add, one_weight, update_by
 from tests.tensors import zeros
 
@@ -450,28 +448,6 @@ def divided_twice() -> None:
             update.backward(model(x).mean() / 2, count=4)
 
 
-def with_batch_norm(**options: Any) -> tuple[nn.Module, gg.Accumulator]:
-    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
-    optimizer = SGD(model.parameters(), lr=1.0)
-    return model, gg.Accumulator(optimizer, model=model, batch_norm="window", **options)
-
-
-def batch_norms_without_a_loop() -> None:
-    model, accumulator = with_batch_norm()
-    with warnings.catch_warnings(), accumulator.update() as update:
-        warnings.simplefilter("ignore", BatchNormWarning)
-        for _ in range(2):
-            update.backward(model(torch.randn(4, 3)).mean(), count=4, name="loss")
-
-
-def state_of_batch_norms() -> None:
-    model, accumulator = with_batch_norm()
-    with warnings.catch_warnings(), accumulator.update() as update:
-        warnings.simplefilter("ignore", BatchNormWarning)
-        update.backward(model(torch.randn(4, 3)).mean(), count=4)
-        accumulator.state_dict()
-
-
 def reentrant_checkpoint() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     with gg.Accumulator(SGD(model.parameters(), lr=1.0), model=model).update() as update:
@@ -506,11 +482,6 @@ def moves_in_place() -> None:
 def scaled_by_hand() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     backward(lambda weight: scaler.scale(weight.exp().mean()), {"scaler": scaler})
-
-
-def clipped_under_a_scaler() -> None:
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    backward(lambda weight: gg.clip_gradient(weight, max_value=1.0).mean(), {"scaler": scaler})
 
 
 def step(returned: Any, **options: Any) -> Callable[[], None]:
@@ -571,24 +542,15 @@ CASES: dict[str, Any] = {
     "a norm read too early": read("grad_norm"),
     "a noise scale that is not measured": read("noise_scale"),
     "a loss multiplied by the scale": scaled_by_hand,
-    "clip_gradient under a scaler": clipped_under_a_scaler,
     "a tensor as a window": lambda: with_model().step_window(lambda _: torch.ones(()), torch.ones(4)),
     "no optimizer": lambda: gg.Accumulator([]),
     "a word as an optimizer": lambda: gg.Accumulator("SGD"),  # type: ignore[arg-type]
     "a word as a scheduler": lambda: named(scheduler="StepLR"),
     "a parameter as a model": lambda: named(model=nn.Parameter(torch.ones(1))),
     "a clip at 0": lambda: named(clip_norm=0.0),
-    "sums of integers": lambda: named(accumulate_dtype=torch.int64),
-    "float16 sums with a scaler": lambda: named(
-        accumulate_dtype=torch.float16, scaler=torch.amp.GradScaler("cpu")
-    ),
     "an unknown nonfinite": lambda: named(nonfinite="ignore"),
     "steps on overflows": lambda: named(nonfinite="step", scaler=torch.amp.GradScaler("cpu")),
     "an unknown clear": lambda: named(clear="all"),
-    "an unknown batch_norm": lambda: named(batch_norm="all"),
-    "batch norms of no model": lambda: named(batch_norm="window"),
-    "batch norms outside of micro_batches": batch_norms_without_a_loop,
-    "a state in a batch-norm window": state_of_batch_norms,
     "a decay of 1": lambda: gg.decay(1.0),
     "a noise scale that is a number": lambda: named(noise_scale=3),
     "a noise scale with a decay of 2": lambda: gg.NoiseScale(decay=2.0),
@@ -615,7 +577,6 @@ CASES: dict[str, Any] = {
     "a state of another version": loading(lambda state: state.update(format=0)),
     "a state with decayed gradients": loading(lambda state: state.update(carried=[])),
     "a state with a scaler": loading(lambda state: None, scaler=torch.amp.GradScaler("cpu")),
-    "a state with sums of another dtype": loading(lambda state: None, accumulate_dtype=torch.float64),
     "loading into an open update": load_while_open,
     "an encoder without tensors": coupled(lambda _: "words"),
     "an encoder with other rows": coupled(lambda x: x, window=[torch.ones(2, 2), torch.ones(2, 3)]),

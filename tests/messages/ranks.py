@@ -7,7 +7,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
@@ -64,33 +63,14 @@ def inner_model(rank: int) -> None:
     update(rank, wrapped, gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=model))
 
 
-def sharded_in_another_dtype(rank: int) -> None:
-    model = fully_shard(nn.Linear(2, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    update(rank, model, gg.Accumulator(optimizer, model=model, accumulate_dtype=torch.float64))
-
-
-def stopped(rank: int, sync: Any = "last") -> None:
-    model, ours = accumulator(sync=sync)
+def stopped(rank: int) -> None:
+    model, ours = accumulator()
     with ours.update() as update:
         for _ in update.micro_batches([1]):
             loss = model(torch.ones(4, 2)).mean()
             if rank:
                 loss.register_hook(lambda _: 1 / 0)
             update.backward(loss, count=4)
-
-
-def stopped_on_the_way(rank: int) -> None:
-    stopped(rank, "overlap")
-
-
-def sparse(rank: int) -> None:
-    del rank
-    model = nn.Embedding(4, 2, sparse=True)
-    ours = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=model, sync="overlap")
-    with ours.update() as update:
-        for _ in update.micro_batches([1]):
-            update.backward(model(torch.tensor([1])).mean(), count=1)
 
 
 def coupled(rank: int, encode: Callable[[Tensor], Tensor], *, on: int = 2) -> None:
@@ -112,24 +92,6 @@ def coupled_in_other_types(rank: int) -> None:
     coupled(rank, lambda z: z.double() if rank else z)
 
 
-def coupled_after_the_last_pass(rank: int) -> None:
-    del rank
-    model, ours = accumulator(sync="overlap")
-    with ours.update() as update:
-        for _ in update.micro_batches([1]):
-            update.backward(model(torch.ones(4, 2)).mean(), count=4)
-        update.backward_coupled(model, [torch.ones(4, 2)], torch.mean)
-
-
-def another_after_the_last_pass(rank: int) -> None:
-    del rank
-    model, ours = accumulator(sync="overlap")
-    with ours.update() as update:
-        for _ in update.micro_batches([1]):
-            for name in ("a", "b"):
-                update.backward(model(torch.ones(4, 2)).mean(), count=4, name=name)
-
-
 def unknown_sync(rank: int) -> None:
     del rank
     accumulator(sync="always")
@@ -143,15 +105,10 @@ CASES: dict[str, Callable[[int], None]] = {
     "ranks with half a model": half_a_model,
     "a wrapped model on one rank alone": wrapped_alone,
     "a static graph": static_graph,
-    "a dtype for sharded sums": sharded_in_another_dtype,
     "a wrapper around the model": inner_model,
     "a rank that stopped": stopped,
-    "a rank that stopped in the last pass": stopped_on_the_way,
-    "a sparse gradient on its way": sparse,
     "a coupled loss on one rank": coupled_on_one,
     "representations of other types": coupled_in_other_types,
-    "a coupled loss after the last pass": coupled_after_the_last_pass,
-    "another loss after the last pass": another_after_the_last_pass,
 }
 
 

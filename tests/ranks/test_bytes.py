@@ -136,7 +136,6 @@ def measured(rank: int) -> dict[str, tuple[int, float]]:
         "DDP, `no_sync`": (plain_ddp(even, hooked_once, no_sync=True), hooked_once),
         "gradgate": (by_gradgate(uneven, model()), None),
         "gradgate, DDP": (by_gradgate(uneven, wrapped), None),
-        "gradgate, `overlap`": (by_gradgate(uneven, model(), "overlap"), None),
         "FSDP2": (plain_sharded(even, every=True), None),
         "FSDP2, at the last": (plain_sharded(even, every=False), None),
         "gradgate, FSDP2, `every`": (by_gradgate(uneven, sharded(model()), "every"), None),

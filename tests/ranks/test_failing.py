@@ -25,10 +25,10 @@ def same(some: list[Tensor], others: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
-def raising(rank: int, where: str, sync: Any) -> Any:
+def raising(rank: int, where: str) -> Any:
     net = model()
     called = DistributedDataParallel(net)
-    accumulator = gg.Accumulator(adam(net), model=called, sync=sync)
+    accumulator = gg.Accumulator(adam(net), model=called)
     before, (x, _) = values(net), data()
     try:
         with accumulator.update() as update:
@@ -48,15 +48,11 @@ def raising(rank: int, where: str, sync: Any) -> Any:
     return first, still, again.count, values(net)
 
 
-@pytest.mark.parametrize("sync", ["last", "overlap"])
 @pytest.mark.parametrize("where", ["block", "backward", "after"])
-def test_when_one_rank_raises_nobody_steps_and_all_can_go_on(where: str, sync: str) -> None:
-    ranks = together(raising, 3, where, sync)
+def test_when_one_rank_raises_nobody_steps_and_all_can_go_on(where: str) -> None:
+    ranks = together(raising, 3, where)
     assert ranks[1][0].startswith("ZeroDivisionError")
-    within = where == "backward" and sync == "overlap"
-    what = (
-        "another rank stopped in the last" if within else "rank 1 stopped in this window: ZeroDivisionError:"
-    )
+    what = "rank 1 stopped in this window: ZeroDivisionError:"
     for number in (0, 2):
         assert ranks[number][0].startswith(f"RankError: update: {what}")
         assert "No rank made a step" in ranks[number][0]
@@ -238,32 +234,3 @@ def test_ranks_that_differ_are_named_at_the_start() -> None:
     for rank in together(differing, 3, list(DIFFERENCES)):
         for said, message in zip(rank, DIFFERENCES.values(), strict=True):
             assert message in said
-
-
-def with_sparse_gradients_at_first(rank: int) -> Any:
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Embedding(4, 2, sparse=True), nn.Linear(2, 1)).double()
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net, sync="overlap")
-
-    def train() -> None:
-        with accumulator.update() as update:
-            for _ in update.micro_batches([0]):
-                update.backward(net(torch.tensor([rank, 2])).mean(), count=2)
-
-    try:
-        train()
-    except gg.errors.UpdateError as error:
-        message = str(error)
-    net[0].sparse = False
-    before = values(net)
-    train()
-    return message, before, values(net)
-
-
-def test_a_window_after_one_that_could_not_overlap_sends_all_its_gradients() -> None:
-    (message, before, after), (_, _, other) = together(with_sparse_gradients_at_first, 2)
-    assert message.startswith("update: sync='overlap' cannot send sparse gradients.")
-    rows = torch.tensor([0.25, 0.25, 0.5, 0.0], dtype=torch.float64)  # of the four items, by row
-    expected = before[0] - 0.1 * rows[:, None] * before[1]
-    torch.testing.assert_close(after[0], expected, rtol=1e-12, atol=0)
-    assert same(after, other)

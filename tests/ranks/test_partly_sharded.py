@@ -123,21 +123,6 @@ def test_a_wrapper_over_ranks_is_refused_by_an_accumulator_of_one_rank() -> None
         assert all("averages gradients over several ranks" in each for each in said)
 
 
-def complex_parameters(rank: int) -> Tensor:
-    net = nn.ParameterList([nn.Parameter(torch.ones(2, dtype=torch.complex128))])
-    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
-    accumulator = gg.Accumulator(optimizer, model=net, sync="overlap")
-    with accumulator.update() as update:
-        for value in update.micro_batches([1.0, 2.0] if rank else [6.0]):
-            update.backward((net[0] * value).real.sum(), count=1)
-    return net[0].detach()
-
-
-def test_complex_gradients_are_sent_in_the_last_backward_pass() -> None:
-    for found in together(complex_parameters, 2):
-        assert_same([found], [torch.full((2,), -2.0, dtype=torch.complex128)])
-
-
 def wrapped_twice(rank: int) -> str:
     net = partly("not wrapped")
     net[2] = DistributedDataParallel(net[2])

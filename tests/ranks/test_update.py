@@ -51,19 +51,17 @@ def cuts_over(ranks: int) -> list[Cut]:
 
 
 @cache
-def made_by(ranks: int) -> dict[tuple[bool, str], list[Any]]:
-    """What each rank returned, with DDP or without it, and by when it synchronized."""
-    ways = [(wrapped, sync) for wrapped in (False, True) for sync in ("last", "overlap")]
-    rows = [(cuts_over(ranks), wrapped, {"clip_norm": 0.5, "sync": sync}) for wrapped, sync in ways]
-    return dict(zip(ways, in_a_row(over_ranks, ranks, rows), strict=True))
+def made_by(ranks: int) -> dict[bool, list[Any]]:
+    """What each rank returned, with DDP or without it."""
+    rows = [(cuts_over(ranks), wrapped, {"clip_norm": 0.5}) for wrapped in (False, True)]
+    return dict(zip((False, True), in_a_row(over_ranks, ranks, rows), strict=True))
 
 
-@pytest.mark.parametrize("sync", ["last", "overlap"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "DDP"])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_any_cut_over_ranks_gives_the_update_of_one_process(ranks: int, wrapped: bool, sync: str) -> None:
+def test_any_cut_over_ranks_gives_the_update_of_one_process(ranks: int, wrapped: bool) -> None:
     cuts = cuts_over(ranks)
-    found = made_by(ranks)[wrapped, sync]
+    found = made_by(ranks)[wrapped]
     expected = of_one_process([everybody(cut) for cut in cuts], clip_norm=0.5)
     for rank in found:
         assert_same(rank["values"], expected, rtol=1e-11)  # 12 steps of Adam, which divides by small numbers
@@ -99,26 +97,22 @@ def test_the_gradient_is_that_of_the_whole_batch_to_a_trillionth(ranks: int) -> 
             assert_same(found, list(expected), rtol=1e-12)
 
 
-def clamped(rank: int, counts: list[list[int]], sync: str) -> Any:
-    """Clamp the gradient of an activation, at a value that about half of its entries exceed."""
+def clipped(rank: int, counts: list[list[int]]) -> Any:
+    """Clip the gradient of an activation, at a value that about half of its entries exceed."""
     parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
-    accumulator = gg.Accumulator(
-        torch.optim.SGD([parameter], lr=1.0), sync=sync, model=nn.ParameterList([parameter])
-    )
+    accumulator = gg.Accumulator(torch.optim.SGD([parameter], lr=1.0), model=nn.ParameterList([parameter]))
     with accumulator.update() as update:
         for count in update.micro_batches(counts[rank]):
-            activation = parameter * count
-            activation.register_hook(lambda gradient: gradient.clamp(-0.5, 0.5))
+            activation = gg.clip_gradient(parameter * count, max_value=0.5)
             update.backward((activation * torch.linspace(-1, 1, 4)).sum(), count=count)
     return [1 - value for value in parameter.tolist()]
 
 
-@pytest.mark.parametrize("sync", ["last", "overlap"])
-def test_hooks_see_the_gradient_of_their_own_micro_batch(sync: str) -> None:
+def test_a_gate_clips_the_gradient_of_its_own_micro_batch() -> None:
     counts = [[3, 5], [7, 0]]
     squares = sum(count**2 for counted in counts for count in counted)
     expected = torch.linspace(-1, 1, 4).clamp(-0.5, 0.5) * squares / 15
-    for found in together(clamped, 2, counts, sync):
+    for found in together(clipped, 2, counts):
         assert found == pytest.approx(expected.tolist(), rel=1e-6)  # linspace is float32
 
 
@@ -267,61 +261,6 @@ def counted(rank: int, updates: int) -> Any:
 def test_a_window_takes_one_small_message_and_one_bucket_of_gradients() -> None:
     for numbers in together(counted, 2, 3):
         assert [after - before for before, after in pairwise(numbers)] == [2, 2]
-
-
-def sending(rank: int) -> Any:
-    """How many groups of gradients are on their way when the first layer's gradient comes, the last to come."""
-    # private: the size of a bucket, so that a small model fills several
-    from gradgate.ranks import _process_group
-
-    _process_group._BUCKET_BYTES = 64
-    net = model()
-    accumulator = gg.Accumulator(adam(net), model=net, sync="overlap")
-    seen = []
-    for micro_batches in (2, 1):
-        with accumulator.update() as update:
-            buckets = update._coordinator.buckets  # type: ignore[union-attr]
-            hook = net[0].weight.register_hook(lambda _: seen.append(len(buckets._sent)))  # type: ignore[union-attr]  # noqa: B023
-            for _ in update.micro_batches(iter(range(micro_batches))):
-                update.backward(net(torch.ones(2, 4, dtype=torch.float64)).square().mean(), count=2)
-            hook.remove()
-    return seen
-
-
-def test_gradients_are_on_their_way_while_the_last_backward_pass_runs() -> None:
-    for seen in together(sending, 2):
-        assert seen[0] == 0  # not in the first micro-batch
-        assert min(seen[1:]) >= 1
-
-
-def with_a_late_loss(rank: int) -> Any:
-    net = model()
-    accumulator = gg.Accumulator(adam(net), model=net, sync="overlap")
-    before = values(net)
-    x = torch.ones(2, 4, dtype=torch.float64)
-    try:
-        with accumulator.update() as update:
-            for _ in update.micro_batches([0, 1]):
-                update.backward(net(x).square().mean(), count=2)
-            update.backward(net(x).mean(), count=2, name="late")
-    except gg.errors.UpdateError as error:
-        said = str(error)
-    with accumulator.update() as update:  # named from the beginning it is no surprise
-        for _ in update.micro_batches([0, 1]):
-            update.backward(net(x).square().mean(), count=2, name="a")
-            update.backward(net(x).mean(), count=2, name="b")
-    return (
-        said,
-        all(torch.equal(a, b) for a, b in zip(values(net), before, strict=True)),
-        update.losses["b"].count,
-    )
-
-
-def test_a_loss_after_the_last_pass_is_refused_and_several_in_each_go_at_the_end() -> None:
-    for said, unchanged, count in together(with_a_late_loss, 2):
-        assert said.startswith("backward: 'late' comes after the window's last backward pass")
-        assert not unchanged  # by the second update
-        assert count == 8
 
 
 def on_a_part(rank: int) -> Any:

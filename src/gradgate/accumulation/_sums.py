@@ -188,17 +188,24 @@ class GradientSums:
             weight = 0.0 if empty else chosen.weight(loss, per_item, self._coordinator.unit)
             # New for each pass, because a hook on the loss may change it in place.
             plain = not isinstance(weight, Tensor) and weight == 1
-            seed = torch.ones_like(loss) if plain else _seed(loss, weight)
+            # A 16-bit loss would round its weight, so its gradient is weighted after the pass.
+            apart = not plain and self._sharded is None and _rounds(weight, loss.dtype)
+            seed = torch.ones_like(loss) if plain or apart else _seed(loss, weight)
             if self._scale is not None:
                 seed = self._scale.apply(seed)
             self._torn = True
+            sums = self._swap(None) if apart else []
             if plain and self._scale is None:
                 self._backward(loss, seed, (*inputs, *also), retain_graph, also)
             else:
                 with backward_weight.of(seed):
                     self._backward(loss, seed, (*inputs, *also), retain_graph, also)
-            if new:
-                separate(new)
+            if new or apart:
+                separate(inputs if apart else new)
+            if apart:
+                with torch.no_grad():
+                    multiply(dense_values(self.parameters), weight)
+                    add(self.parameters, self._swap(sums))
         chosen.record(loss, count, reduction)
         if measure and chosen.unit is not None:  # with a count of zero, there is no gradient yet
             self.first = _measured(dense_values(self.parameters), count, chosen.unit, self._scale)
@@ -229,16 +236,20 @@ class GradientSums:
                 )
             chosen = self.by_name[name] = LossSum(name)
         if chosen is not self._current:
-            if self._current is not None or chosen.set_aside is not None:
-                before = [parameter.grad for parameter in self.parameters]
-                after = chosen.set_aside or [None] * len(before)
-                for parameter, gradient in zip(self.parameters, after, strict=True):
-                    parameter.grad = gradient
-                if self._current is not None:
-                    self._current.set_aside = before
+            if self._current is not None:
+                self._current.set_aside = self._swap(chosen.set_aside)
+            elif chosen.set_aside is not None:
+                self._swap(chosen.set_aside)
             chosen.set_aside = None
             self._current = chosen
         return chosen
+
+    def _swap(self, others: Sequence[Tensor | None] | None) -> list[Tensor | None]:
+        """Replace all gradients with ``others``, or with None; return the replaced ones."""
+        gradients = [parameter.grad for parameter in self.parameters]
+        for parameter, other in zip(self.parameters, others or [None] * len(gradients), strict=True):
+            parameter.grad = other
+        return gradients
 
     def check(self) -> None:
         """Raise if other code has changed a gradient, or a backward pass raised and the error was caught."""
@@ -387,6 +398,13 @@ def _seed(loss: Tensor, weight: Count) -> Tensor:
     if isinstance(weight, Tensor):
         return weight.to(loss.dtype).reshape(loss.shape)
     return torch.full_like(loss, weight)
+
+
+def _rounds(weight: Count, dtype: torch.dtype) -> bool:
+    """Return whether a 16-bit dtype would round a weight. A weight on a device is not read."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return isinstance(weight, Tensor) or torch.tensor(weight, dtype=dtype).item() != weight
 
 
 def _on_device(number: Count, loss: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from gradgate.accumulation import Accumulator, Update, dense_values, register, total_norm
+from gradgate.accumulation import Accumulator, Update, dense_values, total_norm
 from gradgate.errors import OptionError
 from gradgate.torch_compat import foreach_norm, is_dtensor
 

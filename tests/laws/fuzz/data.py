@@ -21,7 +21,7 @@ class Pool:
     def __init__(self, scenario: Scenario) -> None:
         generator = torch.Generator().manual_seed(scenario.seed)
         self.words = scenario.model in OF_WORDS
-        self.dtype = torch.float32 if scenario.wide else torch.float64
+        self.dtype = torch.float64
         if self.words:
             self._draw_words(generator, left=scenario.left_padding)
         else:

@@ -39,7 +39,6 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
     left = words and model != "recurrent" and choose([False, False, True])
     layouts = [name for name, layout in LAYOUTS.items() if layout.words in (None, words)]
     scaler = model != "complex" and choose([False, False, False, True])
-    window_norms = choose([False, False, True]) and not two
     late_head = model != "tied" and choose([False, False, False, True])
     scenario = Scenario(
         windows=(),
@@ -57,9 +56,7 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
         schedule=choose([False, True]),
         scaler=scaler,
         undo_step=choose([False, True]),
-        wide=model not in ("complex", "stateful") and not scaler and choose([False, False, False, True]),
-        window_norms=window_norms,
-        given_model=stateful or window_norms or choose([True, False]),
+        given_model=stateful or choose([True, False]),
         late_head=late_head,
         named=choose([True, False]),
         into=two and model != "tied" and not late_head and choose([False, True]),
@@ -85,7 +82,7 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
     two = not sharded and choose([False, False, True])
     # FSDP2 has no second derivatives.
     first = choose([name for name in _losses(WITHOUT_NET, words) if not (sharded and "penalty" in name)])
-    sync = choose(["last", "last", "every"] if sharded else ["last"] if two else ["last", "overlap"])
+    sync = choose(["last", "last", "every"] if sharded else ["last"])
     late_head = wrapper == "none" and choose([False, False, True])
     scenario = Scenario(
         windows=(),
@@ -99,7 +96,6 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
         clear=choose(["none", "none", "zero", "decay"]),
         sync=sync,
         schedule=choose([False, True]),
-        wide=choose([False, False, False, True]) and not sharded,
         late_head=late_head,
         named=choose([True, False]),
         into=two and model != "tied" and not late_head and choose([False, True]),
@@ -108,8 +104,6 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
     ways = IN_LOOPS[:3] if two else (*IN_LOOPS[:3], "step_window", "step")
     if not sharded and not two:
         ways = (*ways, "step_window, no memory in forward", "step_window, no memory in backward")
-    if sync == "overlap":
-        ways = IN_LOOPS[:3]
     acts = (
         WITH_DDP
         if "ddp" in wrapper
@@ -134,11 +128,7 @@ def _window(
     way = choose(ways)
     within = choose(["nothing"] * 5 + ["evaluate", "frozen"])
     not_frozen = way == "resumed" or scenario.model in ("tied", "reentrant") or "fsdp" in scenario.wrapper
-    if (
-        before == "own backward"
-        and "ddp" in scenario.wrapper
-        and ("unused" in scenario.wrapper or scenario.wide)
-    ):
+    if before == "own backward" and "ddp, unused" in scenario.wrapper:
         before = "nothing"  # torch's reducer raises there
     return Window(
         sizes=_sizes(choose, scenario, ranks),

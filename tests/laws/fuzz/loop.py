@@ -79,8 +79,6 @@ class Loop(Trainer):
             scaler=self.scaler,
             nonfinite=s.nonfinite,  # type: ignore[arg-type]
             clear=gg.decay(DECAY) if s.clear == "decay" else s.clear,  # type: ignore[arg-type]
-            accumulate_dtype=torch.float64 if s.wide else None,
-            batch_norm="window" if s.window_norms else "micro_batch",
             undo_step=s.undo_step,
             sync=s.sync,  # type: ignore[arg-type]
         )

@@ -43,8 +43,6 @@ class Scenario(_Brief):
     schedule: bool = False
     scaler: bool = False
     undo_step: bool = False
-    wide: bool = False  # float32 parameters whose gradients are added up in float64
-    window_norms: bool = False
     given_model: bool = True
     late_head: bool = False  # its parameters come to the optimizer by add_param_group
     named: bool = True  # several losses have names

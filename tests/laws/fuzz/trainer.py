@@ -50,8 +50,6 @@ class Trainer:
         self.layout = LAYOUTS[scenario.layout]
         self.losses = [LOSSES[name] for name in scenario.losses]
         self.net = build(scenario.model, gate, scenario.seed)
-        if scenario.wide:
-            self.net.float()
         self.head_is_late = scenario.late_head
 
     def batch(self, rows: Rows) -> Any:

@@ -1,7 +1,6 @@
 """The slow truth: whole batches in one process, plain float64 autograd, one division, one step."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ class Whole(Trainer):
     """Trains on whole batches; ``.grad`` holds what a loop without gradgate would leave there."""
 
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(replace(scenario, wide=False), GATES[scenario.gate][1])
+        super().__init__(scenario, GATES[scenario.gate][1])
         self.make_optimizers()
 
     def count(self, micro_batches: Sequence[Rows]) -> list[float]:
