@@ -310,21 +310,6 @@ def test_what_is_refused() -> None:
         _ = update_by(accumulator, weight, [(1.0, 1)]).noise_scale
 
 
-def test_it_is_logged_once_it_is_known() -> None:
-    tags: list[list[str]] = [[], []]
-
-    class Writer:
-        def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-            tags[global_step - 1].append(tag)
-
-    weight, _, accumulator = one_weight(noise_scale=gg.NoiseScale())
-    with gg.log_to(Writer(), accumulator):
-        update_by(accumulator, weight, [(5.0, 1)])
-        update_by(accumulator, weight, [(5.0, 1), (1.0, 3)])
-    assert "gradgate/noise_scale" not in tags[0]
-    assert "gradgate/noise_scale" in tags[1]
-
-
 def test_memory_that_runs_out_measures_the_window_once() -> None:
     model = nn.Linear(2, 1, bias=False).to(DEVICE, DTYPE)
     noise = gg.NoiseScale()

@@ -13,14 +13,13 @@ from gradgate.accumulation._counts import (
     is_sum,
     refuse_divided,
 )
-from gradgate.accumulation._gradients import dense_values, multiply, total_norm
+from gradgate.accumulation._gradients import dense_values, multiply
 from gradgate.accumulation._loss_checks import (
     are_proportional,
     check_scalar,
     warn_divided_twice,
     warn_not_proportional,
 )
-from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._settings import Decay, decay, owned_parameters
 from gradgate.accumulation._update import Update
@@ -49,8 +48,6 @@ __all__ = [
     "multiply",
     "owned_parameters",
     "refuse_divided",
-    "register",
-    "total_norm",
     "warn_divided_twice",
     "warn_not_proportional",
     "windows",

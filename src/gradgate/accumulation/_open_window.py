@@ -56,11 +56,6 @@ class TrainingState:
     unfinished: dict[str, Any] | None = None  # a loaded window, which the next update continues
     open_update: OpenWindow | None = None
     stepping: bool = False
-    # Called before each step with the sums and the factor that turns them into means. Hooks must not change
-    # the sums.
-    gradient_hooks: OrderedDict[int, Callable[[Any, list[Tensor], float], None]] = field(
-        default_factory=OrderedDict
-    )
     update_hooks: OrderedDict[int, Callable[[Any], object]] = field(default_factory=OrderedDict)
 
 
@@ -190,8 +185,6 @@ class OpenWindow:
             return
         if pooling:
             shared.batch_norms.add_ranks(pools, self._coordinator)
-        for hook in tuple(shared.gradient_hooks.values()):
-            hook(self, mean.values, mean.factor)
         seen = None if noise is None else self._seen(mean)
         divide_and_clip(mean, settings)
         with uninterrupted():

@@ -14,7 +14,6 @@ from gradgate.accumulation._coupled_window import CoupledWindow
 from gradgate.accumulation._loss_checks import check_scalar
 from gradgate.accumulation._windows import Window
 from gradgate.errors import GraphError, UpdateError
-from gradgate.notebook_tables import card
 from gradgate.ranks import ALONE
 from gradgate.tally import Tally
 from gradgate.torch_compat import next_node_number
@@ -253,29 +252,10 @@ class Update(CoupledWindow):
             )
         return self._noise_scale
 
-    def _described(self) -> tuple[str, str]:
-        """Return the state of the window and its number of micro-batches, as text."""
-        number = self.micro_batch_count
-        if self._state == "closed" and self._norm is not None:
-            how = "stepped" if self._stepped else "skipped, without a step"
-        else:
-            how = self._state
-        return how, f"{number} micro-batch{'' if number == 1 else 'es'}"
-
     def __repr__(self) -> str:
-        how, micro_batches = self._described()
+        number = self.micro_batch_count
+        micro_batches = f"{number} micro-batch{'' if number == 1 else 'es'}"
         if not self._stepped:
-            return f"Update({how}, {micro_batches})"
+            skipped = self._state == "closed" and self._norm is not None
+            return f"Update({'skipped, without a step' if skipped else self._state}, {micro_batches})"
         return f"Update(step {self._step}, {micro_batches}, {self.count:,} items, loss {self.loss:.6g})"
-
-    def _repr_html_(self) -> str:
-        how, micro_batches = self._described()
-        if self._norm is None:
-            return card("Update", f"{how}, after {micro_batches}", [])
-        losses = self.losses
-        rows = [
-            [name if len(losses) > 1 else "loss", f"{tally.mean:.6g}", f"over {tally.count:,} items"]
-            for name, tally in losses.items()
-        ]
-        rows.append(["gradient norm", f"{self.grad_norm:.6g}", ""])
-        return card("Update", f"{micro_batches}, {how}", rows)
