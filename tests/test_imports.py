@@ -1,9 +1,9 @@
-"""Which package may import which, what ``import gradgate`` brings in, and how large files and folders may be."""
+"""Which package may import which, and what ``import gradgate`` brings in."""
 
 import ast
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,11 +26,9 @@ MAY_IMPORT = {
     "byte_sizes": {"errors"},
     "options": {"errors"},
     "call_sites": {"events", "torch"},
-    "notebook_tables": set(),
     "planning": {
         "autograd_graph",
         "byte_sizes",
-        "notebook_tables",
         "errors",
         "batch_layout",
         "pytree",
@@ -46,13 +44,11 @@ MAY_IMPORT = {
             "call_sites",
             "errors",
             "events",
-            "notebook_tables",
             "ownership",
             "pytree",
             "torch",
             "torch_compat",
         ),
-        "plotly (lazily)",
     },
     "losses": {"errors", "options", "torch"},
     "ranks": {"errors", "events", "options", "pytree", "tally", "torch", "torch_compat"},
@@ -70,7 +66,6 @@ MAY_IMPORT = {
             "byte_sizes",
             "coupled",
             "forward_state",
-            "notebook_tables",
             "options",
             "ownership",
             "ranks",
@@ -86,7 +81,7 @@ MAY_IMPORT = {
     "checker.fixes": {"checker.analysis", "checker.rules", "events", "libcst"},
     "checker.rules": {"checker.analysis", "checker.fixes", "errors", "events"},
     "checker.reports": {
-        *("byte_sizes", "notebook_tables", "errors", "events"),
+        *("byte_sizes", "errors", "events"),
         *("checker.analysis", "checker.fixes", "checker.rules"),
         *("rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
     },
@@ -315,41 +310,6 @@ def test_a_circle_of_imports_is_noticed(tmp_path: Path) -> None:
         ["pytree.py", "tally.py"],
         ["ranks/__init__.py", "ranks/_plain.py"],
     ]
-
-
-MOST_LINES, MOST_FILES = 300, 25
-
-
-def over_the_limits(root: Path) -> list[str]:
-    """Return the files below ``root`` with too many lines, and the folders with too many files."""
-    files = sorted(root.rglob("*.py"))
-    lines = {file: len(file.read_text("utf-8").splitlines()) for file in files}
-    held = Counter(file.parent for file in files)
-    long = [
-        f"{file.relative_to(root).as_posix()}: {lines[file]} lines"
-        for file in files
-        if lines[file] > MOST_LINES
-    ]
-    full = [
-        f"{folder.relative_to(root).as_posix()}: {held[folder]} files"
-        for folder in held
-        if held[folder] > MOST_FILES
-    ]
-    return [*long, *full]
-
-
-def test_no_file_is_long_and_no_folder_is_full() -> None:
-    assert over_the_limits(PACKAGE) == []
-
-
-def test_a_long_file_and_a_full_folder_are_noticed(tmp_path: Path) -> None:
-    for folder, count in (("most", MOST_FILES), ("more", MOST_FILES + 1)):
-        (tmp_path / folder).mkdir()
-        for number in range(count):
-            (tmp_path / folder / f"_{number}.py").write_text("", "utf-8")
-    (tmp_path / "most" / "_0.py").write_text("pass\n" * MOST_LINES, "utf-8")
-    (tmp_path / "more" / "_0.py").write_text("pass\n" * (MOST_LINES + 1), "utf-8")
-    assert over_the_limits(tmp_path) == ["more/_0.py: 301 lines", "more: 26 files"]
 
 
 def classes_of_one_name(root: Path) -> dict[str, list[str]]:

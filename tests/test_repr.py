@@ -29,10 +29,6 @@ PACKAGES = [
 ]
 
 
-class Scalars:
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
-
-
 def trained() -> tuple[nn.Linear, SGD]:
     model = nn.Linear(4, 1)
     return model, SGD(model.parameters(), lr=0.1)
@@ -81,7 +77,6 @@ CASES: list[tuple[Callable[[], Any], str]] = [
     (lambda: gg.windows([1, 2, 3], size=2), "windows(list, size=2)"),
     (lambda: next(iter(gg.windows([1, 2, 3], size=2))), "Window(1 of 2 micro-batches drawn)"),
     (lambda: gg.decay(0.5), "Decay(factor=0.5)"),
-    (lambda: gg.log_to(Scalars(), accumulator(), every=10), "Logging(every 10 updates to Scalars, 0 so far)"),
     (gg.NoiseScale, "NoiseScale(no estimate after 0 updates)"),
     (
         lambda: RunningSum("fake", contributions=[(2, "mean", 0.5)] * 2),
@@ -95,7 +90,7 @@ CASES: list[tuple[Callable[[], Any], str]] = [
     (peak_memory, "peak_memory(peak_bytes=0, live_bytes=0)"),
     (lambda: gg.frozen(nn.Linear(4, 1)), "Frozen(Linear: 2 tensors, 5 parameters)"),
     (lambda: gg.scaled(nn.Linear(4, 1), factor=0.5), "ScaledModules(Linear, factor=0.5)"),
-    (lambda: gg.train_rows(nn.Embedding(8, 4), [1, 2]), "TrainedOnly(2 rows of [8, 4])"),
+    (lambda: gg.train_rows(nn.Embedding(8, 4), [1, 2]), "TrainedRows(2 rows of [8, 4])"),
     (flow, "Flow(Sequential: 4 of 4 tensors reached)"),
     (lambda: flow()["1.bias"], "Reach(name='1.bias', shape=(1,), paths=1, stops=())"),
     (
@@ -103,7 +98,7 @@ CASES: list[tuple[Callable[[], Any], str]] = [
         "Stop(why='not in the graph', op='', frame=None)",
     ),
     (
-        lambda: Verdict(2e-16, 1.0, 0.0, 1e-10, 1, ""),
+        lambda: Verdict(2e-16, 1.0, 0.0, 1e-10, 1),
         "Verdict(exact: error 2.0e-16, 1e-10 allowed, steps=1)",
     ),
     (gg.watch, "Watching(not started)"),

@@ -26,10 +26,8 @@ if _typing.TYPE_CHECKING:
         scale_gradient,
         scaled,
         stop_gradient,
-        train_mask,
         train_rows,
     )
-    from gradgate.integrations.tensorboard import log_to
     from gradgate.planning import Plan, plan
     from gradgate.tally import Tally
 
@@ -47,7 +45,6 @@ __all__ = [  # noqa: RUF022
     "Update",
     "Tally",
     "decay",
-    "log_to",
     "stop_gradient",
     "scale_gradient",
     "reverse_gradient",
@@ -56,7 +53,6 @@ __all__ = [  # noqa: RUF022
     "frozen",
     "scaled",
     "train_rows",
-    "train_mask",
     "flow",
     "expect_flow",
     "watch",
@@ -65,13 +61,12 @@ __all__ = [  # noqa: RUF022
 _HOMES = {  # all others are in accumulation
     "Tally": "tally",
     "watch": "checker",
-    "log_to": "integrations.tensorboard",
     **dict.fromkeys(("scale_lr", "warmup", "NoiseScale"), "batch_size"),
     **dict.fromkeys(("plan", "Plan"), "planning"),
     **dict.fromkeys(
         (
             *("stop_gradient", "scale_gradient", "reverse_gradient", "mask_gradient", "clip_gradient"),
-            *("frozen", "scaled", "train_rows", "train_mask", "param_groups", "flow", "expect_flow"),
+            *("frozen", "scaled", "train_rows", "param_groups", "flow", "expect_flow"),
         ),
         "gates",
     ),

@@ -1,4 +1,4 @@
-"""Records which open update owns which parameters, and which parameters train only some of their entries.
+"""Records which open update owns which parameters, and which parameters train only some of their rows.
 
 Until an update ends, no other update may fill the gradients of its parameters.
 """
@@ -21,15 +21,15 @@ def claimed() -> set[int]:
     return {id(parameter) for owned in claims.values() for parameter in owned}
 
 
-chosen_entries: Any = WeakTensorKeyDictionary()
-"""Maps each parameter that trains only some entries to a checksum of these entries."""
+trained_rows: Any = WeakTensorKeyDictionary()
+"""Maps each parameter that trains only some rows to a checksum of their ids."""
 
 
 def checksum(parameters: Sequence[Tensor]) -> int:
-    """Return a checksum of which entries train, to compare ranks. It is 0 if all entries train."""
+    """Return a checksum of which rows train, to compare ranks. It is 0 if all rows train."""
     parts = [
-        f"{index} {parameter.requires_grad} {chosen_entries.get(parameter)}"
+        f"{index} {parameter.requires_grad} {trained_rows.get(parameter)}"
         for index, parameter in enumerate(parameters)
-        if not parameter.requires_grad or (chosen_entries and parameter in chosen_entries)
+        if not parameter.requires_grad or (trained_rows and parameter in trained_rows)
     ]
     return zlib.crc32(" ".join(parts).encode()) if parts else 0

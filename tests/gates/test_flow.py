@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates import Flow, Stop, flow
+from gradgate.gates import Stop, flow
 from tests.messages import raises
 
 ONES = torch.ones(4, 3)
@@ -356,30 +356,6 @@ def test_the_data_can_be_written_as_json() -> None:
     assert data["model"] == "Net"
     assert data["parameters"][0]["name"] == "trunk.weight"
     assert data["parameters"][0]["stops"][0]["why"] == "detach"
-
-
-def test_the_figure_leads_from_the_loss_through_modules_to_what_becomes_of_them() -> None:
-    model = Whole()
-    optimizer = torch.optim.SGD([*model.head.parameters(), *model.trunk.parameters()])
-    (sankey,) = flow(model.loss, model, optimizer=optimizer).figure().data
-    labels = list(sankey.node.label)
-    ways = {(labels[a], labels[b]) for a, b in zip(sankey.link.source, sankey.link.target, strict=True)}
-    ends = {a: b for a, b in ways if a != "loss"}
-    assert {b for a, b in ways if a == "loss"} == {"trunk", "head", "norm", "spare"} == set(ends)
-    assert ends["head"] == "moves"
-    assert ends["norm"] == "unused: not in the optimizer"
-    assert ends["trunk"].startswith("stopped: detach at test_flow.py:")
-    assert sum(sankey.link.value) == 2 * sum(one.numel() for one in model.parameters())
-
-
-def test_names_in_the_figure_stay_text() -> None:
-    model = nn.Module()
-    model.add_module("<b>bold</b>", nn.Linear(1, 1))
-    model.add_module("other", nn.Linear(1, 1))
-    found: Flow = flow(lambda: next(iter(model.children()))(torch.ones(1, 1)).sum(), model)
-    (sankey,) = found.figure().data
-    assert "&lt;b&gt;bold&lt;/b&gt;" in sankey.node.label
-    assert not any("<b>" in text for text in (*sankey.node.label, *sankey.link.customdata))
 
 
 @pytest.mark.parametrize(

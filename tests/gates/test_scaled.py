@@ -85,4 +85,4 @@ def test_a_line_says_what_a_handle_holds() -> None:
         assert repr(handle) == "Frozen(Sequential: 2 tensors, 9 parameters)"
     rows = train_rows(model[0], [1, 2])
     rows.remove()
-    assert repr(rows) == "TrainedOnly(removed)"
+    assert repr(rows) == "TrainedRows(removed)"

@@ -559,9 +559,6 @@ CASES: dict[str, Any] = {
     "an unknown rule for the rate": lambda: gg.scale_lr(named()[1], batch=2, base_batch=1, rule="log"),  # type: ignore[arg-type]
     "a batch of 0 samples": lambda: gg.scale_lr(named()[1], batch=0, base_batch=1),
     "a warm-up of 0 updates": lambda: gg.warmup(named()[1], updates=0, factor=2.0),
-    "a log to a word": lambda: gg.log_to("runs", named()[2]),  # type: ignore[arg-type]
-    "a log of every 0th update": lambda: gg.log_to(mock.Mock(), named()[2], every=0),
-    "a log of an unowned module": lambda: gg.log_to(mock.Mock(), named()[2], nn.Linear(1, 1)),
     "windows of size 0": lambda: gg.windows([1], size=0),
     "the length of endless windows": lambda: len(gg.windows(iter([1]), size=1)),  # type: ignore[arg-type]
     "progress without tqdm": without_tqdm,

@@ -1,8 +1,6 @@
 """Wrong calls of gates, of what freezes and trains parts, and of what asserts flow."""
 
-import sys
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +43,10 @@ def rows_with_state_of_others() -> None:
     with gg.train_rows(model, [1]):
         model(torch.ones(1, 4)).sum().backward()
         optimizer.step()
-        optimizer.state[model.weight]["exp_avg"] = torch.ones(2, 4)
-        optimizer.step()
+        saved = optimizer.state_dict()
+    gg.train_rows(model, [2])
+    optimizer.load_state_dict(saved)
+    optimizer.step()
 
 
 def rows_twice() -> None:
@@ -78,11 +78,6 @@ def scaled_and_loaded_anew() -> None:
     with gg.scaled(model, factor=0.1):
         model.load_state_dict(model.state_dict(), assign=True)
         SGD(model.parameters(), lr=0.1).step()
-
-
-def figure_without_plotly() -> None:
-    with mock.patch.dict(sys.modules, {"plotly": None}):
-        gg.flow(PAIR(torch.ones(1, 2)).sum(), PAIR).figure()
 
 
 def middle_detached() -> Tensor:
@@ -122,10 +117,6 @@ CASES: dict[str, Any] = {
     "rows out of range": lambda: gg.train_rows(linear(), [2, 3, 4, 5, 6]),
     "rows given twice": lambda: gg.train_rows(linear(), [1, 1]),
     "rows of a module without a weight": lambda: gg.train_rows(nn.ReLU(), [0]),
-    "a mask that is a list": lambda: gg.train_mask(linear().weight, [True]),
-    "a mask of numbers": lambda: gg.train_mask(linear().weight, torch.ones(3, 4)),
-    "a mask that is too small": lambda: gg.train_mask(linear().weight, torch.ones(3) > 0),
-    "a mask of nothing": lambda: gg.train_mask(linear().weight, torch.zeros(3, 4) > 0),
     "no decay without decay": lambda: gg.param_groups(PAIR, lr=0.1, no_decay=["0"]),
     "groups without parameters": lambda: gg.param_groups(nn.ReLU(), lr=0.1),
     "a group's factor of 0": lambda: gg.param_groups(PAIR, {"0": 0.0}, lr=0.1),
@@ -146,5 +137,4 @@ CASES: dict[str, Any] = {
     "flow of a number": lambda: gg.flow(1.0, PAIR),  # type: ignore[arg-type]
     "flow of a function without a loss": lambda: gg.flow(lambda: None, PAIR),
     "flow of a vector": lambda: gg.flow(X * 2, PAIR),
-    "a figure without plotly": figure_without_plotly,
 }

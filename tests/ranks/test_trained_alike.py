@@ -20,7 +20,6 @@ ON_RANKS: dict[str, Callable[[int, nn.Sequential], Any]] = {
     "without a gradient on one": lambda rank, net: net[0].bias.requires_grad_(bool(rank)),
     "rows on one": lambda rank, net: gg.train_rows(net[2], [0]) if rank else None,
     "other rows": lambda rank, net: gg.train_rows(net[2], [rank]),
-    "other entries": lambda rank, net: gg.train_mask(net[2].bias, torch.arange(len(net[2].bias)) != rank),
 }
 
 

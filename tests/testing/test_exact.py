@@ -1,4 +1,4 @@
-"""The verdict on a user's own loop: each usual mistake is told by its factor and its cause."""
+"""The verdict on a user's own loop: how far its gradient is from the whole batch's, and by which factor."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,12 +87,6 @@ def clears_too_early(t: Training, batch: Batch) -> None:
     t.step()
 
 
-def clips(t: Training, batch: Batch) -> None:
-    t.backward(batch, 3, 4)
-    torch.nn.utils.clip_grad_norm_(t.model.parameters(), 1e-3)
-    t.step()
-
-
 def keeps_the_scale(t: Training, batch: Batch) -> None:
     t.backward(batch, 3, 4 / 65536)
     t.step()
@@ -113,6 +107,12 @@ def steps_twice(t: Training, batch: Batch) -> None:
     t.backward(batch, 12, 1)
     t.step()
     t.step()
+
+
+def steps_for_each(t: Training, batch: Batch) -> None:
+    for part in t.parts(batch, 3):
+        (t.loss(part) / 4).backward()
+        t.step()
 
 
 def weighs_the_loss(t: Training, batch: Batch) -> None:
@@ -155,25 +155,25 @@ def test_a_right_loop_passes(training: Training, loop: Callable[[Training, Batch
 
 
 MISTAKES = [
-    (undivided, "4 times the whole batch's: the means of 4 micro-batches were added and not divided"),
-    (divided_twice, "0.25 times the whole batch's: it was divided twice by the 4 micro-batches"),
+    (undivided, "received is 4 times the whole batch's."),
+    (divided_twice, "received is 0.25 times the whole batch's."),
     (unequal, "not a multiple of it"),
-    (unequal, "3 micro-batches with unequal numbers of items"),
-    (step_at_the_first, "stepped after 1 of 4 backward passes"),
-    (never_steps, "received no gradient: the loop never stepped"),
-    (clears_too_early, "it is zero. Gradients were cleared between backward and step"),
-    (clips, "it was clipped"),
-    (keeps_the_scale, "it still contains the loss scale 65536"),
-    (sums_over_samples, "12 times the whole batch's: a loss was summed over 12 items"),
-    (turns_the_sign, "its sign is reversed"),
+    (step_at_the_first, "not a multiple of it"),
+    (never_steps, "the loop never stepped the optimizer"),
+    (clears_too_early, "received is 0 times the whole batch's."),
+    (keeps_the_scale, "received is 65536 times the whole batch's."),
+    (sums_over_samples, "received is 12 times the whole batch's."),
+    (turns_the_sign, "received is -1 times the whole batch's."),
     (steps_twice, "the first step is exact, but the loop stepped 2 times"),
-    (weighs_the_loss, "1.37 times the whole batch's: it was multiplied by a constant factor"),
-    (short_window, "a short window was divided by the full number"),
+    (steps_for_each, "not a multiple of it (closest factor: 0."),
+    (steps_for_each, "The loop stepped 4 times; this is its first step."),
+    (weighs_the_loss, "received is 1.37 times the whole batch's."),
+    (short_window, "received is 0.375 times the whole batch's."),
 ]
 
 
 @pytest.mark.parametrize(("loop", "text"), MISTAKES, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_mistake_is_told_by_its_factor_and_cause(
+def test_the_verdict_states_how_the_gradient_differs(
     training: Training, loop: Callable[[Training, Batch], None], text: str
 ) -> None:
     with pytest.raises(AssertionError) as raised:
@@ -187,7 +187,7 @@ def test_a_mistake_is_told_by_its_factor_and_cause(
     assert text in str(raised.value)
 
 
-def test_gradients_from_before_are_told(training: Training) -> None:
+def test_gradients_from_before_count_and_are_restored(training: Training) -> None:
     training.loss(training.batch).backward()
     left = training.model[0].weight.grad
     before = left.clone()
@@ -198,26 +198,9 @@ def test_gradients_from_before_are_told(training: Training) -> None:
         model=training.model,
         loss_fn=training.loss,
     )
-    assert "gradients from before the loop were still in .grad" in str(verdict)
+    assert verdict.factor == pytest.approx(2.0)
     assert training.model[0].weight.grad is left
     assert torch.equal(left, before)
-
-
-@pytest.mark.parametrize(
-    ("layer", "cause"), [(nn.BatchNorm1d(4), "BatchNorm1d '1'"), (nn.Dropout(0.5), "Dropout '1'")]
-)
-def test_layers_that_make_a_cut_inexact_are_named(layer: nn.Module, cause: str) -> None:
-    # Two in a row: one dropout alone draws the same numbers for a batch and for its parts in order.
-    model = on_device(nn.Sequential(nn.Linear(3, 4), layer, nn.Dropout(0.5), nn.Linear(4, 1)))
-    training = Training(model, torch.optim.SGD(model.parameters(), lr=0.1), (randn(12, 3), randn(12, 1)))
-    verdict = compare_update(
-        lambda batch: exact(training, batch),
-        training.batch,
-        optimizer=training.optimizer,
-        loss_fn=training.loss,
-        model=model,
-    )
-    assert cause in str(verdict)
 
 
 def test_everything_is_put_back(training: Training) -> None:
@@ -295,7 +278,6 @@ def test_a_quiet_head_that_gets_no_gradient_is_told_by_name(kind: torch.dtype) -
     assert not verdict.exact
     assert verdict.error == pytest.approx(1.0)
     assert verdict.parameter in ("'quiet.weight'", "'quiet.bias'")
-    assert "'quiet.weight', 'quiet.bias' received no gradient" in str(verdict)
 
 
 def test_a_gradient_that_the_whole_batch_does_not_have_is_told_by_name(training: Training) -> None:
@@ -310,7 +292,9 @@ def test_a_gradient_that_the_whole_batch_does_not_have_is_told_by_name(training:
     verdict = compare_update(
         loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss, model=extra
     )
-    assert "'weight' received a gradient, though loss_fn gives none" in str(verdict)
+    assert verdict.parameter == "'weight'"
+    assert verdict.error > 1e-4
+    assert not verdict.exact
 
 
 class Complex(nn.Module):
@@ -389,7 +373,7 @@ def test_a_gradient_that_is_not_finite_is_never_exact(training: Training) -> Non
         loop, training.batch, optimizer=training.optimizer, model=training.model, loss_fn=training.loss
     )
     assert not verdict.exact
-    assert "not finite" in str(verdict)
+    assert "off by inf times the whole batch's gradient at '2.bias'" in str(verdict)
 
 
 # -- what a loop may do otherwise -------------------------------------------------------------------------
@@ -453,57 +437,3 @@ def test_what_autocast_rounds_is_allowed_for(whole: str) -> None:
     assert verdict.tolerance == 3e-2
     wrong = judge([20, 1, 1, 2])
     assert not wrong.exact
-    assert "autocast (bfloat16)" in str(wrong)
-
-
-class SAM:
-    """Sharpness-aware minimisation as usually written: up the slope, a second pass, down from the start."""
-
-    def __init__(self, base: torch.optim.Optimizer, rho: float) -> None:
-        self.base, self.rho = base, rho
-        self.parameters = [p for group in base.param_groups for p in group["params"]]
-
-    def climb(self) -> None:
-        norm = torch.stack([p.grad.norm() for p in self.parameters]).norm()
-        self.before = [p.detach().clone() for p in self.parameters]
-        with torch.no_grad():
-            for p in self.parameters:
-                p.add_(self.rho * p.grad / norm)
-        self.base.zero_grad()
-
-    def step(self) -> None:
-        for p, before in zip(self.parameters, self.before, strict=True):
-            p.data = before
-        self.base.step()
-        self.base.zero_grad()
-
-
-def test_a_loop_that_moves_parameters_before_its_step_is_not_blamed_on_counts(training: Training) -> None:
-    sam = SAM(training.optimizer, rho=0.05)
-
-    def loop(batch: Batch) -> None:
-        training.loss(batch).backward()
-        sam.climb()
-        training.loss(batch).backward()
-        sam.step()
-
-    verdict = compare_update(
-        loop, training.batch, optimizer=training.optimizer, model=training.model, loss_fn=training.loss
-    )
-    assert not verdict.exact
-    assert "SAM" in verdict.cause
-    assert "unequal" not in verdict.cause
-
-
-def test_a_step_of_another_optimizer_over_the_same_parameters_is_told(training: Training) -> None:
-    inner = torch.optim.SGD(training.model.parameters(), lr=0.1)
-
-    def loop(batch: Batch) -> None:
-        training.loss(batch).backward()
-        inner.step()
-        inner.zero_grad()
-
-    verdict = compare_update(
-        loop, training.batch, optimizer=training.optimizer, model=training.model, loss_fn=training.loss
-    )
-    assert "its parameters changed" in str(verdict)

@@ -124,9 +124,6 @@ class Watching:
             return f"Watching({self._state}, {self._report!r})"
         return f"Watching({'not started' if self._state == 'new' else self._state})"
 
-    def _repr_html_(self) -> str:
-        return self.report._repr_html_()
-
     def _end(self, how: Literal["finished", "failed"]) -> Report:
         if self._report is None:
             self._watcher.stop(how)

@@ -1,7 +1,7 @@
 """Gates that stop, scale, reverse, mask or clip a gradient; frozen modules and rows; reports of gradient flow."""
 
 from gradgate.gates._expect_flow import expect_flow
-from gradgate.gates._flow import Flow, flow
+from gradgate.gates._flow import Flow, Reach, flow
 from gradgate.gates._frozen import Frozen, frozen
 from gradgate.gates._gates import (
     clip_gradient,
@@ -11,9 +11,9 @@ from gradgate.gates._gates import (
     stop_gradient,
 )
 from gradgate.gates._param_groups import param_groups
-from gradgate.gates._reach import Reach, Stop
 from gradgate.gates._scaled import ScaledModules, scaled
-from gradgate.gates._train_entries import TrainedOnly, train_mask, train_rows
+from gradgate.gates._trace import Stop
+from gradgate.gates._train_rows import TrainedRows, train_rows
 
 __all__ = [
     "Flow",
@@ -21,7 +21,7 @@ __all__ = [
     "Reach",
     "ScaledModules",
     "Stop",
-    "TrainedOnly",
+    "TrainedRows",
     "clip_gradient",
     "expect_flow",
     "flow",
@@ -32,6 +32,5 @@ __all__ = [
     "scale_gradient",
     "scaled",
     "stop_gradient",
-    "train_mask",
     "train_rows",
 ]

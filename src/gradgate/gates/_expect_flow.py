@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor, nn
 
 from gradgate.autograd_graph import Graph
 from gradgate.errors import FlowError, OptionError
 from gradgate.gates._flow import Loss, stops_of, trace_loss
-from gradgate.gates._reach import location
-
-if TYPE_CHECKING:
-    from gradgate.gates._trace import Trace
+from gradgate.gates._trace import Trace, location
 
 Parts: TypeAlias = "nn.Module | Tensor | Iterable[nn.Module | Tensor]"
 """Modules and parameters."""

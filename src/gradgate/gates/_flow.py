@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +14,30 @@ from torch.optim import Optimizer
 
 from gradgate.autograd_graph import REENTRANT_CHECKPOINT, Graph
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._reach import Reach, Stop
-from gradgate.gates._render import to_figure, to_html, to_text
+from gradgate.gates._trace import FlowCut, Stop, Trace
 
-if TYPE_CHECKING:
-    from gradgate.gates._trace import FlowCut, Trace
+_WIDTH = 88
 
 Loss: TypeAlias = "Tensor | Callable[[], Any]"
 """A scalar with a graph, or a function that computes one. Only a function shows where gradient was stopped."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How many paths lead from a loss to a parameter, and what stops the gradient on other paths.
+
+    Even a parameter that is reached can have stops: on its other paths, or because no optimizer uses its gradient.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    paths: int
+    stops: tuple[Stop, ...] = ()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the loss gives the parameter a gradient."""
+        return self.paths > 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,21 +68,24 @@ class Flow:
         return f"Flow({self.model}: {len(self.reached)} of {len(self.parameters)} tensors reached)"
 
     def __str__(self) -> str:
-        return to_text(self.model, self.parameters)
-
-    def _repr_html_(self) -> str:
-        return to_html(self.model, self.parameters)
+        rows = list(_rows(self.model, self.parameters))
+        width = max(len(label) for label, _, _ in rows)
+        lines = []
+        for label, count, outcome in rows:
+            start = f"{label.ljust(width)}  {count.ljust(9)}"
+            lines += textwrap.wrap(
+                outcome,
+                _WIDTH,
+                initial_indent=start,
+                subsequent_indent=" " * len(start),
+                break_long_words=False,
+                break_on_hyphens=False,
+            ) or [start]
+        return "\n".join(line.rstrip() for line in lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the flow in plain containers, for JSON."""
         return dataclasses.asdict(self)
-
-    def figure(self) -> Any:
-        """Return a Sankey diagram as a ``plotly`` figure: from the loss through modules to where the gradient ends.
-
-        Widths are numbers of parameters. Needs plotly: ``pip install 'gradgate[show]'``.
-        """
-        return to_figure(self.model, self.parameters)
 
 
 def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None = None) -> Flow:
@@ -83,8 +103,7 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
             are in no optimizer, or whose learning rate is 0.
 
     Returns:
-        The flow ``found``: ``print(found)`` shows a tree, ``found["encoder.weight"].stops`` has the data, and
-        ``found.figure()`` draws it.
+        The flow ``found``: ``print(found)`` shows a tree, and ``found["encoder.weight"].stops`` has the data.
 
     Raises:
         ShapeError: the loss is not a scalar.
@@ -127,6 +146,41 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
     )
 
 
+def _rows(
+    label: str, parameters: Sequence[Reach], depth: int = 0, indent: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """Yield a row for a module: label, count and outcome. If its parameters differ, rows for its parts follow."""
+    reached = sum(parameter.reached for parameter in parameters)
+    count = f"{reached} of {len(parameters)}"
+    if len(parameters) == 1:
+        count = "reached" if reached else "stopped"
+    if len({(parameter.reached, parameter.stops) for parameter in parameters}) == 1:
+        yield label, count, _outcome([parameter.paths for parameter in parameters], parameters[0].stops)
+        return
+    yield label, count, "" if depth else "tensors"
+    parts: dict[str, list[Reach]] = {}
+    for parameter in parameters:
+        parts.setdefault(parameter.name.split(".")[depth], []).append(parameter)
+    for number, (name, inside) in enumerate(parts.items(), start=1):
+        branch, following = ("└─ ", "   ") if number == len(parts) else ("├─ ", "│  ")
+        yield from _rows(f"{indent}{branch}{name}", inside, depth + 1, indent + following)
+
+
+def _outcome(paths: Sequence[int], stops: Sequence[Stop]) -> str:
+    """Return how many paths lead to parameters with the same stops, or what stops their gradient."""
+    if not any(paths):
+        return ", ".join(map(str, stops))
+    least, most = _short(min(paths)), _short(max(paths))
+    texts = [f"{least if least == most else f'{least} to {most}'} {'path' if most == '1' else 'paths'}"]
+    texts += [f"but {stop}" for stop in stops if stop.unstepped]
+    texts += [f"another stopped by {stop}" for stop in stops if not stop.unstepped]
+    return ", ".join(texts)
+
+
+def _short(number: int) -> str:
+    return str(number) if number < 1_000_000 else f"{float(number):.1e}" if number < 1e300 else "countless"
+
+
 def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Trace | None]:
     """Return a loss's graph, and the trace of its computation if the loss is a function."""
     trace = None
@@ -136,8 +190,6 @@ def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Gra
                 f"{verb}: the loss is a {type(loss).__name__}. Pass a tensor, or a function that computes it: "
                 f"{verb}(lambda: loss_fn(model(x)), ...)."
             )
-        from gradgate.gates._trace import Trace  # lazily: it imports the events
-
         # Compiled functions run eagerly here: only then can their operations be traced.
         with torch.compiler.set_stance("force_eager"), Trace(parameters) as trace:
             loss = loss()

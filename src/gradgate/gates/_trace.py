@@ -10,8 +10,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,12 +21,62 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gradgate.call_sites import here, outwards
 from gradgate.events import Frame
-from gradgate.gates._reach import Stop, Why
 from gradgate.pytree import tensors_in
 from gradgate.torch_compat import view_base
 
 _DETACHING = {"detach", "detach_", "data", "stop_gradient"}
 _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
+
+
+Why: TypeAlias = Literal[
+    "detach",
+    "no_grad",
+    "inference_mode",
+    "not differentiable",
+    "value taken out",
+    "requires_grad",
+    "custom function",
+    "reentrant checkpoint",
+    "not used",
+    "not in the graph",
+    "not in the optimizer",
+    "lr=0",
+]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The reason why a loss does not move a parameter.
+
+    ``why`` is one of these kinds:
+
+    - an operation without a gradient: "detach", "no_grad", "inference_mode", "not differentiable", "value taken
+      out" (such as ``.item()``), "custom function" or "reentrant checkpoint";
+    - the parameter itself: "requires_grad";
+    - no optimizer uses the gradient: "not in the optimizer" or "lr=0";
+    - the loss does not depend on the parameter: "not used", or "not in the graph" if a loss was given rather than
+      the function that computes it.
+
+    ``op`` is the operation's name, ``frame`` the user's line if it is known.
+    """
+
+    why: Why
+    op: str = ""
+    frame: Frame | None = None
+
+    @property
+    def unstepped(self) -> bool:
+        """Whether the parameter has a gradient that no optimizer uses."""
+        return self.why in ("not in the optimizer", "lr=0")
+
+    def __str__(self) -> str:
+        op = f" ({self.op})" if self.op and self.op != self.why else ""
+        return f"{self.why}{op}{f' at {location(self.frame)}' if self.frame else ''}"
+
+
+def location(frame: Frame) -> str:
+    """Return a line of code as ``file:line``."""
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
 
 class FlowCut:

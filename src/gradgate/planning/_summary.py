@@ -1,4 +1,4 @@
-"""The summary of a plan: rows of a label and a text, for terminals and notebooks."""
+"""The summary of a plan: rows of a label and a text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradgate.byte_sizes import format_bytes
-from gradgate.notebook_tables import WASTED, Bar, card
 from gradgate.planning._estimate import Estimate
 from gradgate.planning._memory import ResidentMemory
 from gradgate.planning._micro_batches import Part, counted, padding_of
@@ -17,11 +16,10 @@ _MOST_MODULES = 6
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """A label, a text, and the share of the budget that the text names. Without a label, a blank line."""
+    """A label and a text."""
 
     label: str = ""
     text: str = ""
-    share: float | None = None
 
 
 def summary_rows(
@@ -30,7 +28,7 @@ def summary_rows(
     """Yield the memory by kind, the split, and the memory that the next larger micro-batches would need."""
 
     def memory(label: str, size: int, more: str = "") -> SummaryRow:
-        return SummaryRow(label, format_bytes(size) + more, size / budget_bytes)
+        return SummaryRow(label, format_bytes(size) + more)
 
     largest = max(parts, key=lambda part: part.peak_bytes)
     peak = resident.total_bytes + largest.peak_bytes
@@ -113,21 +111,3 @@ def _listed(numbers: list[int], *, in_order: bool = True) -> str:
         return ", ".join(f"{count} x {number}" for number, count in times.items())
     texts = [str(number) for number in numbers]
     return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]])
-
-
-def as_text(rows: Iterator[SummaryRow]) -> str:
-    """Return the rows for a terminal."""
-    return "\n".join(f"{row.label:13}{row.text}".rstrip() for row in rows)
-
-
-def as_html(rows: Iterator[SummaryRow], subtitle: str) -> str:
-    """Return the rows for a notebook, with a bar for each share of the budget."""
-    cells = [
-        [
-            row.label.strip(),
-            row.text if row.share is None else Bar(row.share, row.text, *([WASTED] if row.share > 1 else [])),
-        ]
-        for row in rows
-        if row.label
-    ]
-    return card("Plan", subtitle, cells)

@@ -24,9 +24,7 @@ class RankStatus:
     totals: dict[str, float] = field(default_factory=dict)  # each loss, summed over its items
     units: dict[str, float] = field(default_factory=dict)  # the unit of each sum
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
-    trained: int = (
-        0  # a checksum of the frozen parameters, and of the entries chosen by train_rows and train_mask
-    )
+    trained: int = 0  # a checksum of the frozen parameters, and of the rows chosen by train_rows
     first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
     rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
     reached_by_pass: str = ""  # see ShardedCoordinator
@@ -81,14 +79,14 @@ class StatusExchange:
 
     @property
     def differ_in_trained(self) -> str | None:
-        """An error message if ranks do not train the same parameters, rows and entries; else None."""
+        """An error message if ranks do not train the same parameters and rows; else None."""
         found = [status.trained for status in self.statuses]
         other = next((rank for rank, trained in enumerate(found) if trained != found[0]), None)
         if other is None:
             return None
         return (
             f"update: ranks 0 and {other} do not train the same entries: they froze different parameters, or chose "
-            "different entries with train_rows or train_mask. Their parameters would diverge. No rank made a step. "
+            "different rows with train_rows. Their parameters would diverge. No rank made a step. "
             "Make the same calls on every rank."
         )
 

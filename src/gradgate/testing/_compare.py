@@ -22,16 +22,12 @@ class Comparison:
         worst: the index of that parameter.
         factor: the best fit of ``received = factor * expected``.
         residual: the error that remains after that fit.
-        missing: indices of parameters that received no gradient, but should have.
-        surplus: indices of parameters that received a gradient, but should not have.
     """
 
     error: float
     worst: int
     factor: float
     residual: float
-    missing: list[int]
-    surplus: list[int]
 
 
 def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) -> list[float]:
@@ -62,8 +58,6 @@ def compare(received: Sequence[Tensor], expected: Sequence[Tensor], scale: Seque
         worst=max(range(len(errors)), key=errors.__getitem__),
         factor=factor,
         residual=max(_largest(r - factor * e) / s for r, e, s in pairs),
-        missing=[i for i, (r, e, s) in enumerate(pairs) if not r.any() and _largest(e) == s],
-        surplus=[i for i, (r, e, _) in enumerate(pairs) if r.any() and not e.any()],
     )
 
 

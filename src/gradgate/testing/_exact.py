@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
 
 from gradgate.accumulation._settings import Model, Models, owned_parameters
 from gradgate.errors import GraphError, ShapeError
 from gradgate.forward_state import ForwardState, Snapshot
-from gradgate.testing._causes import likely_cause
 from gradgate.testing._compare import compare, real_vector, scales
-from gradgate.testing._record import autocast_types, recording
 
 _DRAWS = 6  # rounding has few possible values, so two draws are often equal
 # How much a gradient may differ if sums are added in another order, relative to the parameter's largest gradient:
@@ -34,7 +34,6 @@ class Verdict:
         residual: the error that remains after that fit.
         tolerance: the error that rounding explains.
         steps: optimizer steps that the loop made.
-        cause: the usual cause of such a difference, in a sentence; empty if the update is exact.
         parameter: the parameter with the largest error.
     """
 
@@ -43,7 +42,6 @@ class Verdict:
     residual: float
     tolerance: float
     steps: int
-    cause: str
     parameter: str = ""
 
     @property
@@ -61,9 +59,12 @@ class Verdict:
                 f"exact: within {self.error:.1e} of the whole batch's gradient ({self.tolerance:.0e} allowed)"
             )
         if self.steps == 0:
-            return f"the optimizer received no gradient: {self.cause}"
+            return (
+                "the loop never stepped the optimizer, so there is no gradient to compare. Step once, after the "
+                "last micro-batch; if a wrapper steps an inner optimizer, pass that one."
+            )
         if self.error <= self.tolerance:
-            return f"the first step is exact, but {self.cause}"
+            return f"the first step is exact, but the loop stepped {self.steps} times. Step once per window."
         if self.residual <= self.tolerance * max(1.0, abs(self.factor)):
             size = f"{self.factor:.6g} times the whole batch's"
         else:
@@ -71,7 +72,8 @@ class Verdict:
                 f"off by {self.error:.2g} times the whole batch's gradient at {self.parameter}, and not a multiple "
                 f"of it (closest factor: {self.factor:.3g})"
             )
-        return f"the gradient that the optimizer received is {size}: {self.cause}"
+        several = f". The loop stepped {self.steps} times; this is its first step" if self.steps > 1 else ""
+        return f"the gradient that the optimizer received is {size}{several}."
 
 
 def assert_exact_update(
@@ -106,7 +108,7 @@ def assert_exact_update(
         The :class:`Verdict`, for printing.
 
     Raises:
-        AssertionError: the update differs; the message gives the factor and its usual cause.
+        AssertionError: the update differs; the message gives the factor, or the parameter that differs most.
         GraphError: ``loss_fn`` reaches none of the optimizer's parameters.
         ShapeError: ``loss_fn`` returns no scalar.
 
@@ -154,8 +156,8 @@ def compare_update(
         return [real_vector(gradient) for gradient in _whole_batch(loss_fn(batch), parameters)]
 
     try:
-        with autocast_types(parameters) as types:
-            with recording(optimizer, parameters) as record:
+        with _autocast_types(parameters) as types:
+            with _recording(optimizer, parameters) as record:
                 loop(batch)
             snapshot.restore()
             expected = whole_batch()
@@ -174,13 +176,69 @@ def compare_update(
             state.restore()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-    names = [models.name(parameter, [optimizer]) for parameter in parameters]
-    verdict = Verdict(
-        found.error, found.factor, found.residual, tolerance, record.steps, "", names[found.worst]
-    )
-    if verdict.exact:
-        return verdict
-    return replace(verdict, cause=likely_cause(record, found, tolerance, names, types, models))
+    name = models.name(parameters[found.worst], [optimizer])
+    return Verdict(found.error, found.factor, found.residual, tolerance, record.steps, name)
+
+
+@dataclass
+class _Record:
+    """The number of steps, and ``.grad`` at the first one, with zeros for None."""
+
+    steps: int = 0
+    gradients: list[Tensor] | None = None
+
+
+@contextmanager
+def _recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[_Record]:
+    """Record the optimizer's steps inside the block, through torch's own hooks."""
+    record = _Record()
+
+    def note_step() -> None:
+        record.steps += 1
+        if record.steps > 1:
+            return
+        # Under a GradScaler, a fused optimizer divides by the scale inside its step.
+        scale = getattr(optimizer, "grad_scale", None)
+        divisor = 1.0 if scale is None else scale
+        record.gradients = [
+            torch.zeros_like(p) if p.grad is None else p.grad.detach() / divisor for p in parameters
+        ]
+
+    def before_step(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # In args, the optimizer itself comes first.
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            note_step()
+            return None
+
+        def noted_closure() -> Any:  # a step may run the last backward pass itself, as in Lightning
+            loss = closure()
+            note_step()
+            return loss
+
+        return args[:1], {**kwargs, "closure": noted_closure}
+
+    handle = optimizer.register_step_pre_hook(before_step)
+    try:
+        yield record
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _autocast_types(parameters: Sequence[Tensor]) -> Iterator[set[torch.dtype]]:
+    """Collect the autocast dtypes in which modules run inside the block."""
+    devices = {parameter.device.type for parameter in parameters}
+    seen: set[torch.dtype] = set()
+
+    def note(module: nn.Module, args: Any) -> None:
+        seen.update(torch.get_autocast_dtype(kind) for kind in devices if torch.is_autocast_enabled(kind))
+
+    handle = register_module_forward_pre_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()
 
 
 def _moved(

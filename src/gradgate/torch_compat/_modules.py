@@ -83,7 +83,7 @@ def _moves_hooks(move: Any) -> bool:
 # Moves a hook before or, with ``last``, behind the other hooks of its kind.
 move_hook: Private[..., None] = Private(
     "torch.utils.hooks.RemovableHandle.hooks_dict_ref",
-    "let an optimizer's other hooks see a parameter that trains only some of its entries",
+    "let an optimizer's other hooks see a parameter that trains only some of its rows",
     find=lambda: _move_hook,
     works=_moves_hooks,
 )

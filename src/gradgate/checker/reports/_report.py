@@ -12,7 +12,7 @@ from gradgate.checker.reports._content import Content
 from gradgate.checker.reports._forms import checked_path, form_of, written
 from gradgate.checker.reports._select import Selection, ignores_in
 from gradgate.checker.reports._summary import summarized
-from gradgate.checker.reports._text import to_notebook, to_text
+from gradgate.checker.reports._text import to_text
 from gradgate.checker.reports._unmoved import unmoved
 from gradgate.checker.reports._words import counted
 from gradgate.checker.rules import Finding, check, check_ranks, in_order
@@ -49,9 +49,6 @@ class Report(Content):
     def __repr__(self) -> str:
         found = self.tally() or "no findings"
         return f"Report({self.script or 'a loop'}: {found} after {counted(self.summary.steps, 'step')})"
-
-    def _repr_html_(self) -> str:
-        return to_notebook(self)
 
 
 def report_on(

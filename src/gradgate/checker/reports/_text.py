@@ -1,4 +1,4 @@
-"""Reports for people: plain text, coloured text in a terminal, and a table in a notebook."""
+"""Reports for people: plain text, and coloured text in a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TextIO, TypeAlias
 
 from gradgate.checker.reports._content import Content, Entry, SourceLine
 from gradgate.checker.reports._words import short_path
-from gradgate.notebook_tables import Mark, card
 
 _NARROWEST, _WIDTH, _WIDEST = 60, 88, 100
 _AROUND = 2  # lines of source above and below a finding
@@ -36,8 +35,6 @@ _STYLES = {
     "+": "bold",
 }
 
-_NOTEBOOK_COLORS = {"error": "#d0402f", "warning": "#c98a12", "note": "#3b7ecb"}
-
 # For terminals and files that are limited to ASCII.
 _ASCII = str.maketrans({"─": "-", "│": "|", "❱": ">", "…": "."})
 
@@ -49,22 +46,6 @@ Line: TypeAlias = "list[tuple[str, str]]"
 def to_text(report: Content, *, width: int = _WIDTH) -> str:
     """Return a report as plain text, without a final line end."""
     return "\n".join("".join(text for text, _ in line).rstrip() for line in _lines(report, width))
-
-
-def to_notebook(report: Content) -> str:
-    """Return an HTML table with the verdict, the summary, and one row per finding."""
-    rows = [
-        (
-            Mark(f"{entry.finding.code} {entry.finding.category}", _NOTEBOOK_COLORS[entry.severity]),
-            f"{entry.place.rpartition('/')[2]}  {''.join(line.text for line in entry.source(0))}",
-            entry.finding.message,
-            entry.finding.advice,
-        )
-        for entry in report.entries()
-    ]
-    watched = "; ".join(text for _, text in report.facts())
-    head = ("finding", "line", "what happened", "what to write instead") if rows else ()
-    return card(report.verdict()[0], watched, rows, head=head)
 
 
 def show(report: Content, file: TextIO) -> None:

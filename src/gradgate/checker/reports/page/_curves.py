@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from gradgate.checker.reports.page._drawing import NOTHING
 from gradgate.checker.reports.page._run_view import Figure, RunView, curve, figure
-from gradgate.notebook_tables import NOTHING
 
 
 class Norms(NamedTuple):

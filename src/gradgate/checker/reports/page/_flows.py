@@ -11,6 +11,7 @@ from typing import Any
 
 from gradgate.checker.analysis import Contribution
 from gradgate.checker.reports._words import counted
+from gradgate.checker.reports.page._drawing import LATE, NOTHING, USED, WASTED, Stream, faint, sankey
 from gradgate.checker.reports.page._run_view import (
     Figure,
     RunView,
@@ -21,7 +22,6 @@ from gradgate.checker.reports.page._run_view import (
     rows,
 )
 from gradgate.events import OptimizerMade
-from gradgate.notebook_tables import LATE, NOTHING, USED, WASTED, Stream, faint, sankey
 
 CLEARED, LEFT, UNOWNED = "cleared before a step", "left in .grad", "in no optimizer"
 NO_LINE = "no gradient"

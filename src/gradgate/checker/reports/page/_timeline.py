@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from gradgate.checker.analysis import Share, StepWindow, of_window
+from gradgate.checker.reports.page._drawing import USED
 from gradgate.checker.reports.page._run_view import Figure, RunView, figure, rows
 from gradgate.events import Span
-from gradgate.notebook_tables import USED
 
 _MOST_ROWS = 24
 _UPDATE = "update"
