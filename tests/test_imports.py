@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "tally": {"errors", "torch"},
     "pytree": {"torch"},
     "batch_layout": {"errors", "pytree", "torch"},
+    "backward_weight": {"torch"},
     "byte_sizes": {"errors"},
     "options": {"errors"},
     "call_sites": {"events", "torch"},
@@ -41,6 +42,7 @@ MAY_IMPORT = {
     "gates": {
         *(
             "autograd_graph",
+            "backward_weight",
             "call_sites",
             "errors",
             "events",
@@ -59,6 +61,7 @@ MAY_IMPORT = {
     "accumulation": {
         *(
             "autograd_graph",
+            "backward_weight",
             "errors",
             "events",
             "batch_layout",

@@ -28,7 +28,7 @@ class Pool:
             self.x = torch.randn(POOL, FEATURES, generator=generator, dtype=torch.float64)
             self.y = torch.randint(CLASSES, (POOL,), generator=generator)
             self.y[torch.rand(POOL, generator=generator) < 0.1] = IGNORED
-        self.weight = torch.rand(POOL, generator=generator, dtype=torch.float64) + 0.1
+        self.weight = torch.rand(POOL, generator=generator, dtype=torch.float64) + 1.0
         self.image = torch.randn(POOL, TIME, TIME, generator=generator, dtype=torch.float64)
 
     def _draw_words(self, generator: torch.Generator, *, left: bool) -> None:

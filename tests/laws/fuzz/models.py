@@ -45,11 +45,10 @@ GATES: dict[str, tuple[Gate, Gate]] = {
     ),
     "stop": (lambda x: x + gg.stop_gradient(x), lambda x: x + x.detach()),
     "hook": (_hook, _hook),
-    # These see the gradient of a micro-batch's own mean: the truth takes micro-batches one by one.
+    # It sees the gradient of a micro-batch's own mean: the truth takes micro-batches one by one.
     "clip": (lambda x: gg.clip_gradient(x, max_value=0.01), _clamp),
-    "clamp": (_clamp, _clamp),
 }
-BY_MICRO_BATCH = ("clip", "clamp")
+BY_MICRO_BATCH = ("clip",)
 
 
 class Frozen(nn.Sequential):
