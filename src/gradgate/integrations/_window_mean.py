@@ -30,6 +30,7 @@ from gradgate.accumulation import (
     multiply,
     owned_parameters,
     refuse_divided,
+    separate,
     warn_divided_twice,
     warn_not_proportional,
 )
@@ -63,6 +64,7 @@ class WindowMean:
         self._unit: Count | None = None
         self._guards: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
         self.held = HeldGradient()
+        self._empties: list[Tensor] = []  # the parameters without a gradient before a backward pass
         self.divides_in_closure = False  # True during a step whose closure ends and divides the window
         self.divided = True  # False from the start of a micro-batch until its window is divided
         self.start()
@@ -116,9 +118,19 @@ class WindowMean:
 
         loss.register_hook(weighted)
 
-    def check_gradients(self) -> None:
-        """Raise if gradients were changed within this window, or not cleared after the last window."""
+    def before_backward(self, parameters: Iterable[Tensor]) -> None:
+        """Prepare for a backward pass that adds to the gradients of these parameters.
+
+        Raises:
+            GradientError: gradients were changed within this window, or not cleared after the last window.
+        """
         self.held.check(self._library, within=bool(self._arrived))
+        self._empties = [parameter for parameter in parameters if parameter.grad is None]
+
+    def after_backward(self) -> None:
+        """Give each gradient that the backward pass has made memory of its own."""
+        separate(self._empties)
+        self._empties = []
 
     def finish(
         self, parameters: Iterable[Tensor], scaler: Any = None, divisors: Collection[float] = ()

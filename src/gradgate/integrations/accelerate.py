@@ -107,12 +107,13 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
                 )
             accelerator: Any = self
             mean = self._gradgate_mean
-            mean.check_gradients()
+            owned = owned_parameters(accelerator._optimizers)
+            parameters = [parameter for model in models for parameter in model.parameters()]
+            mean.before_backward([*owned, *parameters])
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-            owned = owned_parameters(accelerator._optimizers)
-            parameters = [parameter for model in models for parameter in model.parameters()]
+            mean.after_backward()
             if accelerator.sync_gradients:
                 mean.finish([*owned, *parameters], accelerator.scaler)
             # `zero_grad` of the optimizers clears only `owned`, not the models' other parameters.

@@ -144,8 +144,10 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Record the gradients, so that later changes are noticed."""
+        mean = trainer.strategy.gradgate_mean
+        mean.after_backward()
         lists = (owned_parameters([optimizer]) for optimizer in trainer.optimizers)
-        trainer.strategy.gradgate_mean.held.remember(chain.from_iterable(lists))  # read only for a new window
+        mean.held.remember(chain.from_iterable(lists))  # read only for a new window
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the strategy and the optimizer."""
@@ -179,7 +181,10 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
             return output
 
         def backward(self, *args: Any, **kwargs: Any) -> Any:
-            self.gradgate_mean.check_gradients()
+            strategy: Any = self
+            self.gradgate_mean.before_backward(
+                [*strategy.lightning_module.parameters(), *owned_parameters(strategy.optimizers)]
+            )
             with on_purpose():
                 return super().backward(*args, **kwargs)
 

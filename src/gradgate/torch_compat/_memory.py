@@ -29,6 +29,34 @@ storage_key: Private[[Any], int] = Private(
     works=lambda key: key(torch().zeros(1).untyped_storage()) > 0,
 )
 
+
+def _owns_memory() -> Callable[[Any], bool]:
+    count, strided = torch()._C._storage_Use_Count, torch().strided
+
+    def owns(tensor: Any) -> bool:
+        held = tensor._values() if tensor.is_sparse else tensor
+        # The storage is held by the tensor and, during this call, by its Python object.
+        return held.layout is not strided or count(held.untyped_storage()._cdata) == 2
+
+    return owns
+
+
+def _sees_views(owns: Any) -> bool:
+    whole = torch().zeros(2)
+    alone = owns(whole)
+    part = whole[:1]
+    return alone and not owns(whole) and not owns(part)
+
+
+# Whether no other tensor, in Python or within autograd, shares a tensor's memory.
+owns_memory: Private[[Any], bool] = Private(
+    "torch._C._storage_Use_Count",
+    "tell whether a gradient shares memory with another tensor",
+    find=_owns_memory,
+    instead=lambda tensor: False,  # so that every new gradient is copied
+    works=_sees_views,
+)
+
 # The signature of an operation: its name, and which of its arguments it writes.
 op_schema: Private[[Any], Any] = Private(
     "torch._ops.OpOverload._schema",
