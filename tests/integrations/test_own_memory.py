@@ -38,10 +38,14 @@ class Labelled(Placed):
         return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
 
 
+def labelled(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    loss: Tensor = model(input_ids=x, labels=y)["loss"]
+    return loss
+
+
 def run(trainer: str) -> list[float]:
     if trainer == "transformers":
-        truth = lambda model, x, y: model(input_ids=x, labels=y)["loss"]
-        return transformers("bert", True, wrap=lambda _: Labelled(), truth=truth)
+        return transformers("bert", True, wrap=lambda _: Labelled(), truth=labelled)
     return {"lightning": lightning, "accelerate": accelerate}[trainer](tokens, True)
 
 

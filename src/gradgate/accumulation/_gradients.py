@@ -195,8 +195,8 @@ def separate(parameters: Iterable[Tensor]) -> None:
     """Give each gradient memory of its own, because sums are added to and multiplied in place.
 
     Autograd stores what a backward function returns, without a copy. Two gradients may then be views of one tensor,
-    as those of ``a[None] + b[None]``, and what is done to both in place is done twice. A gradient may also be a view
-    of a tensor that a custom function keeps.
+    as those of ``a[None] + b[None]``, and what is done to both in place is done twice. A gradient may also be a
+    view of a tensor that a custom function keeps.
 
     Gradients that autograd has already added to have been separated, so only new ones need this. Shards under
     ``fully_shard`` are parts of one tensor that do not overlap.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
-from gradgate.accumulation import owned_parameters
+from gradgate.accumulation import owned_parameters, separate
 from gradgate.autograd_graph import only_input
 from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
@@ -109,7 +109,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                     loss: Tensor = super().training_step(*args, **kwargs)
             finally:
                 self._gradgate_step = None
-            mean.after_backward()
+            separate(mean.empties)
             if not trainer.accelerator.sync_gradients:
                 mean.held.remember(trainer.model.parameters())
                 # Trainer adds up the losses that it logs, so the window's loss is returned once, when it ends.
@@ -119,7 +119,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                 trainer.args.gradient_accumulation_steps,
                 trainer.current_gradient_accumulation_steps,
             }
-            window = mean.finish(_summed(trainer), trainer.accelerator.scaler, divisors)
+            window = mean.finish(trainer.accelerator.scaler, divisors)
             return torch.full_like(loss, window.mean)
 
         def compute_loss(
@@ -136,7 +136,9 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                 return super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch, **options)
             if self._gradgate_loss is not None:
                 raise _several("training_step calls compute_loss twice")
-            self._gradgate_mean.before_backward(_summed(trainer))
+            self._gradgate_mean.before_backward(
+                lambda: [*trainer.model.parameters(), *owned_parameters([trainer.optimizer])]
+            )
             count = None if self._gradgate_count is None else self._gradgate_count(inputs)
             with _on_its_own(trainer, [inputs], counted=num_items_in_batch is not None) as (items, smoothed):
                 result = super().compute_loss(model, inputs, num_items_in_batch=items, **options)
@@ -148,11 +150,6 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
             return result
 
     return ExactTrainer
-
-
-def _summed(trainer: Any) -> list[Tensor]:
-    """Return the parameters whose gradients a window divides."""
-    return [*trainer.model.parameters(), *owned_parameters([trainer.optimizer])]
 
 
 @contextmanager

@@ -31,12 +31,14 @@ storage_key: Private[[Any], int] = Private(
 
 
 def _owns_memory() -> Callable[[Any], bool]:
-    count, strided = torch()._C._storage_Use_Count, torch().strided
+    count = torch()._C._storage_Use_Count
 
     def owns(tensor: Any) -> bool:
-        held = tensor._values() if tensor.is_sparse else tensor
-        # The storage is held by the tensor and, during this call, by its Python object.
-        return held.layout is not strided or count(held.untyped_storage()._cdata) == 2
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:  # a sparse tensor's values have one
+            return not tensor.is_sparse or owns(tensor._values())
+        return bool(count(storage._cdata) == 2)  # held by the tensor, and by `storage`
 
     return owns
 
