@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -180,11 +181,13 @@ def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
     For example, SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``. The
     copy is made after all hooks, because hooks may still change the gradients that the optimizer receives.
     """
-    received: list[tuple[Tensor, Tensor]] = []
+    received: dict[Optimizer, list[tuple[Tensor, Tensor]]] = {}
 
     def keep(optimizer: Optimizer, *_: object) -> None:
+        if optimizer in received:
+            return  # a subclass, which has received its gradients, calls the step of its base class
         parameters = owned_parameters([optimizer])
-        received.extend((each, each.grad.clone()) for each in parameters if each.grad is not None)
+        received[optimizer] = [(each, each.grad.clone()) for each in parameters if each.grad is not None]
 
     with ExitStack() as hooks:
         for optimizer in settings.optimizers:
@@ -193,7 +196,7 @@ def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
             else:  # a wrapper around an optimizer
                 keep(optimizer)
         yield
-    for parameter, gradient in received:
+    for parameter, gradient in chain.from_iterable(received.values()):
         parameter.grad = gradient
 
 

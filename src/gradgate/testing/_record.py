@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -43,6 +45,7 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
     record = Record()
     counts = [0] * len(parameters)  # backward passes that reached each parameter; the maximum is used
     start = [parameter.detach().clone() for parameter in parameters]
+    running: FrameType | None = None  # the step that is running, or the last one
 
     def note_step(stepped: Optimizer) -> None:
         record.steps += 1
@@ -56,6 +59,11 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
         ]
 
     def before_step(stepped: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        nonlocal running
+        step = sys._getframe(1)
+        if _calls(running, step):
+            return None  # a subclass calls the step of its base class, which runs the same hooks
+        running = step
         # In args, the optimizer itself comes first.
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
@@ -87,8 +95,16 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
         yield record
         record.moved = not all(map(torch.equal, parameters, start))
     finally:
+        running = None  # a frame keeps its variables alive
         for handle in handles:
             handle.remove()
+
+
+def _calls(outer: FrameType | None, inner: FrameType | None) -> bool:
+    """Return whether an outer frame is still running, and has called the inner one."""
+    while outer is not None and inner is not None and inner is not outer:
+        inner = inner.f_back
+    return outer is not None and inner is outer
 
 
 @contextmanager
