@@ -74,6 +74,20 @@ def test_what_decays_is_what_a_subclass_received_whatever_optimizers_there_are(
     assert weight.grad.item() == 7.0
 
 
+def test_what_decays_beside_chosen_rows_is_what_a_subclass_received() -> None:
+    table, weight = nn.Embedding(3, 1), nn.Parameter(torch.zeros(1))
+    SGD([weight])
+    # Rows are stepped by a proxy of the optimizer, for which the hooks run again.
+    optimizer = Threefold([weight, table.weight], lr=0.0)
+    accumulator = gg.Accumulator(optimizer, clear=gg.decay(0.5))
+    with gg.train_rows(table, [1]):
+        for _ in range(3):
+            with accumulator.update() as update:
+                update.backward(8.0 * (weight.sum() + table.weight.sum()), count=1)
+    assert weight.grad.item() == 7.0
+    assert table.weight.grad.flatten().tolist() == [0.0, 7.0, 0.0]
+
+
 def test_what_decays_is_not_what_the_optimizer_writes_to_the_gradient() -> None:
     weight = nn.Parameter(torch.zeros(1))
     optimizer = SGD(
