@@ -1,5 +1,6 @@
 """What becomes of gradients after a step, and of those that were there before."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -45,6 +46,46 @@ def test_what_decays_is_the_clipped_gradient_that_the_optimizer_received() -> No
         for gradient in (4.0, 0.25):
             update_by(accumulator, weight, [(gradient, 2), (gradient, 1)])
     assert [step[0].item() for step in steps] == pytest.approx([1.0, 0.5 + 0.25], abs=1e-6)
+
+
+class Threefold(SGD):
+    """Changes the gradients, and leaves the step to its base class, whose hooks may run as well."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.mul_(3.0)
+        super().step()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_decays_is_what_a_subclass_received_whatever_optimizers_there_are(
+    others: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch makes a class run hooks when its first optimizer is created.
+    monkeypatch.setattr(SGD, "step", inspect.unwrap(SGD.step))
+    if others:
+        SGD([nn.Parameter(torch.zeros(1))])
+    weight = nn.Parameter(torch.zeros(1))
+    accumulator = gg.Accumulator(Threefold([weight], lr=0.1), clear=gg.decay(0.5))
+    norms = [update_by(accumulator, weight, [(8.0, 1), (8.0, 1)]).grad_norm for _ in range(3)]
+    assert norms == [8.0, 12.0, 14.0]
+    assert weight.grad.item() == 7.0
+
+
+def test_what_decays_beside_chosen_rows_is_what_a_subclass_received() -> None:
+    table, weight = nn.Embedding(3, 1), nn.Parameter(torch.zeros(1))
+    SGD([weight])
+    # Rows are stepped by a proxy of the optimizer, for which the hooks run again.
+    optimizer = Threefold([weight, table.weight], lr=0.0)
+    accumulator = gg.Accumulator(optimizer, clear=gg.decay(0.5))
+    with gg.train_rows(table, [1]):
+        for _ in range(3):
+            with accumulator.update() as update:
+                update.backward(8.0 * (weight.sum() + table.weight.sum()), count=1)
+    assert weight.grad.item() == 7.0
+    assert table.weight.grad.flatten().tolist() == [0.0, 7.0, 0.0]
 
 
 def test_what_decays_is_not_what_the_optimizer_writes_to_the_gradient() -> None:

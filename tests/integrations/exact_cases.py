@@ -87,6 +87,11 @@ def mine() -> list[list[int]]:
     return BATCHES[RANK::RANKS]
 
 
+def windows_of_four(rows: Tensor) -> tuple[Tensor, ...]:
+    """Return the windows of a loader that yields four rows at a time."""
+    return rows.split(4 * WINDOW * RANKS)
+
+
 # -- Lightning ------------------------------------------------------------------------------------------
 
 
@@ -151,8 +156,8 @@ def accelerate(loss_of: Loss, exact: bool, *, count: Any = None, **options: Any)
                 stepping.step()
                 stepping.zero_grad()
 
-    windows = slice(16), slice(16, None)
-    return errors(model, optimizer, [loss_of(model, TEXTS[w], LABELS[w]) for w in windows], run)
+    truth = [loss_of(model, *part) for part in zip(*map(windows_of_four, (TEXTS, LABELS)), strict=True)]
+    return errors(model, optimizer, truth, run)
 
 
 # -- transformers ---------------------------------------------------------------------------------------
@@ -199,7 +204,7 @@ def transformers(
         exact_trainer(trainer, count)
     before(trainer)
     wanted = truth or (lambda model, x, y: model(input_ids=x, labels=y).loss)
-    windows = [wanted(model, x[:16], y[:16]), *([wanted(model, x[16:], y[16:])] if rows > 16 else [])]
+    windows = [wanted(model, *part) for part in zip(*map(windows_of_four, (x, y)), strict=True)]
     found = errors(model, optimizer, windows, trainer.train)
     shutil.rmtree(folder)
     return found

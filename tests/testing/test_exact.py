@@ -154,6 +154,30 @@ def test_a_right_loop_passes(training: Training, loop: Callable[[Training, Batch
     assert str(verdict).startswith("exact: within ")
 
 
+class ByItsBase(torch.optim.SGD):
+    """Leaves the step to its base class, which runs the same hooks if there is a plain SGD as well."""
+
+    def step(self, closure: Callable[[], Tensor] | None = None) -> None:
+        super().step(closure)
+
+
+@pytest.mark.parametrize(("loop", "steps"), [(exact, 1), (with_a_closure, 1), (steps_twice, 2)])
+def test_a_step_that_calls_the_step_of_its_base_class_is_one_step(
+    training: Training, loop: Callable[[Training, Batch], None], steps: int
+) -> None:
+    torch.optim.SGD(training.model.parameters())  # from now on, steps of SGD run hooks
+    training.optimizer = ByItsBase(training.model.parameters(), lr=0.1)
+    verdict = compare_update(
+        lambda batch: loop(training, batch),
+        training.batch,
+        optimizer=training.optimizer,
+        model=training.model,
+        loss_fn=training.loss,
+    )
+    assert verdict.steps == steps
+    assert verdict.exact == (steps == 1)
+
+
 MISTAKES = [
     (undivided, "received is 4 times the whole batch's."),
     (divided_twice, "received is 0.25 times the whole batch's."),

@@ -13,7 +13,7 @@ from gradgate.accumulation._counts import (
     is_sum,
     refuse_divided,
 )
-from gradgate.accumulation._gradients import dense_values, multiply
+from gradgate.accumulation._gradients import dense_values, multiply, separate, total_norm
 from gradgate.accumulation._loss_checks import (
     are_proportional,
     check_scalar,
@@ -48,6 +48,8 @@ __all__ = [
     "multiply",
     "owned_parameters",
     "refuse_divided",
+    "separate",
+    "total_norm",
     "warn_divided_twice",
     "warn_not_proportional",
     "windows",

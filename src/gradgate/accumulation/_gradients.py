@@ -23,6 +23,7 @@ from gradgate.torch_compat import (
     foreach_mul_,
     foreach_norm,
     is_dtensor,
+    owns_memory,
     tensor_version,
 )
 
@@ -166,19 +167,20 @@ def check_left(parameters: Sequence[Tensor], settings: UpdateSettings, left: Sta
 
 
 def separate(parameters: Iterable[Tensor]) -> None:
-    """Give each gradient memory of its own.
+    """Give each gradient memory of its own, because sums are added to and multiplied in place.
 
-    Autograd may store views of one tensor in two ``.grad``, for example those of ``a[None] + b[None]``. Whatever is
-    done to both in place, even the next addition, would then be done twice.
+    Autograd stores what a backward function returns, without a copy. Two gradients may then be views of one tensor,
+    as those of ``a[None] + b[None]``, and what is done to both in place is done twice. A gradient may also be a
+    view of a tensor that a custom function keeps.
+
+    Gradients that autograd has already added to have been separated, so only new ones need this. Shards under
+    ``fully_shard`` are parts of one tensor that do not overlap.
     """
-    pointers: set[int] = set()
+    owns = owns_memory.use
     for parameter in parameters:
         gradient = parameter.grad
-        if type(gradient) is Tensor and gradient.layout is torch.strided:
-            pointer = gradient.data_ptr()
-            if pointer in pointers:
-                parameter.grad = gradient.clone()
-            pointers.add(pointer)
+        if type(gradient) is Tensor and not owns(gradient):
+            parameter.grad = gradient.clone()
 
 
 def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -178,11 +178,13 @@ def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
     For example, SGD with ``nesterov=True, foreach=True`` (the default on a GPU) adds its momentum to ``.grad``. The
     copy is made after all hooks, because hooks may still change the gradients that the optimizer receives.
     """
-    received: list[tuple[Tensor, Tensor]] = []
+    received: dict[Tensor, Tensor | None] = {}
 
     def keep(optimizer: Optimizer, *_: object) -> None:
-        parameters = owned_parameters([optimizer])
-        received.extend((each, each.grad.clone()) for each in parameters if each.grad is not None)
+        for parameter in owned_parameters([optimizer]):
+            # The hooks run again if a subclass, which may have changed the gradients, calls the step of its base.
+            if parameter not in received:
+                received[parameter] = None if parameter.grad is None else parameter.grad.clone()
 
     with ExitStack() as hooks:
         for optimizer in settings.optimizers:
@@ -191,8 +193,9 @@ def _gradients_kept(settings: UpdateSettings) -> Iterator[None]:
             else:  # a wrapper around an optimizer
                 keep(optimizer)
         yield
-    for parameter, gradient in received:
-        parameter.grad = gradient
+    for parameter, gradient in received.items():
+        if gradient is not None:
+            parameter.grad = gradient
 
 
 def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
-from gradgate.accumulation import owned_parameters
+from gradgate.accumulation import owned_parameters, separate
 from gradgate.autograd_graph import only_input
 from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
@@ -109,17 +109,17 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                     loss: Tensor = super().training_step(*args, **kwargs)
             finally:
                 self._gradgate_step = None
+            separate(mean.empties)
             if not trainer.accelerator.sync_gradients:
                 mean.held.remember(trainer.model.parameters())
                 # Trainer adds up the losses that it logs, so the window's loss is returned once, when it ends.
                 return torch.zeros_like(loss)
-            parameters = [*trainer.model.parameters(), *owned_parameters([trainer.optimizer])]
             divisors = {
                 1,
                 trainer.args.gradient_accumulation_steps,
                 trainer.current_gradient_accumulation_steps,
             }
-            window = mean.finish(parameters, trainer.accelerator.scaler, divisors)
+            window = mean.finish(trainer.accelerator.scaler, divisors)
             return torch.full_like(loss, window.mean)
 
         def compute_loss(
@@ -136,7 +136,9 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
                 return super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch, **options)
             if self._gradgate_loss is not None:
                 raise _several("training_step calls compute_loss twice")
-            self._gradgate_mean.check_gradients()
+            self._gradgate_mean.before_backward(
+                lambda: [*trainer.model.parameters(), *owned_parameters([trainer.optimizer])]
+            )
             count = None if self._gradgate_count is None else self._gradgate_count(inputs)
             with _on_its_own(trainer, [inputs], counted=num_items_in_batch is not None) as (items, smoothed):
                 result = super().compute_loss(model, inputs, num_items_in_batch=items, **options)

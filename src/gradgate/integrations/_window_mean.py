@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib.metadata import version
 from typing import Any
 
@@ -71,6 +71,8 @@ class WindowMean:
         """Begin a window. Discards an unfinished one."""
         self._running = LossSum("loss", unit=self._unit)
         self._expected = 0
+        self._parameters: list[Tensor] = []  # their `.grad` holds the window's sum
+        self.empties: list[Tensor] = []  # those without a gradient before the latest backward pass
         self._arrived: list[Tensor] = []
         self._passed: list[tuple[Any, Any]] = []
         self._counted: Counted = {}  # the count of the first micro-batch, for each term of its loss
@@ -114,19 +116,21 @@ class WindowMean:
 
         loss.register_hook(weighted)
 
-    def check_gradients(self) -> None:
-        """Raise if gradients were changed within this window, or not cleared after the last window."""
-        self.held.check(self._library, within=bool(self._arrived))
+    def before_backward(self, parameters: Callable[[], Iterable[Tensor]]) -> None:
+        """Raise if gradients were changed within this window, or not cleared after the last window.
 
-    def finish(
-        self, parameters: Iterable[Tensor], scaler: Any = None, divisors: Collection[float] = ()
-    ) -> Tally:
+        ``parameters`` lists those whose ``.grad`` holds the window's sum. It is called once in each window.
+        """
+        self.held.check(self._library, within=bool(self._arrived))
+        self._parameters = self._parameters or list(dict.fromkeys(parameters()))
+        self.empties = [parameter for parameter in self._parameters if parameter.grad is None]
+
+    def finish(self, scaler: Any = None, divisors: Collection[float] = ()) -> Tally:
         """Divide the gradients of a window by its count over all ranks, and begin the next one.
 
         Synchronizes with the device, and with the other ranks.
 
         Args:
-            parameters: the parameters whose ``.grad`` holds the window's sum, averaged over ranks.
             scaler: the trainer's gradient scaler, or None. The loss scale stays in the gradients.
             divisors: the numbers by which the trainer may divide each loss. Empty if the script passes the loss
                 itself.
@@ -166,6 +170,7 @@ class WindowMean:
             arrived[0] / as_number(running.unit) if arrived and running.unit is not None else None
         )
         all_sent = [sent] if self.ranks == 1 else RankGroup().exchange(sent)
+        parameters = self._parameters
         self.start()
         whole = sum((Tally(each["total"], each["count"]) for each in all_sent), Tally())
         if len(factors := {each["per_item"] for each in all_sent} - {None}) > 1:
@@ -183,10 +188,7 @@ class WindowMean:
         (per_item,) = factors
         if math.isfinite(per_item):  # otherwise the loss scale is too large, and its scaler skips the step
             with torch.no_grad():
-                multiply(
-                    dense_values(list(dict.fromkeys(parameters))),
-                    scale * self.ranks / (per_item * whole.count),
-                )
+                multiply(dense_values(parameters), scale * self.ranks / (per_item * whole.count))
         return whole
 
     def guard(self, optimizers: Iterable[Any]) -> None:

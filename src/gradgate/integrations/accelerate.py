@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from accelerate import Accelerator
 from torch import Tensor
 
-from gradgate.accumulation import owned_parameters
+from gradgate.accumulation import owned_parameters, separate
 from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._trainers import extend, sharding_of
@@ -107,14 +107,15 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
                 )
             accelerator: Any = self
             mean = self._gradgate_mean
-            mean.check_gradients()
+            owned = owned_parameters(accelerator._optimizers)
+            parameters = [parameter for model in models for parameter in model.parameters()]
+            mean.before_backward(lambda: [*owned, *parameters])
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-            owned = owned_parameters(accelerator._optimizers)
-            parameters = [parameter for model in models for parameter in model.parameters()]
+            separate(mean.empties)
             if accelerator.sync_gradients:
-                mean.finish([*owned, *parameters], accelerator.scaler)
+                mean.finish(accelerator.scaler)
             # `zero_grad` of the optimizers clears only `owned`, not the models' other parameters.
             mean.held.remember(owned or parameters, complete=accelerator.sync_gradients)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.accumulation import owned_parameters
+from gradgate.accumulation import owned_parameters, separate
 from gradgate.errors import OptionError
 from gradgate.events import on_purpose
 from gradgate.integrations._trainers import extend, restore
@@ -144,8 +144,10 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Record the gradients, so that later changes are noticed."""
+        mean = trainer.strategy.gradgate_mean
+        separate(mean.empties)
         lists = (owned_parameters([optimizer]) for optimizer in trainer.optimizers)
-        trainer.strategy.gradgate_mean.held.remember(chain.from_iterable(lists))  # read only for a new window
+        mean.held.remember(chain.from_iterable(lists))  # read only for a new window
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the strategy and the optimizer."""
@@ -179,7 +181,10 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
             return output
 
         def backward(self, *args: Any, **kwargs: Any) -> Any:
-            self.gradgate_mean.check_gradients()
+            strategy: Any = self
+            self.gradgate_mean.before_backward(
+                lambda: [*strategy.lightning_module.parameters(), *owned_parameters(strategy.optimizers)]
+            )
             with on_purpose():
                 return super().backward(*args, **kwargs)
 
@@ -187,11 +192,11 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
             def divided() -> Any:
                 result = closure()
                 strategy: Any = self
-                owned, module = owned_parameters([optimizer]), strategy.lightning_module
                 if self.gradgate_mean.open or not self.gradgate_skipped:
                     scaler = getattr(strategy.precision_plugin, "scaler", None)
-                    divisors = {module.trainer.accumulate_grad_batches}
-                    self.gradgate_mean.finish([*module.parameters(), *owned], scaler, divisors)
+                    divisors = {strategy.lightning_module.trainer.accumulate_grad_batches}
+                    self.gradgate_mean.finish(scaler, divisors)
+                    owned = (parameter for group in optimizer.param_groups for parameter in group["params"])
                     self.gradgate_mean.held.remember(owned, complete=True)
                 return result
 

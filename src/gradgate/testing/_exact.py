@@ -204,7 +204,17 @@ def _recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[_
             torch.zeros_like(p) if p.grad is None else p.grad.detach() / divisor for p in parameters
         ]
 
+    depth = 0  # a subclass may call the step of its base class, which runs the same hooks
+
+    def after_step(*_: object) -> None:
+        nonlocal depth
+        depth -= 1
+
     def before_step(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        nonlocal depth
+        depth += 1
+        if depth > 1:
+            return None
         # In args, the optimizer itself comes first.
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
@@ -218,11 +228,15 @@ def _recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[_
 
         return args[:1], {**kwargs, "closure": noted_closure}
 
-    handle = optimizer.register_step_pre_hook(before_step)
+    handles = [
+        optimizer.register_step_pre_hook(before_step),
+        optimizer.register_step_post_hook(after_step),
+    ]
     try:
         yield record
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

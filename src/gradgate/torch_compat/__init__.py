@@ -36,6 +36,7 @@ from gradgate.torch_compat._graphs import (
 from gradgate.torch_compat._memory import (
     fake_tensors,
     op_schema,
+    owns_memory,
     storage_key,
 )
 from gradgate.torch_compat._modes import (
@@ -121,6 +122,7 @@ __all__ = [
     "node_number",
     "node_shape",
     "op_schema",
+    "owns_memory",
     "parameters_of",
     "process_work",
     "reads_losses",

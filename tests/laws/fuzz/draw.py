@@ -77,7 +77,7 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
         ["none", "ddp", "ddp, unused", "ddp, views", "fsdp", "fsdp, gathered", "fsdp, resharded"]
     )
     sharded = "fsdp" in wrapper
-    model = choose(["norm", "routed", "checkpointed", "attention", "tied"][: 4 if sharded else 5])
+    model = choose(["norm", "routed", "checkpointed", "attention", "tied", "placed"][: 4 if sharded else 6])
     words = model in OF_WORDS
     two = not sharded and choose([False, False, True])
     # FSDP2 has no second derivatives.

@@ -119,6 +119,20 @@ class Stateful(nn.Module):
         return [self.seen, self.moment, self.plain, torch.tensor(float(self.number))]
 
 
+class Placed(nn.Module):
+    """Adds parameters whose gradients autograd stores as one tensor, and as views inside of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, HIDDEN)
+        self.place, self.kind = (nn.Parameter(torch.randn(HIDDEN) / 2) for _ in range(2))
+        self.first, self.rest = (nn.Parameter(torch.randn(size) / 2) for size in (2, HIDDEN - 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole = torch.cat([self.first, self.rest])
+        return (self.linear(x) + (self.place[None] + self.kind[None] + whole[None])).tanh()
+
+
 class Attention(nn.Module):
     def __init__(self, *, sparse: bool = False) -> None:
         super().__init__()
@@ -149,6 +163,7 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
     "reentrant": lambda: Checkpointed(reentrant=True),
     "complex": Complex,
     "stateful": Stateful,
+    "placed": Placed,
     "attention": Attention,
     "tied": Attention,
     "sparse": lambda: Attention(sparse=True),
