@@ -120,6 +120,7 @@ class Update(CoupledWindow):
             self._require_open("backward")
         if type(loss) is not Tensor or loss.numel() != 1 or not loss.is_floating_point():
             check_scalar(loss)
+        left_out = count is None
         if type(count) is not int or count <= 0:
             count = checked_count(loss, count, reduction)
         shared, counter, sums = self._shared, self._counter, self._sums
@@ -153,17 +154,34 @@ class Update(CoupledWindow):
         graph_size = next_node_number.use() - checks.node_number
         if not later or checks.passed.get((name, later)) != graph_size or name not in checks.settled:
             checks.check(
-                name, loss, count, reduction, counter.expected, later, graph_size, shared.batch_norms
+                name,
+                loss,
+                count,
+                reduction,
+                counter.expected,
+                later,
+                graph_size,
+                shared.batch_norms,
+                left_out=left_out,
+                sharded=self._coordinator.sharded,
             )
         if self._coordinator.overlaps and counter.last:
             with self._overlapping(name, loss, count, reduction):
                 sums.add(name, loss, count, reduction, retain_graph, receiving)
-        else:
+        elif name in checks.settled:
             sums.add(name, loss, count, reduction, retain_graph, receiving)
+        else:
+            with checks.clips.observed(() if self._coordinator.sharded else sums.parameters):
+                sums.add(name, loss, count, reduction, retain_graph, receiving)
+            if later or counter.expected > 1:
+                checks.clips.warn(self._name)
         checks.node_number = next_node_number.use()  # backward passes make nodes too
         counter.calls += 1
         if not counter.in_loop:
             counter.micro_batches = max(counter.micro_batches, len(sums.by_name[name].contributions))
+
+    def _name(self, parameter: Tensor) -> str:
+        return self._settings.models.name(parameter, self._settings.optimizers)
 
     def _overlapping(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction
