@@ -44,9 +44,9 @@ class ClassWeights:
             ):
                 raise CountError(
                     f"backward: count is missing, and this loss has {kind}=[{_row(weight)}], while an earlier loss "
-                    f"in this window had {kind}=[{_row(values)}]. Weights computed from each micro-batch's labels do "
-                    "not give the loss of the whole batch. Compute them once, from the labels of the whole window "
-                    "or data set. If each micro-batch should have its own weights, pass the count: "
+                    f"in this window had {kind}=[{_row(values)}]. Weights computed from each micro-batch's labels "
+                    "do not give the loss of the whole batch. Compute them once, from the labels of the "
+                    "whole window or data set. If each micro-batch should have its own weights, pass the count: "
                     f"count={_COUNTED[kind]}."
                 )
 

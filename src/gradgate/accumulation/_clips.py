@@ -34,7 +34,7 @@ def warn_if_mixed(loss: Tensor) -> bool:
         "Otherwise, make micro-batches as large as memory allows. Ignore this warning if the items are parts "
         "of a single sample, such as the nodes of a graph.",
         CoupledLossWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
     return True
 

@@ -245,7 +245,7 @@ def _warn_if_coupled(loss: Tensor) -> bool:
                 "loses the pairs between micro-batches, so no split gives the gradient of the whole batch. "
                 "Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, loss_fn).",
                 CoupledLossWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
             return True
         except (NotUnderstoodError, AttributeError, ValueError):
@@ -276,6 +276,6 @@ def _warn_if_function_of_mean(loss: Tensor, count: Count) -> bool:
         "update.backward_coupled(encode, micro_batches, loss_fn). If you want the mean over micro-batches, pass "
         "count=1.",
         CoupledLossWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
     return True

@@ -1,16 +1,16 @@
 """Finds operations below a loss that mix samples, by sending the gradients of two items back through the graph.
 
 If samples are kept apart, the gradients of two items never meet in a tensor that was computed from samples. A node
-is a function of a gradient. The nodes are called one after another, which runs no hooks and no module, and leaves the
-graph as it was. This takes about as long as two backward passes.
+is a function of a gradient. The nodes are called one after another, which runs no hooks and no module, and leaves
+the graph as it was. This takes about as long as two backward passes.
 
 All gradients meet in tensors that samples share: in parameters, and in position embeddings, which are broadcast.
 So a meeting counts only if it reaches **data**: an operand without a graph, of a layer, with a row for each item. A
 meeting by broadcasting counts only if a reduction follows, such as a mean over the batch.
 
-A branch ends silently at a node that can't be called without side effects: a function written in Python, and a node
-whose saved tensors are packed, as in a checkpoint. Meetings at and below an index or a product with a constant
-matrix don't count either, because the edges of a graph connect parts of a single sample.
+A branch ends at a node that can't be called without side effects: a function written in Python, and a node whose
+saved tensors are packed, as in a checkpoint. Its result counts as data. Meetings at and below an index or a product
+with a constant matrix don't count, because the edges of a graph connect parts of a single sample.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from gradgate.autograd_graph._items import check_items
+from gradgate.autograd_graph._items import check_items, sample_dims
 from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of, without_smoothing
 from gradgate.autograd_graph._nodes import (
     DDP_SINK,
@@ -111,13 +111,15 @@ def loss_over_items(term: Any) -> Any:
 def _seeds(node: Any) -> Iterator[tuple[Edge, Pair]]:
     """Yield the inputs of a loss, each with the gradients of its first and its last item."""
     for edge in node.next_functions:
-        if edge[0] is None or not (shape := shape_of(*edge)) or shape[0] < 2:
+        if edge[0] is None or not (shape := shape_of(*edge)):
             continue
-        items: tuple[slice, ...] = (slice(1), slice(-1, None))
+        # Otherwise the second dimension may hold samples too, unless it holds classes or the channels of an image.
+        fallback = [0] if len(shape) > 3 else [dim for dim in range(len(shape)) if not _is_class(node, dim)]
+        dims = sample_dims(edge) or fallback
+        if shape[dims[0]] < 2:
+            continue
         pair = node_zeros.use(*edge), node_zeros.use(*edge)
-        for zeros, item in zip(pair, items, strict=True):
-            # In images, only the first dimension holds samples. In sequences, the second one may hold them.
-            dims = [0] if len(shape) > 3 else [dim for dim in range(len(shape)) if not _is_class(node, dim)]
+        for zeros, item in zip(pair, (slice(1), slice(-1, None)), strict=True):
             part = zeros[tuple(item if dim in dims else slice(None) for dim in range(len(shape)))]
             part += torch.arange(1, part.numel() + 1, device=part.device).reshape(part.shape)
         yield edge, pair
@@ -153,6 +155,7 @@ class _Trace:
     def __init__(self, seeds: dict[Edge, Pair]) -> None:
         self._graph = Graph([node for node, _ in seeds])
         self._seeds = seeds
+        self._ends: set[Any] = set()  # nodes that can't be called
         self._flags: list[Tensor] = []  # whether two gradients meet, read all at once
         # For each node the index of its flag, and its children: whether they were broadcast, and their flags.
         self._nodes: dict[Any, tuple[int, list[tuple[Any, bool, int]]]] = {}
@@ -169,7 +172,11 @@ class _Trace:
             self._nodes[node] = self._flag(*_without_steps(node, pairs).values()), children
             if _is_entry(node):
                 continue
-            for (child, output), broadcast, pair in _passed_on(node, pairs):
+            passed = _passed_on(node, pairs)
+            if passed is None:
+                self._ends.add(node)
+                continue
+            for (child, output), broadcast, pair in passed:
                 children.append((child, broadcast, self._flag(pair)))
                 earlier = waiting.setdefault(child, {}).get(output)
                 if earlier is not None:
@@ -192,7 +199,8 @@ class _Trace:
                 # The sum of two gradients meets, or the steps of a recurrent layer do.
                 meetings[node] = _Meeting(node if node.name() in _RECURRENT else users[node], False)
             met = meetings.get(node)
-            if met is not None and not met.shared and _is_entry(node) and self._has_rows(node, rows):
+            ends = _is_entry(node) or node in self._ends
+            if met is not None and not met.shared and ends and self._has_rows(node, rows):
                 return Mixing(met.node.name(), shape_of(met.node))
             if met is None and (node in routed or _routes(node)):
                 routed.update(child for child, _, _ in children)
@@ -248,23 +256,26 @@ def _routes(node: Any) -> bool:
     return node.name() in _INDICES or (factor is not None and node.next_functions[factor][0] is None)
 
 
-def _passed_on(node: Any, pairs: dict[int, Pair]) -> Iterator[tuple[Edge, bool, Pair]]:
-    """Yield the edges below a node, each with whether its tensor was broadcast, and with its two gradients."""
+def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair]] | None:
+    """Return the edges below a node, each with whether its tensor was broadcast, and with its two gradients.
+
+    Returns None if the node can't be called without side effects.
+    """
     name, edges = node.name(), node.next_functions
     if isinstance(node, BackwardCFunction):
-        alone = len(edges) == 1 and pairs.keys() == {0}
-        for output, pair in pairs.items():
-            if name == DDP_SINK or (alone and edges[0][0] and shape_of(*edges[0]) == shape_of(node)):
-                yield edges[output], False, pair
-        return
+        alone = len(edges) == 1 and edges[0][0] is not None and pairs.keys() == {0}
+        if name == DDP_SINK or (alone and shape_of(*edges[0]) == shape_of(node)):
+            return [(edges[output], False, pair) for output, pair in pairs.items()]
+        return None
     if is_packed(node):
-        return
+        return None
     both = [call_node.use(node, {output: pair[item] for output, pair in pairs.items()}) for item in (0, 1)]
-    for edge, *passed in zip(edges, *both, strict=False):
-        given = next((gradient for gradient in passed if gradient is not None), None)
+    passed = []
+    for edge, first, last in zip(edges, *both, strict=False):
+        given = last if first is None else first
         if edge[0] is None or given is None:
             continue
+        a, b = (torch.zeros_like(given) if each is None else each for each in (first, last))
         shape = shape_of(*edge)
-        full = [torch.zeros_like(given) if gradient is None else gradient for gradient in passed]
-        a, b = (gradient.sum_to_size(shape) for gradient in full)
-        yield edge, given.shape != shape, (a, b)
+        passed.append((edge, given.shape != shape, (a.sum_to_size(shape), b.sum_to_size(shape))))
+    return passed
