@@ -34,14 +34,12 @@ class ClassWeights:
             if not later or (name, kind) not in self._first:
                 self._first[name, kind] = weight, version, weight.detach().clone()
                 continue
-            first, first_version, values = self._first[
-                name, kind
-            ]  # holds the memory, so the address is not reused
+            # The kept tensor holds its memory, so its address is not reused.
+            first, first_version, values = self._first[name, kind]
             if weight.data_ptr() == first.data_ptr() and version == first_version:
                 continue
-            if weight.shape != values.shape or not torch.allclose(
-                weight, values, rtol=WEIGHT_ROUNDING, atol=0
-            ):
+            same = weight.shape == values.shape
+            if not (same and torch.allclose(weight, values, rtol=WEIGHT_ROUNDING, atol=0)):
                 raise CountError(
                     f"backward: count is missing, and this loss has {kind}=[{_row(weight)}], while an earlier loss "
                     f"in this window had {kind}=[{_row(values)}]. Weights computed from each micro-batch's labels "

@@ -135,7 +135,7 @@ class Clips:
             if limit > 0 and limited and sizes.unique().numel() > 1:
                 return True
             seen = _Seen(float(before.norm()), float(after.norm()))
-            if not torch.allclose(after * seen.before, before * seen.after, rtol=_ROUNDING):
+            if not seen.after or not torch.allclose(after * seen.before, before * seen.after, rtol=_ROUNDING):
                 self._seen.pop(key, None)
                 return False
         last, self._seen[key] = self._seen.get(key), seen
