@@ -7,14 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.laws.fuzz.draw import in_one_process, over_ranks
+from tests.laws.fuzz.draw import in_one_process, over_ranks, spoiled
 from tests.laws.fuzz.ranks import verdicts
 from tests.laws.fuzz.scenario import Scenario, Window
-from tests.laws.fuzz.verdict import judge, train
+from tests.laws.fuzz.verdict import judge, silent, train
 from tests.laws.fuzz.ways import WRONG, WRONG_OVER_RANKS
 
 # A block that is frozen has nothing to recompute for.
-pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad"),
+    pytest.mark.filterwarnings("ignore:backward. the graph holds gg.clip_gradient"),
+]
 
 EXAMPLES = 40 if os.environ.get("HYPOTHESIS_PROFILE", "suite") == "suite" else settings().max_examples
 DRAWN = {
@@ -33,6 +36,22 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 def test_every_update_is_the_whole_batchs_or_refused_before_a_step(scenario: Scenario) -> None:
     wrong = judge(scenario, [train(scenario)])
     assert not wrong, f"{wrong}\n{scenario!r}"
+
+
+@st.composite
+def spoiled_scenarios(draw: st.DrawFn) -> Scenario:
+    return spoiled(lambda options: draw(st.sampled_from(options)))
+
+
+@settings(max_examples=EXAMPLES)
+@given(scenario=spoiled_scenarios())
+def test_what_no_split_makes_exact_is_told(scenario: Scenario) -> None:
+    wrong = silent(scenario)
+    assert not wrong, f"{wrong}\n{scenario!r}"
+
+
+def test_silence_would_be_noticed() -> None:
+    assert "nobody is told" in silent(PLAIN)
 
 
 def test_so_is_that_of_a_compiled_net() -> None:

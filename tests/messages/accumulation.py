@@ -403,6 +403,32 @@ def compared_in_parts() -> None:
             update.backward(F.cross_entropy(z @ z.T, torch.arange(4)), count=4)
 
 
+def mixed_samples() -> None:
+    first, last = nn.Linear(3, 4), nn.Linear(4, 3)
+    with gg.Accumulator(SGD([*first.parameters(), *last.parameters()], lr=1.0)).update() as update:
+        for x in update.micro_batches(torch.randn(8, 3).split(4)):
+            h = first(x)
+            update.backward(F.cross_entropy(last(h - h.mean(0)), torch.tensor([0, 1, 2, 0])))
+
+
+def clipped_in_parts(hook: bool) -> None:
+    model = nn.Linear(3, 1)
+    if hook:
+        model.weight.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0), model=model).update() as update:
+        for x in update.micro_batches(torch.randn(8, 3).split(4)):
+            out = model(x) if hook else gg.clip_gradient(model(x), max_value=0.01)
+            update.backward(F.mse_loss(out, torch.ones(4, 1)), count=4)
+
+
+def weights_of_each_part() -> None:
+    model = nn.Linear(3, 2)
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
+        for y in update.micro_batches([torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 1, 1])]):
+            weight = len(y) / y.bincount()
+            update.backward(F.cross_entropy(model(torch.randn(4, 3)), y, weight=weight))
+
+
 def root_of_a_mean() -> None:
     model = nn.Linear(3, 1)
     with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
@@ -587,6 +613,10 @@ CASES: dict[str, Any] = {
     "a coupled loss twice": coupled_twice,
     "a loss that compares its items": compared_in_parts,
     "a function of a mean": root_of_a_mean,
+    "a model that mixes samples": mixed_samples,
+    "a hook that clips": lambda: clipped_in_parts(hook=True),
+    "a gate that clips in a window": lambda: clipped_in_parts(hook=False),
+    "class weights of each micro-batch": weights_of_each_part,
     "a batch norm in training": batch_norm_in_training,
     "counts of samples, not of labels": counted_by_samples,
     "one count for two terms": counted_for_one_term,

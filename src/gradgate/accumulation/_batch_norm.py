@@ -34,20 +34,23 @@ class BatchNorms:
         norms: list[Any] = [module for module in self._models if isinstance(module, kinds)]
         return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
 
-    def warn_once(self, name: str, loss: Tensor, *, stacklevel: int = 4) -> None:
-        """Search the graph of a loss, once, and warn about batch norms that saw only part of the window."""
+    def warn_once(self, name: str, loss: Tensor, *, stacklevel: int = 4) -> bool:
+        """Search the graph of a loss, once, and warn about batch norms that saw only part of the window.
+
+        Returns whether this call found a batch norm.
+        """
         if name in self._checked:
-            return
+            return False
         self._checked.add(name)
         found = [node for node, _ in walk(loss.grad_fn) if _normalizes(node)]
         if not found:
-            return
+            return False
         compiled = [node for node in found if "CompiledFunction" in node.name()]
         # A compiled graph hides its norms, so every norm in training mode is reported.
         seen = {tensor.data_ptr() for node in found for tensor in _of_node(node)}
         ran = [norm for norm in self._found() if norm.training and (compiled or seen & set(_pointers(norm)))]
         if not ran and len(compiled) == len(found):
-            return
+            return False
         names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
         warnings.warn(
@@ -58,6 +61,7 @@ class BatchNorms:
             BatchNormWarning,
             stacklevel=stacklevel,
         )
+        return True
 
 
 def _normalizes(node: Any) -> bool:

@@ -63,7 +63,7 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
 
 def check_reduction(loss: Tensor, reduction: Reduction) -> None:
     """Raise CountError if the loss's own graph contradicts ``reduction``."""
-    node = _reduced(loss)
+    node = reduced(loss)
     known = reduction_of(node)
     if known not in (None, reduction):
         raise CountError(
@@ -75,7 +75,7 @@ def check_reduction(loss: Tensor, reduction: Reduction) -> None:
 
 def is_sum(loss: Tensor) -> bool:
     """Return whether a loss's own graph shows that it is a sum over its items."""
-    return reduction_of(_reduced(loss)) == "sum"
+    return reduction_of(reduced(loss)) == "sum"
 
 
 def count_in_graph(loss: Tensor) -> Count:
@@ -84,7 +84,7 @@ def count_in_graph(loss: Tensor) -> Count:
     Raises:
         NotUnderstoodError: the loss's graph does not prove this number.
     """
-    return _read(_reduced(loss))
+    return _read(reduced(loss))
 
 
 def divisor_in_graph(loss: Tensor) -> Count | None:
@@ -92,7 +92,7 @@ def divisor_in_graph(loss: Tensor) -> Count | None:
 
     It need not be a count of samples: a mean over in-batch similarities is divided by the number of similarities.
     """
-    return _divisor(_reduced(loss))
+    return _divisor(reduced(loss))
 
 
 def divided_by(loss: Tensor) -> float | None:
@@ -121,7 +121,7 @@ def refuse_divided(where: str, loss: Tensor) -> None:
         )
 
 
-def _reduced(loss: Tensor) -> Any:
+def reduced(loss: Tensor) -> Any:
     """Return the node of the mean or sum that produced a loss, ignoring changes of sign and shape."""
     node: Any = loss.grad_fn
     if node is None or node.name() in LOSSES:
@@ -243,12 +243,12 @@ def counted_terms(loss: Tensor, count: Count) -> Counted:
     divisor = divisor_in_graph(loss)
     found: list[tuple[tuple[Any, ...], Count | None]] = [((), divisor)]
     if divisor is None:
-        numbered = enumerate(_terms(loss.grad_fn))
+        numbered = enumerate(terms_of(loss.grad_fn))
         found = [((number, factor), counted_mean(node)) for number, (node, factor) in numbered]
     return {key: (float(count), float(items)) for key, items in found if items is not None and float(items)}
 
 
-def _terms(node: Any) -> list[tuple[Any, float]]:
+def terms_of(node: Any) -> list[tuple[Any, float]]:
     """Return the terms of a sum with their factors; [] if there are many, as in a long loop over small losses."""
     found: list[tuple[Any, float]] = []
     left = [(node, 1.0)]

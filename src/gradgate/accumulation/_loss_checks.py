@@ -10,6 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.accumulation._batch_norm import BatchNorms
+from gradgate.accumulation._class_weights import ClassWeights
+from gradgate.accumulation._clips import Clips, warn_if_mixed
 from gradgate.accumulation._counts import (
     Count,
     Counted,
@@ -56,8 +58,11 @@ class LossChecks:
         self._calls: dict[str, int] = {}
         # For each loss in this window, and each of its terms: the count passed, and the count that its graph shows.
         self._counted: dict[str, Counted] = {}
+        self.clips = Clips()
+        self._weights = ClassWeights()
         self._contradicted = False
         self._checked_for_pairs: set[str] = set()
+        self._normalized: set[str] = set()  # the losses with a batch norm, which has its own warning
 
     def check(
         self,
@@ -69,12 +74,16 @@ class LossChecks:
         later: bool,
         graph_size: int,
         batch_norms: BatchNorms,
+        *,
+        left_out: bool = False,
+        sharded: bool = False,
     ) -> None:
         """Check one loss before its backward pass; raise or warn about what is wrong.
 
         ``micro_batches`` is the window's number of micro-batches, if known. ``later`` is whether the window has
         already had a call for this loss. ``graph_size`` is the number of autograd nodes created since the last
-        backward pass.
+        backward pass. ``left_out`` is whether ``count`` was read from the graph, and ``sharded`` whether the
+        parameters are sharded, so that saved weights may be gone.
         """
         if self.passed.pop((name, later), None) != graph_size:
             refuse_hidden_parameters(loss)
@@ -90,11 +99,16 @@ class LossChecks:
             _warn_if_divided(loss, micro_batches)
             warn_if_spread(loss, micro_batches)
         else:
-            batch_norms.warn_once(name, loss)
+            if batch_norms.warn_once(name, loss):
+                self._normalized.add(name)
             if name not in self._checked_for_pairs:
+                self.clips.check_gates(loss)
                 warned = _warn_if_coupled(loss) or _warn_if_function_of_mean(loss, count)
+                warned = warned or (not sharded and name not in self._normalized and warn_if_mixed(loss))
                 if warned or not _is_one(count):  # a single sample has no pairs
                     self._checked_for_pairs.add(name)
+        if left_out:
+            self._weights.check(name, loss, later)
         if not self._contradicted and reduction == "mean":
             self._warn_if_counted_otherwise(name, loss, count, later)
 
@@ -231,7 +245,7 @@ def _warn_if_coupled(loss: Tensor) -> bool:
                 "loses the pairs between micro-batches, so no split gives the gradient of the whole batch. "
                 "Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, loss_fn).",
                 CoupledLossWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
             return True
         except (NotUnderstoodError, AttributeError, ValueError):
@@ -262,6 +276,6 @@ def _warn_if_function_of_mean(loss: Tensor, count: Count) -> bool:
         "update.backward_coupled(encode, micro_batches, loss_fn). If you want the mean over micro-batches, pass "
         "count=1.",
         CoupledLossWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
     return True

@@ -378,6 +378,7 @@ class Update:
             self._require_open("backward")
         if type(loss) is not Tensor or loss.numel() != 1 or not loss.is_floating_point():
             check_scalar(loss)
+        left_out = count is None
         if type(count) is not int or count <= 0:
             count = checked_count(loss, count, reduction)
         counter, sums = self._counter, self._sums
@@ -400,13 +401,32 @@ class Update:
         checks, later = self._shared.loss_checks, before is not None and bool(before.contributions)
         graph_size = next_node_number.use() - checks.node_number
         if not later or checks.passed.get((name, later)) != graph_size or name not in checks.settled:
-            norms = self._shared.batch_norms
-            checks.check(name, loss, count, reduction, counter.expected, later, graph_size, norms)
-        sums.add(name, loss, count, reduction, retain_graph, receiving)
+            checks.check(
+                name,
+                loss,
+                count,
+                reduction,
+                counter.expected,
+                later,
+                graph_size,
+                self._shared.batch_norms,
+                left_out=left_out,
+                sharded=self._coordinator.sharded,
+            )
+        if name in checks.settled:
+            sums.add(name, loss, count, reduction, retain_graph, receiving)
+        else:
+            with checks.clips.observed(() if self._coordinator.sharded else sums.parameters):
+                sums.add(name, loss, count, reduction, retain_graph, receiving)
+            if later or counter.expected > 1:
+                checks.clips.warn(self._name)
         checks.node_number = next_node_number.use()  # backward passes make nodes too
         counter.calls += 1
         if not counter.in_loop:
             counter.micro_batches = max(counter.micro_batches, len(sums.by_name[name].contributions))
+
+    def _name(self, parameter: Tensor) -> str:
+        return self._settings.models.name(parameter, self._settings.optimizers)
 
     def _receivers(self, into: Into) -> list[Tensor]:
         sharded = self._coordinator.sharded

@@ -24,6 +24,7 @@ from gradgate.autograd_graph._losses import (
     targets_of,
     without_smoothing,
 )
+from gradgate.autograd_graph._mixing import Mixing, loss_over_items, mixing
 from gradgate.autograd_graph._nodes import (
     DDP_SINK,
     ELEMENTWISE,
@@ -65,6 +66,7 @@ __all__ = [
     "WEIGHT_ROUNDING",
     "Graph",
     "Input",
+    "Mixing",
     "NotUnderstoodError",
     "SamplesMixedError",
     "after_reward",
@@ -83,8 +85,10 @@ __all__ = [
     "inputs_of",
     "is_half",
     "labels_are_predictions",
+    "loss_over_items",
     "losses_of_hidden_padding",
     "losses_of_padding",
+    "mixing",
     "named",
     "node_shape",
     "normalized_twice",

@@ -79,6 +79,16 @@ def check_items(node: Any) -> None:
         raise NotUnderstoodError(f"{node.name()} is taken over expanded values")
 
 
+def sample_dims(edge: tuple[Any, int]) -> list[int]:
+    """Return the dimensions of a tensor that may hold samples, as far as the graph below it is understood."""
+    try:
+        return [
+            dim for dim, held in enumerate(GraphReader(_TABLE).dimensions(edge).holds) if held != FEATURES
+        ]
+    except (NotUnderstoodError, AttributeError):
+        return []
+
+
 def _is_usual_classifier(node: Any) -> bool:
     """Return whether a node is cross entropy right after a linear layer. Then the graph need not be walked."""
     below = node.next_functions[0][0]

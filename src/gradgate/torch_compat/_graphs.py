@@ -86,6 +86,83 @@ saved_tensor: Private[[Any, str], Any] = Private(
 )
 
 
+def is_packed(node: Any) -> bool:
+    """Return whether hooks have packed a tensor that a node saved, as a checkpoint does."""
+    raw = (getattr(node, name, None) for name in dir(node) if name.startswith("_raw_saved_"))
+    saved = [each for part in raw for each in (part if isinstance(part, (tuple, list)) else (part,))]
+    return any(each is not None and each.unpack_hook is not None for each in saved)
+
+
+def _zeros(node: Any, output: int) -> Any:
+    meta = node._input_metadata[output]
+    return torch().zeros(tuple(meta.shape), dtype=meta.dtype, device=meta.device)
+
+
+def _called(node: Any, gradients: dict[int, Any]) -> list[Any]:
+    given = node(*(gradients.get(output) for output in range(len(node._input_metadata))))
+    passed = given if isinstance(given, tuple) else (given,)
+    return [
+        None if child is None or gradient is None else gradient.to(child._input_metadata[output].dtype)
+        for (child, output), gradient in zip(node.next_functions, passed, strict=False)
+    ]
+
+
+def _calls_once_more(call: Callable[[Any, dict[int, Any]], list[Any]]) -> bool:
+    """Return whether a node can be called without its hooks, and still be used by a backward pass."""
+    ran: list[Any] = []
+    with torch().enable_grad():
+        x = torch().ones((), requires_grad=True)
+        y = x.exp()
+    y.register_hook(ran.append)
+    y.grad_fn.register_hook(lambda *_: ran.append(_))
+    with torch().no_grad():
+        (passed,) = call(y.grad_fn, {0: torch().ones(())})
+    alone = not ran and x.grad is None
+    y.backward()
+    return alone and float(passed) == float(x.grad)
+
+
+node_zeros: Private[[Any, int], Any] = Private(
+    "torch.autograd.graph.Node._input_metadata",
+    "send the gradients of single samples through a graph",
+    find=lambda: _zeros,
+    works=lambda zeros: zeros(_a_node(), 0).shape == (),
+)
+
+call_node: Private[[Any, dict[int, Any]], list[Any]] = Private(
+    "torch.autograd.graph.Node.__call__",
+    "send the gradients of single samples through a graph",
+    find=lambda: _called,
+    works=_calls_once_more,
+)
+
+
+def _hooks(tensor: Any) -> list[Any]:
+    return [hooks for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks) if hooks]
+
+
+def _shows_hooks(hooks: Callable[[Any], list[Any]]) -> bool:
+    ran: list[Any] = []
+    x = torch().ones((), requires_grad=True)
+    x.register_hook(lambda gradient: gradient * 2)
+    (table,) = hooks(x)
+    for key in table:
+        table[key] = ran.append
+    with torch().enable_grad():
+        (x * 3).backward()
+    return len(ran) == 1 and float(x.grad) == 3
+
+
+# The tables of a leaf's hooks. The first holds hooks on its gradient, the other one hooks after accumulation.
+leaf_hooks: Private[[Any], list[Any]] = Private(
+    "torch.Tensor._backward_hooks",
+    "see which hooks clip the gradient of a micro-batch",
+    find=lambda: _hooks,
+    instead=lambda tensor: [],
+    works=_shows_hooks,
+)
+
+
 def stored_stack(node: Any) -> Any:
     """Return the stack that anomaly mode got from :data:`stack_formatter` and stored in the node."""
     return node.metadata.get("traceback_")

@@ -59,6 +59,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
+    warnings.filterwarnings("ignore", message="backward: the graph holds gg.clip_gradient")
     logging.getLogger("gradgate").setLevel(logging.ERROR)
     start, tally = time.monotonic(), collections.Counter[str]()
     for seed, scenario, wrong, windows in searched(arguments):

@@ -7,7 +7,7 @@ from typing import Any
 from tests.laws.fuzz.between import IN_ONE_PROCESS, OVER_RANKS, WITH_DDP
 from tests.laws.fuzz.data import LAYOUTS
 from tests.laws.fuzz.losses import LOSSES, SECOND
-from tests.laws.fuzz.models import BODIES, BY_MICRO_BATCH, GATES, OF_WORDS
+from tests.laws.fuzz.models import BODIES, BY_MICRO_BATCH, CLIPS, GATES, MIXES, OF_WORDS
 from tests.laws.fuzz.scenario import Scenario, Sizes, Window
 from tests.laws.fuzz.ways import IN_LOOPS, WAYS
 
@@ -17,6 +17,9 @@ COUNTED = tuple(name for name, loss in LOSSES.items() if not loss.may_refuse)
 WITHOUT_NET = tuple(
     name for name in COUNTED if "uncertain" not in name
 )  # whose parameters are used in forward alone
+OF_ITEMS = ("cross entropy", "cross entropy, counted", "cross entropy, weighted", "nll", "smoothed, counted")
+HIDING = ("routed", "reentrant")  # bodies in which mixed samples can't be seen, or which are refused
+SEEN_IN = ("loop", "generator", "windows", "step_window")
 SMALL = (1, 2, 3, 4, 5, 6, 8)
 OPTIMIZERS = ("momentum", "two", "sgd", "adagrad", "adamw", "sgd foreach", "adamw fused")
 SEEDS = range(1000)
@@ -69,6 +72,33 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
         ways = tuple(way for way in ways if way in (*IN_LOOPS, "step_window"))
     windows = tuple(_window(choose, scenario, ways, IN_ONE_PROCESS, 1) for _ in range(choose([1, 2, 3, 4])))
     return _with(scenario, windows)
+
+
+def spoiled(choose: Choose) -> Scenario:
+    """Draw a loop of one process in which no split is exact, and in which this can be seen."""
+    scenario = in_one_process(choose)
+    clips = scenario.model not in ("sparse", "complex") and choose([False, False, True])
+    model = scenario.model if scenario.model not in HIDING else "norm"
+    words = model in OF_WORDS
+    window = Window(sizes=(tuple(choose(SMALL[1:]) for _ in range(choose([2, 3, 4]))),), way=choose(SEEN_IN))
+    layouts = [name for name, layout in LAYOUTS.items() if layout.words in (None, words)]
+    layout = scenario.layout if model == scenario.model else choose(layouts)
+    losses = [
+        name for name in OF_ITEMS if layout != "images" or "counted" in name
+    ]  # otherwise, counts are asked for
+    return dataclasses.replace(
+        scenario,
+        windows=(window,),
+        spoiled=choose(list(CLIPS if clips else MIXES)),
+        model=model,
+        losses=(choose(losses),),
+        layout=layout,
+        gate=choose(["none", "scale", "hook"]),
+        optimizer="sgd" if model == "complex" else scenario.optimizer,
+        into=False,
+        left_padding=False,
+        scaler=False,
+    )
 
 
 def over_ranks(choose: Choose, ranks: int) -> Scenario:

@@ -51,6 +51,28 @@ GATES: dict[str, tuple[Gate, Gate]] = {
 BY_MICRO_BATCH = ("clip",)
 
 
+def _of_batch(x: Tensor) -> Tensor:
+    """Attention of each sample to all samples."""
+    flat = x.flatten(1)
+    return ((flat @ flat.mT / flat.shape[1] ** 0.5).softmax(-1) @ flat).view_as(x)
+
+
+# What no split gives the whole batch's gradient of. The first ones mix the samples of a body's output.
+MIXES: dict[str, Gate] = {
+    "centred": lambda x: x - x.mean(0),
+    "normed": lambda x: (x - x.mean(0)) / (x.var(0, correction=0) + 0.1).sqrt(),
+    "softmax over the batch": lambda x: x.softmax(0),
+    "attention over the batch": _of_batch,
+    "neighbours": lambda x: x + x.roll(1, 0),
+    "spread": lambda x: torch.cat([x[..., 1:], x.var(0, correction=0).mean().expand_as(x[..., :1])], -1),
+}
+# These clip the gradient of each parameter in each micro-batch.
+CLIPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "clamped": lambda gradient: gradient.clamp(-1e-4, 1e-4),
+    "clipped": lambda gradient: gradient * (1e-4 / gradient.norm().clamp(min=1e-30)).clamp(max=1.0),
+}
+
+
 class Frozen(nn.Sequential):
     """Norms in here stay in eval mode."""
 
@@ -173,22 +195,29 @@ OF_WORDS = ("attention", "tied", "sparse", "recurrent")
 
 
 class Net(nn.Module):
-    """A body, a gate behind it, and a head; beside them the weights of two losses."""
+    """A body, a gate behind it, and a head; beside them the weights of two losses.
 
-    def __init__(self, kind: str, gate: Gate) -> None:
+    ``spoiled`` names what keeps any split from being exact.
+    """
+
+    def __init__(self, kind: str, gate: Gate, spoiled: str = "") -> None:
         super().__init__()
         self.body = BODIES[kind]()
         self.head = nn.Linear(HIDDEN, CLASSES, bias=kind != "tied")
         if kind == "tied":
             self.head.weight = self.body.embedding.weight  # type: ignore[assignment, union-attr]
         self.log_scales = nn.Parameter(torch.tensor([0.3, -0.2]))
-        self.gate = gate
+        mix = MIXES.get(spoiled, _identity)
+        self.gate = lambda x: mix(gate(x))
+        for parameter in self.parameters() if spoiled in CLIPS else ():
+            if parameter.requires_grad:
+                parameter.register_hook(CLIPS[spoiled])
 
     def forward(self, x: Tensor, mask: Tensor | None = None, image: Tensor | None = None) -> Tensor:
         out: Tensor = self.head(self.gate(self.body(x) if mask is None else self.body(x, mask)))
         return out if image is None else out * (1 + image.mean((1, 2)))[:, None, None]
 
 
-def build(kind: str, gate: Gate, seed: int) -> Any:
+def build(kind: str, gate: Gate, seed: int, spoiled: str = "") -> Any:
     torch.manual_seed(seed)
-    return Net(kind, gate).double().train()
+    return Net(kind, gate, spoiled).double().train()

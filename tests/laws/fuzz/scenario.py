@@ -48,6 +48,7 @@ class Scenario(_Brief):
     named: bool = True  # several losses have names
     into: bool = False  # the second loss goes into the head alone
     left_padding: bool = False
+    spoiled: str = ""  # what keeps any split from being exact, and is told
     seed: int = 0
 
     @property

@@ -49,7 +49,7 @@ class Trainer:
         self.scenario, self.pool = scenario, Pool(scenario)
         self.layout = LAYOUTS[scenario.layout]
         self.losses = [LOSSES[name] for name in scenario.losses]
-        self.net = build(scenario.model, gate, scenario.seed)
+        self.net = build(scenario.model, gate, scenario.seed, scenario.spoiled)
         self.head_is_late = scenario.late_head
 
     def batch(self, rows: Rows) -> Any:

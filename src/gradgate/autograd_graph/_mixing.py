@@ -1,0 +1,281 @@
+"""Finds operations below a loss that mix samples, by sending the gradients of two items back through the graph.
+
+If samples are kept apart, the gradients of two items never meet in a tensor that was computed from samples. A node
+is a function of a gradient. The nodes are called one after another, which runs no hooks and no module, and leaves
+the graph as it was. This takes about as long as two backward passes.
+
+All gradients meet in tensors that samples share: in parameters, and in position embeddings, which are broadcast.
+So a meeting counts only if it reaches **data**: an operand without a graph, of a layer, with a row for each item. A
+meeting by broadcasting counts only if a reduction follows, such as a mean over the batch.
+
+A branch ends at a node that can't be called without side effects: a function written in Python, and a node whose
+saved tensors are packed, as in a checkpoint. Its result counts as data. Meetings at and below an index or a product
+with a constant matrix don't count, because the edges of a graph connect parts of a single sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+
+from gradgate.autograd_graph._items import check_items, sample_dims
+from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of, without_smoothing
+from gradgate.autograd_graph._nodes import (
+    DDP_SINK,
+    ELEMENT_LOSSES,
+    FACTORS,
+    LAYERS,
+    LEAF,
+    LOSSES,
+    PRODUCTS,
+    RESHAPES,
+    inputs,
+    named,
+    through,
+)
+from gradgate.autograd_graph._walk import Graph
+from gradgate.torch_compat import call_node, is_packed, node_zeros
+
+Shape: TypeAlias = "tuple[int, ...]"
+Edge: TypeAlias = "tuple[Any, int]"
+Pair: TypeAlias = "tuple[Tensor, Tensor]"
+"""The gradients of two items at one tensor."""
+
+_REDUCTIONS = named(
+    "Mean Sum Norm LinalgVectorNorm Var Std VarMean StdMean Logsumexp Amax Amin Max Min Prod", "012"
+)
+_TOTALS = named("Mean Sum")
+_BROADCASTS = named("Expand Repeat")
+_INDICES = named("Index IndexSelect IndexAdd IndexPut IndexCopy MaskedSelect MaskedScatter", "01") | named(
+    "ScatterAdd ScatterReduce Scatter SparseMm SparseAddmm Sort Topk", "01"
+)
+_BEFORE_ITEMS = _REDUCTIONS | PRODUCTS | RESHAPES | named("Mul Div Neg", "01")
+_RECURRENT = named("MkldnnRnnLayer CudnnRnn MiopenRnn")
+_AFTER_ENTRY = named("View UnsafeView ReshapeAlias Add")
+_ABOVE_ROWS = RESHAPES | named("LogSoftmax Slice Transpose Permute T ToCopy")
+
+
+class Mixing(NamedTuple):
+    """An operation that mixes samples.
+
+    Attributes:
+        node: the name of its node.
+        shape: the shape of its result.
+    """
+
+    node: str
+    shape: Shape
+
+
+def mixing(term: Any) -> Mixing | None:
+    """Return an operation that mixes samples below one term of a loss, or None if none is known. Synchronizes.
+
+    Args:
+        term: the node of a term.
+    """
+    node = loss_over_items(term)
+    if node is None or node_zeros.lost or call_node.lost:
+        return None
+    try:
+        with torch.no_grad():
+            trace = _Trace(dict(_seeds(node)))
+            trace.run()
+            return trace.judge(_row_counts(node))
+    except (
+        NotUnderstoodError,
+        AttributeError,
+        RuntimeError,
+    ):  # an unknown node, or no memory for its gradient
+        return None
+
+
+def loss_over_items(term: Any) -> Any:
+    """Return the node at which a term has a row for each item: a torch loss, or the mean or sum of items."""
+    node = without_smoothing(through(without_smoothing(term), _BEFORE_ITEMS))
+    if node is not None and node.name() in LOSSES:
+        return node
+    if term is None or term.name() not in _TOTALS:
+        return None
+    try:
+        check_items(term)
+    except (NotUnderstoodError, AttributeError):
+        return None
+    return term
+
+
+def _seeds(node: Any) -> Iterator[tuple[Edge, Pair]]:
+    """Yield the inputs of a loss, each with the gradients of its first and its last item."""
+    for edge in node.next_functions:
+        if edge[0] is None or not (shape := shape_of(*edge)):
+            continue
+        # Otherwise the second dimension may hold samples too, unless it holds classes or the channels of an image.
+        fallback = [0] if len(shape) > 3 else [dim for dim in range(len(shape)) if not _is_class(node, dim)]
+        dims = sample_dims(edge) or fallback
+        if shape[dims[0]] < 2:
+            continue
+        pair = node_zeros.use(*edge), node_zeros.use(*edge)
+        for zeros, item in zip(pair, (slice(1), slice(-1, None)), strict=True):
+            part = zeros[tuple(item if dim in dims else slice(None) for dim in range(len(shape)))]
+            part += torch.arange(1, part.numel() + 1, device=part.device).reshape(part.shape)
+        yield edge, pair
+
+
+def _is_class(node: Any, dim: int) -> bool:
+    return dim == 1 and node.name() not in ELEMENT_LOSSES
+
+
+def _row_counts(node: Any) -> set[int]:
+    """Return the lengths of the first dimension that the items of a loss have, before and after a reshape."""
+    counts: set[int] = set()
+    for child, output in node.next_functions:
+        while child is not None and (shape := shape_of(child, output)):
+            counts.add(shape[0])
+            if child.name() not in _ABOVE_ROWS:
+                break
+            child, output = child.next_functions[0]
+    return counts - {1}
+
+
+@dataclass
+class _Meeting:
+    """The operation at which the gradients of two items met, and whether it only shared a value among samples."""
+
+    node: Any
+    shared: bool
+
+
+class _Trace:
+    """Sends the gradients of two items back through a graph, and records where they meet."""
+
+    def __init__(self, seeds: dict[Edge, Pair]) -> None:
+        self._graph = Graph([node for node, _ in seeds])
+        self._seeds = seeds
+        self._ends: set[Any] = set()  # nodes that can't be called
+        self._flags: list[Tensor] = []  # whether two gradients meet, read all at once
+        # For each node the index of its flag, and its children: whether they were broadcast, and their flags.
+        self._nodes: dict[Any, tuple[int, list[tuple[Any, bool, int]]]] = {}
+
+    def run(self) -> None:
+        waiting: dict[Any, dict[int, Pair]] = {}
+        for (node, output), pair in self._seeds.items():
+            waiting.setdefault(node, {})[output] = pair
+        for node in self._graph.in_order:
+            pairs = waiting.pop(node, None)
+            if pairs is None or node.name() == LEAF:
+                continue
+            children: list[tuple[Any, bool, int]] = []
+            self._nodes[node] = self._flag(*_without_steps(node, pairs).values()), children
+            if _is_entry(node):
+                continue
+            passed = _passed_on(node, pairs)
+            if passed is None:
+                self._ends.add(node)
+                continue
+            for (child, output), broadcast, pair in passed:
+                children.append((child, broadcast, self._flag(pair)))
+                earlier = waiting.setdefault(child, {}).get(output)
+                if earlier is not None:
+                    pair = earlier[0] + pair[0], earlier[1] + pair[1]
+                waiting[child][output] = pair
+
+    def _flag(self, *pairs: Pair) -> int:
+        meets = [((a != 0) & (b != 0)).any() & (a + b).isfinite().all() for a, b in pairs]
+        self._flags.append(torch.stack(meets).any())
+        return len(self._flags) - 1
+
+    def judge(self, rows: set[int]) -> Mixing | None:
+        """Return the first operation that mixes samples. Synchronizes."""
+        flags = torch.stack(self._flags).tolist() if self._flags else []
+        meetings: dict[Any, _Meeting] = {}
+        routed: set[Any] = set()
+        users: dict[Any, Any] = {}
+        for node, (place, children) in self._nodes.items():
+            if flags[place] and node not in meetings and node not in routed and node in users:
+                # The sum of two gradients meets, or the steps of a recurrent layer do.
+                meetings[node] = _Meeting(node if node.name() in _RECURRENT else users[node], False)
+            met = meetings.get(node)
+            ends = _is_entry(node) or node in self._ends
+            if met is not None and not met.shared and ends and self._has_rows(node, rows):
+                return Mixing(met.node.name(), shape_of(met.node))
+            if met is None and (node in routed or _routes(node)):
+                routed.update(child for child, _, _ in children)
+                continue
+            for child, broadcast, flag in children:
+                users.setdefault(child, node)
+                if not flags[flag]:
+                    continue
+                found = met or _Meeting(node, broadcast or node.name() in _BROADCASTS)
+                if found.shared and node.name() in _REDUCTIONS:
+                    found = _Meeting(node, False)
+                if child not in meetings or meetings[child].shared:
+                    meetings[child] = found
+        return None
+
+    def _has_rows(self, node: Any, rows: set[int]) -> bool:
+        """Return whether data has one row for each row of the loss, and more than one sample."""
+        shapes, users = [shape_of(node)], self._graph.users
+        above = [node]
+        for inner in above:  # grows during the loop
+            shapes.append(shape_of(inner))
+            above += [
+                user for user in users.get(inner, ()) if user.name() in _AFTER_ENTRY and user not in above
+            ]
+        if node.name() == "ConvolutionBackward0":
+            return shapes[0][0] in rows
+        deep = [shape for shape in shapes if len(shape) > 2]
+        if any(1 in shape[:2] for shape in deep) or (node.name() == "EmbeddingBackward0" and not deep):
+            return False
+        return bool({shape[0] for shape in shapes if shape} & rows) or any(shape[1] in rows for shape in deep)
+
+
+def _is_entry(node: Any) -> bool:
+    """Return whether a node is a layer whose input is data, so that nothing but parameters is below it."""
+    if node.name() in ("EmbeddingBackward0", "EmbeddingBagBackward0"):
+        return True
+    place = LAYERS.get(node.name(), 0 if node.name() in _RECURRENT else None)
+    return place is not None and node.next_functions[place][0] is None and bool(inputs(node))
+
+
+def _without_steps(node: Any, pairs: dict[int, Pair]) -> dict[int, Pair]:
+    """Return the gradients of a node, those of a recurrent layer's output added up over its steps."""
+    if node.name() not in _RECURRENT or 0 not in pairs:
+        return pairs
+    dim = int("Mkldnn" not in node.name() and node._saved_batch_first)  # oneDNN gets the steps first
+    a, b = pairs[0]
+    return {**pairs, 0: (a.abs().sum(dim), b.abs().sum(dim))}
+
+
+def _routes(node: Any) -> bool:
+    """Return whether data decides which rows a node adds up: an index, or a product with a constant matrix."""
+    factor = FACTORS.get(node.name())
+    return node.name() in _INDICES or (factor is not None and node.next_functions[factor][0] is None)
+
+
+def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair]] | None:
+    """Return the edges below a node, each with whether its tensor was broadcast, and with its two gradients.
+
+    Returns None if the node can't be called without side effects.
+    """
+    name, edges = node.name(), node.next_functions
+    if isinstance(node, BackwardCFunction):
+        alone = len(edges) == 1 and edges[0][0] is not None and pairs.keys() == {0}
+        if name == DDP_SINK or (alone and shape_of(*edges[0]) == shape_of(node)):
+            return [(edges[output], False, pair) for output, pair in pairs.items()]
+        return None
+    if is_packed(node):
+        return None
+    both = [call_node.use(node, {output: pair[item] for output, pair in pairs.items()}) for item in (0, 1)]
+    passed = []
+    for edge, first, last in zip(edges, *both, strict=False):
+        given = last if first is None else first
+        if edge[0] is None or given is None:
+            continue
+        a, b = (torch.zeros_like(given) if each is None else each for each in (first, last))
+        shape = shape_of(*edge)
+        passed.append((edge, given.shape != shape, (a.sum_to_size(shape), b.sum_to_size(shape))))
+    return passed

@@ -1,0 +1,212 @@
+"""A window whose model mixes samples, or whose hooks clip each micro-batch, is warned of once."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import gradgate as gg
+from gradgate.errors import BatchNormWarning, CoupledLossWarning
+from tests.messages import warns
+from tests.reference import assert_same
+from tests.silence import no_warning
+
+LIMIT = 0.01
+
+Change = Callable[[Tensor], Tensor]
+
+
+def model_of() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+
+
+def train(
+    net: nn.Module,
+    between: Change = lambda h: h,
+    *,
+    sizes: tuple[int, ...] = (4, 3, 5),
+    windows: int = 2,
+    count: bool = True,
+    **options: object,
+) -> gg.Accumulator:
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), **options)  # type: ignore[arg-type]
+    for _ in range(windows):
+        with accumulator.update() as update:
+            for x, y in update.micro_batches(parts(sizes)):
+                loss = F.cross_entropy(net[2](between(net[:2](x))), y)  # type: ignore[index]
+                update.backward(loss, count=len(x) if count else None)
+    return accumulator
+
+
+def parts(sizes: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
+    torch.manual_seed(1)
+    return [(torch.randn(size, 4, dtype=torch.float64), torch.arange(size) % 3) for size in sizes]
+
+
+# -- mixed samples -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [True, False])
+def test_mixed_samples_are_warned_of_once(count: bool) -> None:
+    with warns(CoupledLossWarning, "a model that mixes samples") as said:
+        train(model_of(), lambda h: h - h.mean(0), count=count)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize("sizes", [(6,), (1, 1, 1)], ids=["one micro-batch", "one sample each"])
+def test_without_a_split_between_samples_there_is_no_warning(sizes: tuple[int, ...]) -> None:
+    with no_warning():
+        train(model_of(), lambda h: h - h.mean(0), sizes=sizes)
+
+
+def test_samples_that_come_later_in_a_window_are_seen() -> None:
+    with pytest.warns(CoupledLossWarning, match="MeanBackward1"):
+        train(model_of(), lambda h: h - h.mean(0), sizes=(1, 1, 4))
+
+
+def test_a_batch_norm_has_its_own_warning_only() -> None:
+    norm = nn.BatchNorm1d(5).double()
+    with pytest.warns(BatchNormWarning) as said:
+        train(model_of(), norm)
+    assert [each.category for each in said] == [BatchNormWarning]
+
+
+# -- hooks that clip ---------------------------------------------------------------------------------
+
+
+def clamped(gradient: Tensor) -> Tensor:
+    return gradient.clamp(-LIMIT, LIMIT)
+
+
+def clipped(gradient: Tensor) -> Tensor:
+    return gradient * (LIMIT / gradient.norm()).clamp(max=1.0)
+
+
+def clamped_in_place(parameter: Tensor) -> None:
+    assert parameter.grad is not None
+    parameter.grad.clamp_(-LIMIT, LIMIT)
+
+
+@pytest.mark.parametrize("hook", [clamped, clipped])
+def test_a_hook_that_clips_is_warned_of_once(hook: Change) -> None:
+    model = model_of()
+    for parameter in model.parameters():
+        parameter.register_hook(hook)
+    with warns(CoupledLossWarning, "a hook that clips", "'0.weight'") as said:
+        train(model, model=model)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+def test_so_is_one_that_clips_after_accumulation() -> None:
+    model = model_of()
+    model[0].weight.register_post_accumulate_grad_hook(clamped_in_place)
+    with warns(CoupledLossWarning, "a hook that clips", "'0.weight'"):
+        train(model, model=model)
+
+
+def test_so_is_a_gate_that_clips() -> None:
+    with warns(CoupledLossWarning, "a gate that clips in a window") as said:
+        train(model_of(), lambda h: gg.clip_gradient(h, max_value=LIMIT))
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+LINEAR: dict[str, Callable[[Tensor], Tensor | None]] = {
+    "logged": lambda gradient: None,
+    "scaled": lambda gradient: gradient * 0.1,
+    "reversed": lambda gradient: -gradient,
+    "masked": lambda gradient: gradient * (torch.arange(gradient.shape[-1]) % 2),
+    "centred": lambda gradient: gradient - gradient.mean(),
+    "set to zero": lambda gradient: gradient * 0,
+    "made finite": lambda gradient: gradient.nan_to_num(),
+    "limited, but never reached": lambda gradient: gradient.clamp(-1e6, 1e6),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_hook_that_commutes_with_the_sum_is_silent(name: str) -> None:
+    model = model_of()
+    for parameter in model.parameters():
+        parameter.register_hook(LINEAR[name])
+    with no_warning():
+        train(model, windows=3)
+
+
+def test_a_hook_on_a_single_number_that_scales_is_silent() -> None:
+    scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    scale.register_hook(lambda gradient: gradient * 0.1)
+    model = model_of()
+    accumulator = gg.Accumulator(torch.optim.SGD([*model.parameters(), scale], lr=0.1))
+    with no_warning(), accumulator.update() as update:
+        for x, y in update.micro_batches(parts((4, 3, 5))):
+            update.backward(F.cross_entropy(model(x) * scale, y), count=len(x))
+
+
+def test_a_window_of_one_micro_batch_may_be_clipped() -> None:
+    model = model_of()
+    model[0].weight.register_hook(clamped)
+    with no_warning():
+        train(model, lambda h: gg.clip_gradient(h, max_value=LIMIT), sizes=(6,))
+
+
+def test_each_hook_runs_once_in_each_backward_pass_and_may_remove_itself() -> None:
+    model, ran = model_of(), list[str]()
+    model[0].weight.register_hook(lambda _: ran.append("stays"))
+    handle = model[0].weight.register_hook(lambda _: (ran.append("goes"), handle.remove())[0])
+    model[0].weight.register_post_accumulate_grad_hook(lambda _: ran.append("after"))
+    train(model, windows=1)
+    assert ran == ["stays", "goes", "after", "stays", "after", "stays", "after"]
+
+
+# -- what the warnings advise ------------------------------------------------------------------------
+
+
+def whole_gradient(limits: bool) -> list[Tensor]:
+    """Return the gradient of the whole batch; with ``limits``, that of a clip_gradient behind the first layers."""
+    model = model_of()
+    x, y = (torch.cat(each) for each in zip(*parts((4, 3, 5)), strict=True))
+    h = gg.clip_gradient(model[:2](x), max_value=LIMIT) if limits else model[:2](x)
+    F.cross_entropy(model[2](h), y).backward()
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+def test_clip_value_gives_what_the_hook_gives_on_the_whole_batch() -> None:
+    model = model_of()
+    gradients: list[Tensor] = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(lambda *_: gradients.extend(p.grad.clone() for p in model.parameters()))
+    accumulator = gg.Accumulator(optimizer, clip_value=LIMIT)
+    with accumulator.update() as update:
+        for x, y in update.micro_batches(parts((4, 3, 5))):
+            update.backward(F.cross_entropy(model(x), y), count=len(x))
+    assert_same(gradients, [clamped(each) for each in whole_gradient(limits=False)])
+
+
+def test_so_does_a_hook_of_the_optimizers_step_for_some_parameters() -> None:
+    model = model_of()
+    weight, gradients = model[0].weight, list[Tensor]()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(lambda *_: clamped_in_place(weight))
+    optimizer.register_step_pre_hook(lambda *_: gradients.append(weight.grad.clone()))
+    with gg.Accumulator(optimizer).update() as update:
+        for x, y in update.micro_batches(parts((4, 3, 5))):
+            update.backward(F.cross_entropy(model(x), y), count=len(x))
+    assert_same(gradients, [clamped(whole_gradient(limits=False)[0])])
+
+
+def test_a_limit_of_a_gate_that_is_multiplied_by_the_items_is_exact() -> None:
+    model, gradients, sizes = model_of(), list[Tensor](), (4, 3, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(lambda *_: gradients.extend(p.grad.clone() for p in model.parameters()))
+    with warnings.catch_warnings(), gg.Accumulator(optimizer).update() as update:
+        warnings.simplefilter("ignore", CoupledLossWarning)
+        for x, y in update.micro_batches(parts(sizes)):
+            h = gg.clip_gradient(model[:2](x), max_value=LIMIT * sum(sizes) / len(x))
+            update.backward(F.cross_entropy(model[2](h), y), count=len(x))
+    assert_same(gradients, whole_gradient(limits=True))
