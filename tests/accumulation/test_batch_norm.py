@@ -249,15 +249,15 @@ def test_a_head_that_was_added_later_is_pooled_too() -> None:
 
 @QUIET
 def test_two_open_windows_over_one_module_move_it_once() -> None:
-    model, other = net(), nn.Parameter(torch.zeros((), dtype=torch.float64, device=DEVICE))
+    model, head = net(), nn.ParameterList([torch.zeros((), dtype=torch.float64, device=DEVICE)])
     whole = net()
     first = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, batch_norm="window")
-    second = gg.Accumulator(SGD([other], lr=0.1), model=model, batch_norm="window")
+    second = gg.Accumulator(SGD(head.parameters(), lr=0.1), model=[model, head], batch_norm="window")
     with first.update() as one, second.update() as two:
         for x in one.micro_batches(batch().split([4, 8])):
             out = model(x)
             one.backward(out.pow(2).mean(), count=len(x), retain_graph=True, name="one")
-            two.backward((out.mean() * other), count=len(x), name="two")
+            two.backward((out.mean() * head[0]), count=len(x), name="two")
     whole(batch())
     torch.testing.assert_close(model[0].running_mean, whole[0].running_mean, rtol=1e-12, atol=0)
     assert (model[0].momentum, model[0].num_batches_tracked) == (0.1, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.amp import GradScaler
@@ -30,6 +30,7 @@ from gradgate.accumulation._windows import Dealt
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.batch_size import NoiseScale, claim_noise_scale
 from gradgate.errors import OptionError, UpdateError
+from gradgate.options import check_function
 from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
@@ -71,7 +72,8 @@ class Accumulator(CoupledSteps, Checkpointed):
             use ``update.micro_batches(...)``, with one loss per micro-batch. All three give the same update.
 
     Raises:
-        OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).
+        OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS); a
+            scheduler belongs to another optimizer; the model has no parameter of the optimizers.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([0.0]))
@@ -107,6 +109,7 @@ class Accumulator(CoupledSteps, Checkpointed):
         tensor_version.require()  # needed to detect when other code writes to a window's sums
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
+        self._models.check_shared(optimizers)
         self._settings = UpdateSettings(
             optimizers=optimizers,
             models=self._models,
@@ -116,7 +119,7 @@ class Accumulator(CoupledSteps, Checkpointed):
             clip_value=clip_value,
             nonfinite=nonfinite,
             undo_step=undo_step,
-            schedulers=as_schedulers(scheduler),
+            schedulers=as_schedulers(scheduler, optimizers),
             clear=clear,
         )
         self._state = TrainingState(
@@ -127,6 +130,23 @@ class Accumulator(CoupledSteps, Checkpointed):
         )
         claim_noise_scale(noise_scale, self._state)
         watch_optimizers(self._state)
+
+    if not TYPE_CHECKING:  # to a type checker, every attribute would exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(Update, name):
+                text += f". An update has it: `with accumulator.update() as update:`, then update.{name}"
+            raise AttributeError(text)
+
+        def __enter__(self) -> NoReturn:
+            raise UpdateError(
+                "Accumulator: `with accumulator:` opens no window. For each update, write "
+                "`with accumulator.update() as update:`."
+            )
+
+        def __exit__(self, *error: object) -> None:
+            """Exists so that ``with accumulator:`` gets as far as ``__enter__``."""
 
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]
@@ -219,6 +239,7 @@ class Accumulator(CoupledSteps, Checkpointed):
             >>> update.count, update.micro_batch_count
             (4, 1)
         """
+        check_function("step", "loss_fn", loss_fn, "accumulator.step(loss_fn, batch)")
         return run_batch(self._state, loss_fn, batch, plan, deal, reduction, batch_dim, collate)
 
     def step_window(
@@ -255,6 +276,7 @@ class Accumulator(CoupledSteps, Checkpointed):
             >>> update.count, update.micro_batch_count
             (5, 2)
         """
+        check_function("step_window", "loss_fn", loss_fn, "accumulator.step_window(loss_fn, window)")
         check_window(window, "step_window")
         return run_given(self._state, loss_fn, list(window), reduction, batch_dim, collate)
 

@@ -25,7 +25,7 @@ from gradgate.accumulation._gradients import Leftovers, Slots, check_unowned
 from gradgate.accumulation._loss_checks import LossChecks
 from gradgate.accumulation._precision import LossScale, keep_loaded_state_wide
 from gradgate.accumulation._settings import UpdateSettings, in_use, owned_parameters
-from gradgate.batch_size import NoiseScale, SmallBatch, add_window, refuse_sharded
+from gradgate.batch_size import NoiseScale, SmallBatch, add_window, bind_noise_scale, refuse_sharded
 from gradgate.errors import UpdateError
 from gradgate.forward_state import AtRest, is_out_of_memory
 from gradgate.ownership import claims
@@ -62,6 +62,33 @@ class TrainingState:
         default_factory=OrderedDict
     )
     update_hooks: OrderedDict[int, Callable[[Any], object]] = field(default_factory=OrderedDict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy or a pickle, with the gradients that torch leaves out of both."""
+        if self.open_update is not None:
+            raise UpdateError(
+                "Accumulator: an update is open, and a copy or pickle of the accumulator would lose its window. "
+                "Copy or save the accumulator before the block or after it. Inside the block, save "
+                "accumulator.state_dict(), which includes the window."
+            )
+        gradients = [(parameter, parameter.grad) for parameter in self.settings.parameters]
+        left = [
+            gradient.detach().clone() if gradient is not None and self.leftovers.holds(p, gradient) else None
+            for p, gradient in gradients
+        ]
+        return {**vars(self), "leftovers": left}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, leftovers=Leftovers())
+        parameters = self.settings.parameters
+        for parameter, gradient in zip(parameters, state["leftovers"], strict=True):
+            if gradient is not None:
+                parameter.grad_dtype = gradient.dtype
+                parameter.grad = gradient
+        self.leftovers.remember(parameters)
+        if self.noise_scale is not None:
+            bind_noise_scale(self.noise_scale, self)
+        watch_optimizers(self)
 
 
 class OpenWindow:

@@ -29,7 +29,7 @@ from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
 from gradgate.coupled import Encode
 from gradgate.errors import BudgetError, CountError, CountWarning, OptionError
 from gradgate.forward_state import ForwardState, is_out_of_memory
-from gradgate.options import check_choice
+from gradgate.options import check_choice, check_function
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
 
@@ -261,6 +261,9 @@ class CoupledSteps:
             >>> update.count, update.micro_batch_count
             (8, 4)
         """
+        call = "accumulator.step_coupled(encode, window, loss_fn)"
+        check_function("step_coupled", "encode", encode, call)
+        check_function("step_coupled", "loss_fn", loss_fn, call)
         check_window(window, "step_coupled")
         state = self._state
         attempts: list[None] = []

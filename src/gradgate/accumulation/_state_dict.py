@@ -1,57 +1,29 @@
-"""Saves, loads and copies the state of an accumulator, in one process or with several ranks."""
+"""Saves and loads the state of an accumulator, in one process or with several ranks."""
 
 from __future__ import annotations
 
-import copy
 import io
 import warnings
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._gradients import Leftovers
-from gradgate.accumulation._open_window import OpenWindow, TrainingState, watch_optimizers
+from gradgate.accumulation._open_window import OpenWindow, TrainingState
 from gradgate.accumulation._precision import has_wide_state, sum_dtype
 from gradgate.accumulation._settings import Decay, UpdateSettings
-from gradgate.batch_size import SmallBatch, bind_noise_scale, pooled
+from gradgate.batch_size import SmallBatch, pooled
 from gradgate.errors import StateError, UpdateError
-
-Self = TypeVar("Self", bound="Checkpointed")
 
 _FORMAT = 2
 _KEYS = {"shapes", "window", "carried", "zeros", "samples_that_fit", "noise_scale", "wide_state"}
 
 
 class Checkpointed:
-    """Adds saving, loading and deep copies to an accumulator."""
+    """Adds saving and loading to an accumulator."""
 
     _state: TrainingState
-
-    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
-        """Copy an accumulator, together with its model and its optimizer."""
-        state = self._state
-        if state.open_update is not None:
-            raise UpdateError(
-                "deepcopy: an update is open. Copy the accumulator before the block or after it."
-            )
-        memo[id(state.leftovers)] = Leftovers()
-        copied = object.__new__(type(self))
-        memo[id(self)] = copied
-        vars(copied).update(copy.deepcopy(vars(self), memo))
-        twin = copied._state
-        parameters = twin.settings.parameters
-        for parameter, original in zip(parameters, state.settings.parameters, strict=True):
-            # What decay carries over, or zeros: torch copies a parameter without its gradient.
-            if (gradient := original.grad) is not None and state.leftovers.holds(original, gradient):
-                parameter.grad_dtype = gradient.dtype
-                parameter.grad = gradient.detach().clone()
-        twin.leftovers.remember(parameters)
-        if twin.noise_scale is not None:
-            bind_noise_scale(twin.noise_scale, twin)
-        watch_optimizers(twin)
-        return copied
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state needed to resume, including an unfinished window.

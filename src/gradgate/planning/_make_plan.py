@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.byte_sizes import as_bytes
 from gradgate.errors import EstimateWarning
+from gradgate.options import check_function
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN
 from gradgate.planning._estimator import Estimator
 from gradgate.planning._plan import Plan
@@ -84,6 +85,7 @@ def plan(
         >>> p.resident.total_bytes + p.peak_bytes(samples=103) < 500_000
         True
     """
+    check_function("plan", "loss_fn", loss_fn, "gg.plan(loss_fn, batch)")
     if trim is not None and not isinstance(trim, Mapping):
         trim = (trim,) if isinstance(trim, str) else tuple(trim)
     options = BatchOptions(lengths, collate, batch_dim, trim, pad)
