@@ -219,17 +219,21 @@ class Accumulator(CoupledSteps, Checkpointed):
                 "whole": every rank passes the same whole batch. "parts": each rank passes its own part, as from
                 DistributedSampler; the parts are joined first. None: each rank keeps its own samples.
             reduction: whether the loss is a "mean" or a "sum" over its items.
-            batch_dim: the dimension of the samples, if it is not 0; see :func:`gradgate.plan`.
+            batch_dim: the dimension of the samples, if it is not 0, or None for data that all samples share; see
+                :func:`gradgate.plan`. If memory runs out, this is asked for before the first replay where a tensor
+                may be either: class weights, ``pos_weight``, or a mask ``[T, T]`` as long as the batch.
             collate: turns a list of raw samples into the input of ``loss_fn``. ``batch`` is then a list of samples.
 
         Returns:
             the update, closed, for logging.
 
         Raises:
-            BudgetError: one sample does not fit, the batch cannot be split, or there is no ``model`` to restore.
+            BudgetError: one sample does not fit, the batch cannot be split, it is unclear which tensors all samples
+                share, or there is no ``model`` to restore.
             CountError: ``loss_fn`` returns no count, and none can be read from the graph.
-            OptionError: ``batch`` looks like several batches; ``loss_fn`` returns something other than a loss, or a
-                loss and its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
+            OptionError: ``batch`` looks like several batches; ``loss_fn`` is not a function, or returns something
+                other than a loss, or a loss and its count; ``deal`` is passed without a plan, or ``batch_dim`` or
+                ``collate`` with a plan.
             Exception: any that ``loss_fn`` or :meth:`update` raises.
 
         Example:

@@ -54,7 +54,8 @@ def plan(
         collate: makes a batch from a list of raw samples.
         batch_dim: where the samples are, if not along dimension 0: another dimension, "list" for a list with one
             entry per sample, or None for data that all samples share. Or a dict of these by field, such as
-            ``{"table": None}``.
+            ``{"table": None}``. Needed for a tensor that may be shared although it is as long as the batch: class
+            weights, a mask ``[T, T]`` (the rule: docs/plan.md).
         trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
             with their dimensions; ``()`` for none. By default: ids, labels and masks that are visibly padded beyond
             the lengths, and other fields whose padding starts exactly at the lengths. Any other field of that width
