@@ -114,6 +114,116 @@ def test_what_cannot_be_told_is_refused_by_name(batch: Any, field: str) -> None:
     assert field in str(caught.value)
 
 
+EIGHT = arange(8)
+SQUARE = torch.rand(8, 8)
+CLASSES = torch.tensor([0, 7, 3, 3, 1, 2, 5, 4])
+
+
+@pytest.mark.parametrize(
+    ("batch", "shared"),
+    [
+        ({"x": torch.rand(8, 3), "y": SQUARE, "pos_weight": EIGHT}, ['batch["pos_weight"]']),
+        ((torch.rand(8, 8, 3), SQUARE), ["batch[1]"]),
+        ({"ids": torch.ones(8, 8, dtype=torch.long), "causal": SQUARE > 0.5}, ['batch["causal"]']),
+        ({"x": torch.rand(8, 8, 3), "y": CLASSES, "positions": torch.rand(8, 3)}, ['batch["positions"]']),
+        (
+            {"ids": torch.ones(8, 8).long(), "y": CLASSES, "position_ids": torch.arange(8)},
+            ['batch["position_ids"]'],
+        ),
+        ({"x": torch.rand(8, 3), "y": CLASSES, "weight": EIGHT}, ['batch["weight"]']),
+        ((SQUARE, SQUARE), ["batch[0]", "batch[1]"]),
+        ({"in": (torch.rand(8, 8, 3), SQUARE)}, ['batch["in"][1]']),
+        ({"x": numpy.zeros((8, 8, 3)), "mask": numpy.zeros((8, 8))}, ['batch["mask"]']),
+    ],
+)
+def test_what_all_samples_may_share_is_asked_for(batch: Any, shared: list[str]) -> None:
+    with pytest.raises(OptionError, match="data that all samples share") as caught:
+        layout_of(batch)
+    assert f"cannot tell whether {' and '.join(shared)} hold" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (torch.rand(8, 3), EIGHT),
+        (torch.rand(8, 8), EIGHT),
+        (torch.rand(8, 3, 8, 8), CLASSES),
+        (torch.rand(8, 3, 8, 8), CLASSES, CLASSES.flip(0), 0.3),
+        (torch.rand(8, 3), torch.rand(8, 3), EIGHT),
+        (torch.rand(8, 3), torch.rand(8, 8)),
+        {"image": torch.rand(8, 3, 8, 8), "label": CLASSES, "name": list("abcdefgh")},
+        {key: torch.ones(8, 5).long() for key in ("input_ids", "attention_mask", "labels")},
+        {key: torch.ones(8, 8).long() for key in ("input_ids", "attention_mask", "labels")},
+        {"ids": torch.ones(8, 5).long(), "mask": torch.ones(8, 5) > 0, "score": EIGHT},
+        {"x": torch.rand(1, 1), "y": torch.rand(1, 1), "weight": torch.rand(1)},
+    ],
+)
+def test_an_ordinary_batch_is_not_asked_about(batch: Any) -> None:
+    assert sample_count(batch) in (1, 8)
+
+
+@pytest.mark.parametrize("answer", [{"weight": 0}, {"weight": None}, 0])
+def test_an_answer_settles_what_is_shared(answer: Any) -> None:
+    batch = {"x": torch.rand(8, 3), "y": CLASSES, "weight": EIGHT}
+    part = layout_of(batch, answer).take(batch, [1])
+    assert len(part["weight"]) == (8 if answer == {"weight": None} else 1)
+
+
+def test_a_later_batch_is_not_asked_about() -> None:
+    """The first batch has shown that its weights are as long as the batch."""
+    first, later = ({"x": torch.rand(n, 3), "y": torch.rand(n, 4), "weight": torch.rand(n)} for n in (8, 4))
+    assert layout_of(later, like=layout_of(first)).samples == 4
+
+
+def test_what_holds_the_lengths_holds_samples() -> None:
+    batch = {"ids": torch.ones(8, 8).long(), "mask": torch.ones(8, 8) > 0}
+    assert layout_of(batch, certain=batch["mask"]).samples == 8
+    with pytest.raises(OptionError, match=r'batch\["mask"\] holds one entry'):
+        layout_of(batch)
+
+
+def nested(layout: torch.layout) -> Tensor:
+    return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("inside", [lambda x: x, lambda x: (x,), lambda x: {"x": x, "y": arange(2)}])
+def test_a_nested_tensor_is_refused(inside: Any, layout: torch.layout) -> None:
+    with pytest.raises(OptionError, match="it is a nested tensor, which torch cannot slice"):
+        layout_of(inside(nested(layout)))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_sparse_tensor_is_refused_unless_all_samples_share_it(layout: torch.layout) -> None:
+    batch = {"x": SIX, "graph": torch.eye(6).to_sparse(layout=layout)}
+    with raises(OptionError, "a sparse tensor", str(layout).removeprefix("torch.")):
+        layout_of(batch)
+    assert layout_of(batch, {"graph": None}).take(batch, [1])["graph"] is batch["graph"]
+
+
+def test_a_dict_of_samples_is_refused_unless_its_entries_are_fields() -> None:
+    samples = {7: torch.ones(3), 9: torch.ones(3)}
+    with raises(OptionError, "a dict of samples by number"):
+        layout_of(samples)
+    assert layout_of(samples, 0).samples == 3
+    assert layout_of({0: SIX, 1: torch.ones(6, 2)}).samples == 6
+    assert layout_of({"x": SIX, "levels": {0: SIX, 1: SIX}}).samples == 6
+
+
+@pytest.mark.parametrize("total", [(1, 12), (12,), (12, 3)])
+@pytest.mark.parametrize("as_array", [lambda x: x, lambda x: x.numpy()], ids=["tensor", "array"])
+def test_cumulative_lengths_are_not_called_shared(total: Any, as_array: Any) -> None:
+    lengths = as_array(torch.tensor([0, 3, 3, 12], dtype=torch.int32))
+    with raises(OptionError, "cumulative lengths") as caught:
+        layout_of({"x": as_array(torch.ones(total)), "cu_seqlens": lengths})
+    assert "None" not in str(caught.value)
+    for other in ([1, 3, 3, 12], [0, 3, 2, 12], [0, 3, 5, 11], [0.0, 3.0, 3.0, 12.0]):
+        with pytest.raises(OptionError, match=r'batch_dim=\{"\w+": None\}'):
+            layout_of({"x": torch.ones(total), "cu_seqlens": torch.tensor(other)})
+
+
 @pytest.mark.parametrize(
     ("batch", "said", "taken"),
     [

@@ -31,6 +31,7 @@ MAY_IMPORT = {
         "autograd_graph",
         "byte_sizes",
         "errors",
+        "options",
         "batch_layout",
         "pytree",
         "torch",

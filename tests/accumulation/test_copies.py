@@ -1,6 +1,9 @@
 """A deep copy of a model, its optimizer and its accumulator trains as the original does, and apart from it."""
 
 import copy
+import io
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,12 +68,53 @@ def test_a_copy_refuses_steps_inside_its_window() -> None:
             optimizer.step()
 
 
-def test_an_open_update_is_not_copied() -> None:
+def pickled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def saved(value: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled, saved])
+def test_an_open_update_is_not_copied(copied: Callable[[Any], Any]) -> None:
     model, _, accumulator = run()
     with accumulator.update() as window:
         window.backward(model(PARTS[0]).square().mean(), count=3)
-        with raises(UpdateError, "a copy of an open update"):
-            copy.deepcopy(accumulator)
+        for value in (accumulator, {"accumulator": accumulator}, window):
+            with raises(UpdateError, "a copy of an open update"):
+                copied(value)
+    assert copied(accumulator) is not accumulator
+
+
+@pytest.mark.parametrize("copied", [pickled, saved])
+@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)], ids=str)
+def test_a_saved_accumulator_goes_on_as_the_original(clear: Any, copied: Callable[[Any], Any]) -> None:
+    model, optimizer, accumulator = run(clear=clear, noise_scale=gg.NoiseScale())
+    update(model, accumulator)
+    its_model, its_optimizer, its = copied((model, optimizer, accumulator))
+    for _ in range(2):
+        update(model, accumulator)
+        update(its_model, its)
+    assert all(map(torch.equal, values(its_model), values(model)))
+    with its.update() as window:
+        window.backward(its_model(PARTS[0]).square().mean(), count=3)
+        with pytest.raises(UpdateError, match=r"optimizer\.step\(\) was called inside"):
+            its_optimizer.step()
+
+
+def test_a_saved_accumulator_continues_the_window_that_it_had_loaded() -> None:
+    model, _, accumulator = run()
+    window = accumulator.update().__enter__()
+    for part in window.micro_batches(PARTS[:1]):
+        window.backward(model(part).square().mean(), count=len(part))
+    state = accumulator.state_dict()
+    accumulator.discard()
+    accumulator.load_state_dict(state)
+    assert pickled(accumulator).state_dict()["window"]["micro_batches"] == 1
 
 
 def test_a_copy_measures_its_own_noise_scale() -> None:

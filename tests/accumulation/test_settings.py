@@ -2,13 +2,23 @@
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
+import numpy
 import pytest
+import torch
+from torch import nn
 from torch.amp import GradScaler
-from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    ExponentialLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
 
 import gradgate as gg
-from gradgate.errors import OptionError
+from gradgate.errors import OptionError, UpdateError
 from tests.accumulation.one_weight import one_weight, update_by
 from tests.messages import raises
 
@@ -18,6 +28,8 @@ from tests.messages import raises
     [
         ({"clip_norm": 0}, ("a clip at 0", "clip_norm is 0")),
         ({"clip_norm": -1.0}, ("a clip at 0", "clip_norm is -1.0")),
+        ({"clip_norm": "1"}, ("a clip that is a word", "clip_norm is '1'")),
+        ({"clip_value": [1.0]}, ("a clip that is a word", "clip_value is [1.0]")),
         ({"clip_norm": math.nan}, ("a clip at 0", "clip_norm is nan")),
         ({"clip_value": math.inf}, ("a clip at 0", "clip_value is inf")),
         ({"clip_norm": 1.0, "clip_value": 1.0}, ("two clips", "clip_norm=1.0", "clip_value=1.0")),
@@ -38,6 +50,135 @@ def test_a_scheduler_that_steps_on_a_metric_is_refused() -> None:
     for scheduler in (ReduceLROnPlateau(optimizer), [StepLR(optimizer, 1), ReduceLROnPlateau(optimizer)]):
         with raises(OptionError, "plateau"):
             gg.Accumulator(optimizer, scheduler=scheduler)
+
+
+def test_a_clip_may_be_any_number() -> None:
+    for limit in (1, 1.0, torch.tensor(1.0), numpy.float32(1)):
+        weight, _, accumulator = one_weight(clip_norm=limit)
+        update_by(accumulator, weight, [(4.0, 1)])
+        assert weight.item() == pytest.approx(-1.0)
+
+
+class Wrapper:
+    """Steps a torch optimizer, as the optimizers of Accelerate and of other libraries do."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+
+class Duck:
+    """A scheduler that does not show its optimizer, or shows that of another scheduler."""
+
+    def __init__(self, **shown: Any) -> None:
+        vars(self).update(shown)
+
+    def step(self) -> None:
+        pass
+
+
+def two_optimizers() -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+    return one_weight()[1], one_weight()[1]
+
+
+@pytest.mark.parametrize(
+    "scheduler_of",
+    [
+        lambda optimizer: StepLR(optimizer, 1),
+        lambda optimizer: ChainedScheduler([StepLR(optimizer, 1), ExponentialLR(optimizer, 0.9)]),
+        lambda optimizer: SequentialLR(optimizer, [StepLR(optimizer, 1), StepLR(optimizer, 2)], [3]),
+        lambda optimizer: Duck(optimizer=Wrapper(optimizer)),
+        lambda optimizer: Duck(scheduler=StepLR(optimizer, 1)),
+    ],
+    ids=["plain", "chained", "sequential", "of a wrapper", "wrapped"],
+)
+@pytest.mark.filterwarnings("ignore:Detected call of")
+def test_a_scheduler_belongs_to_the_optimizer(scheduler_of: Any) -> None:
+    optimizer, other = two_optimizers()
+    gg.Accumulator(optimizer, scheduler=scheduler_of(optimizer))
+    gg.Accumulator([other, optimizer], scheduler=scheduler_of(optimizer))
+    gg.Accumulator(Wrapper(optimizer), scheduler=scheduler_of(optimizer))  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="sets the learning rates of another optimizer"):
+        gg.Accumulator(other, scheduler=scheduler_of(optimizer))
+    with pytest.raises(OptionError, match="sets the learning rates of another optimizer"):
+        gg.Accumulator(other, scheduler=[StepLR(other, 1), scheduler_of(optimizer)])
+
+
+def test_a_scheduler_of_a_new_optimizer_over_the_same_parameters_is_another_ones() -> None:
+    weight, optimizer, _ = one_weight()
+    with raises(OptionError, "a scheduler of another optimizer", "ExponentialLR"):
+        gg.Accumulator(torch.optim.SGD([weight], lr=1.0), scheduler=ExponentialLR(optimizer, 0.9))
+
+
+def test_a_scheduler_that_shows_no_optimizer_is_taken() -> None:
+    for scheduler in (Duck(), Duck(optimizer=None), Duck(optimizer=[3]), Mock()):
+        one_weight(scheduler=scheduler)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize(
+    "models_of",
+    [
+        lambda model: model,
+        lambda model: [model],
+        lambda model: [nn.Linear(3, 3), model],
+        lambda model: torch.nn.parallel.DataParallel(model),
+        lambda model: nn.Sequential(model, nn.Linear(3, 3)),
+        lambda model: model[0],
+        lambda model: nn.Identity(),
+        lambda model: [],
+        lambda model: None,
+    ],
+    ids=["plain", "list", "with a teacher", "wrapped", "larger", "a part", "no parameters", "none", "None"],
+)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_model_belongs_to_the_optimizer(models_of: Any, lazy: bool) -> None:
+    model = nn.Sequential(nn.LazyLinear(2) if lazy else nn.Linear(3, 2), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    accumulator = gg.Accumulator(optimizer, model=models_of(model))
+    accumulator.model = nn.Linear(3, 3)  # such as a model whose parameters the optimizer gets next
+    gg.Accumulator([one_weight()[1], optimizer], model=models_of(model))
+
+
+def test_a_model_without_a_parameter_of_the_optimizer_is_refused() -> None:
+    _, optimizer, _ = one_weight()
+    with raises(OptionError, "a model of another optimizer"):
+        gg.Accumulator(optimizer, model=nn.Linear(3, 3))
+    with raises(OptionError, "a model of another optimizer", "Linear and Conv1d"):
+        gg.Accumulator(optimizer, model=[nn.Linear(3, 3), nn.Conv1d(1, 1, 1)])
+
+
+def test_swapped_arguments_are_named() -> None:
+    weight, _, accumulator = one_weight()
+    loss_fn, batch = (lambda x: (weight * x).mean()), torch.ones(4)
+    with raises(OptionError, "a batch before the loss function"):
+        accumulator.step(batch, loss_fn)  # type: ignore[arg-type]
+    with raises(OptionError, "a batch before the loss function", "step_window", "list", "loss_fn, window"):
+        accumulator.step_window([batch], loss_fn)  # type: ignore[arg-type]
+    call = "step_coupled(encode, window, loss_fn)"
+    with raises(OptionError, "a batch before the loss function", "step_coupled", "list", "encode", call):
+        accumulator.step_coupled([batch], loss_fn, torch.mean)  # type: ignore[arg-type]
+    with raises(OptionError, "a batch before the loss function", "step_coupled", "list", "loss_fn", call):
+        accumulator.step_coupled(loss_fn, torch.mean, [batch])  # type: ignore[arg-type]
+    with raises(OptionError, "a batch before the loss function", "plan", "gg.plan(loss_fn, batch)"):
+        gg.plan(batch, loss_fn)  # type: ignore[arg-type]
+
+
+def test_what_only_an_update_has_is_named() -> None:
+    _, _, accumulator = one_weight()
+    with pytest.raises(UpdateError, match=r"with accumulator\.update\(\) as update"), accumulator:
+        pass
+    for name in ("backward", "micro_batches", "grad_norm"):
+        with pytest.raises(AttributeError, match=rf"with accumulator\.update\(\) as update.*update\.{name}"):
+            getattr(accumulator, name)
+    with pytest.raises(AttributeError, match=r"object has no attribute 'zero_grad'$"):
+        accumulator.zero_grad  # noqa: B018
 
 
 def test_a_scaler_that_is_switched_off_is_none() -> None:

@@ -350,6 +350,19 @@ def copied_while_open() -> None:
         copy.deepcopy(accumulator)
 
 
+def class_weights_or_weights_of_samples() -> None:
+    def loss_fn(batch: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    x, y = torch.ones(4, 2), torch.zeros(4, dtype=torch.long)
+    with_model().step(loss_fn, {"x": x, "y": y, "weight": torch.ones(4)})
+
+
+def entered() -> None:
+    with named()[2]:
+        pass
+
+
 def coupled(
     encode: Callable[[Any], Any], loss_fn: Callable[[Any], Tensor] = torch.mean, window: Any = None
 ) -> Callable[[], None]:
@@ -604,6 +617,13 @@ CASES: dict[str, Any] = {
     "an encoder without tensors": coupled(lambda _: "words"),
     "an encoder with other rows": coupled(lambda x: x, window=[torch.ones(2, 2), torch.ones(2, 3)]),
     "a copy of an open update": copied_while_open,
+    "weights of classes or of samples": class_weights_or_weights_of_samples,
+    "a clip that is a word": lambda: named(clip_norm="1"),
+    "a scheduler of another optimizer": lambda: named(scheduler=StepLR(named()[1], 1)),
+    "a model of another optimizer": lambda: named(model=nn.Linear(1, 1)),
+    "a batch before the loss function": lambda: named()[2].step(torch.ones(4), torch.mean),  # type: ignore[arg-type]
+    "a backward of the accumulator": lambda: named()[2].backward(torch.ones(())),
+    "an accumulator entered": entered,
     "an encoder that returns an array": coupled(lambda x: (x, x.detach().numpy())),
     "an encoder under no_grad": coupled(lambda x: x.detach()),
     "an encoder that changes": encoded_otherwise,

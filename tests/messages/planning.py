@@ -79,6 +79,10 @@ def pool_full_ones() -> None:
     plan(full[0], lengths="mask").pool(full)
 
 
+def nested(*parts: Tensor) -> Tensor:
+    return torch.nested.nested_tensor(list(parts), layout=torch.jagged)
+
+
 def differentiate_twice() -> None:
     (gradient,) = torch.autograd.grad(clip_loss(Q, Q.detach()), Q, create_graph=True)
     gradient.sum().backward()
@@ -98,6 +102,14 @@ CASES: dict[str, Any] = {
     "several batches": lambda: plan([{"x": FOUR}, {"x": FOUR}]),
     "fields of different sizes": lambda: plan({"x": FOUR, "y": torch.ones(3)}),
     "a list of another size": lambda: plan({"x": FOUR, "y": [1, 2, 3]}),
+    "a mask of the length of the batch": lambda: plan({"x": torch.ones(4, 4, 8), "mask": torch.ones(4, 4)}),
+    "a nested tensor": lambda: plan({"x": nested(ROWS, ROWS)}),
+    "a sparse tensor": lambda: plan({"x": FOUR, "graph": torch.eye(4).to_sparse()}),
+    "a sparse tensor alone": lambda: plan(torch.eye(4).to_sparse()),
+    "a packed sequence": lambda: plan({"x": nn.utils.rnn.pack_sequence([ROWS, ROWS])}),
+    "cumulative lengths": lambda: plan({"ids": IDS.view(1, 12), "cu_seqlens": torch.tensor([0, 5, 12])}),
+    "a dict of samples by number": lambda: plan({7: ROWS, 9: ROWS}),
+    "a dict of samples of different sizes": lambda: plan({"a": ROWS, "b": torch.ones(2, 5)}),
     "an unreadable field": lambda: plan({"x": FOUR, "y": object.__new__(type("Thing", (), {}))}),
     "a list of as many lists": lambda: plan({"x": torch.ones(2), "y": [torch.ones(2), torch.ones(2)]}),
     "two readings of a batch": lambda: plan({"y": [[torch.ones(2)], [torch.ones(2)], [torch.ones(2)]]}),

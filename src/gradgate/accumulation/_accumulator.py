@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch import Tensor
 from torch.amp import GradScaler
@@ -14,7 +13,6 @@ from torch.utils.hooks import RemovableHandle
 from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._calls import check_window
 from gradgate.accumulation._checkpoint import (
-    copy_state,
     load_state,
     read_checkpoint,
     state_in_bytes,
@@ -36,6 +34,7 @@ from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.batch_size import NoiseScale, claim_noise_scale
 from gradgate.coupled import Encode
 from gradgate.errors import OptionError, UpdateError
+from gradgate.options import check_function
 from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
@@ -71,7 +70,8 @@ class Accumulator:
             micro-batch, which needs the least memory. Both give the same update.
 
     Raises:
-        OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).
+        OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS); a
+            scheduler belongs to another optimizer; the model has no parameter of the optimizers.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([0.0]))
@@ -105,6 +105,7 @@ class Accumulator:
         tensor_version.require()  # needed to detect when other code writes to a window's sums
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
+        self._models.check_shared(optimizers)
         self._settings = UpdateSettings(
             optimizers=optimizers,
             models=self._models,
@@ -113,7 +114,7 @@ class Accumulator:
             clip_value=clip_value,
             nonfinite=nonfinite,
             undo_step=undo_step,
-            schedulers=as_schedulers(scheduler),
+            schedulers=as_schedulers(scheduler, optimizers),
             clear=clear,
         )
         self._state = TrainingState(
@@ -124,6 +125,23 @@ class Accumulator:
         )
         claim_noise_scale(noise_scale, self._state)
         watch_optimizers(self._state)
+
+    if not TYPE_CHECKING:  # to a type checker, every attribute would exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(Update, name):
+                text += f". An update has it: `with accumulator.update() as update:`, then update.{name}"
+            raise AttributeError(text)
+
+        def __enter__(self) -> NoReturn:
+            raise UpdateError(
+                "Accumulator: `with accumulator:` opens no window. For each update, write "
+                "`with accumulator.update() as update:`."
+            )
+
+        def __exit__(self, *error: object) -> None:
+            """Exists so that ``with accumulator:`` gets as far as ``__enter__``."""
 
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]
@@ -196,17 +214,21 @@ class Accumulator:
                 "whole": every rank passes the same whole batch. "parts": each rank passes its own part, as from
                 DistributedSampler; the parts are joined first. None: each rank keeps its own samples.
             reduction: whether the loss is a "mean" or a "sum" over its items.
-            batch_dim: the dimension of the samples, if it is not 0; see :func:`gradgate.plan`.
+            batch_dim: the dimension of the samples, if it is not 0, or None for data that all samples share; see
+                :func:`gradgate.plan`. If memory runs out, this is asked for before the first replay where a tensor
+                may be either: class weights, ``pos_weight``, or a mask ``[T, T]`` as long as the batch.
             collate: turns a list of raw samples into the input of ``loss_fn``. ``batch`` is then a list of samples.
 
         Returns:
             the update, closed, for logging.
 
         Raises:
-            BudgetError: one sample does not fit, the batch cannot be split, or there is no ``model`` to restore.
+            BudgetError: one sample does not fit, the batch cannot be split, it is unclear which tensors all samples
+                share, or there is no ``model`` to restore.
             CountError: ``loss_fn`` returns no count, and none can be read from the graph.
-            OptionError: ``batch`` looks like several batches; ``loss_fn`` returns something other than a loss, or a
-                loss and its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
+            OptionError: ``batch`` looks like several batches; ``loss_fn`` is not a function, or returns something
+                other than a loss, or a loss and its count; ``deal`` is passed without a plan, or ``batch_dim`` or
+                ``collate`` with a plan.
             Exception: any that ``loss_fn`` or :meth:`update` raises.
 
         Example:
@@ -216,6 +238,7 @@ class Accumulator:
             >>> update.count, update.micro_batch_count
             (4, 1)
         """
+        check_function("step", "loss_fn", loss_fn, "accumulator.step(loss_fn, batch)")
         return run_batch(self._state, loss_fn, batch, plan, deal, reduction, batch_dim, collate)
 
     def step_window(
@@ -252,6 +275,7 @@ class Accumulator:
             >>> update.count, update.micro_batch_count
             (5, 2)
         """
+        check_function("step_window", "loss_fn", loss_fn, "accumulator.step_window(loss_fn, window)")
         check_window(window, "step_window")
         return run_given(self._state, loss_fn, list(window), reduction, batch_dim, collate)
 
@@ -295,6 +319,9 @@ class Accumulator:
             >>> update.count, update.micro_batch_count
             (8, 4)
         """
+        call = "accumulator.step_coupled(encode, window, loss_fn)"
+        check_function("step_coupled", "encode", encode, call)
+        check_function("step_coupled", "loss_fn", loss_fn, call)
         check_window(window, "step_coupled")
         return run_coupled(self._state, encode, list(window), loss_fn, budget_bytes, batch_dim, collate)
 
@@ -385,17 +412,6 @@ class Accumulator:
         """
         rank, ranks = self._state.ranks.position()
         self.load_state_dict(read_checkpoint(checkpoint_id, key, rank, ranks))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Accumulator:
-        """Copy an accumulator, together with its model and its optimizer."""
-        if self._state.open_update is not None:
-            raise UpdateError(
-                "deepcopy: an update is open. Copy the accumulator before the block or after it."
-            )
-        memo[id(self)] = copied = object.__new__(type(self))
-        copied._state = copy_state(self._state, memo)
-        vars(copied).update(copy.deepcopy(vars(self), memo))
-        return copied
 
     def discard(self) -> None:
         """Discard a window that an interrupt left open, or one that was loaded from a checkpoint.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import warnings
 from collections.abc import Sequence
@@ -14,8 +13,7 @@ from torch import Tensor
 from gradgate.accumulation._gradients import Stamps, check_left
 from gradgate.accumulation._precision import has_wide_state
 from gradgate.accumulation._settings import Decay, UpdateSettings
-from gradgate.accumulation._window import TrainingState, Update, watch_optimizers
-from gradgate.batch_size import bind_noise_scale
+from gradgate.accumulation._window import TrainingState, Update
 from gradgate.errors import StateError
 
 _FORMAT = 3
@@ -80,23 +78,6 @@ def state_in_bytes(state: TrainingState) -> dict[str, Any]:
     file = io.BytesIO()  # as bytes, because the ranks that load it do not know its size
     torch.save(state_of(state), file)
     return {"ranks": ranks, f"rank {rank}": file.getvalue()}
-
-
-def copy_state(state: TrainingState, memo: dict[int, Any]) -> TrainingState:
-    """Return a deep copy, for a copy of the model and the optimizers that are copied with the same ``memo``."""
-    memo[id(state.left)] = Stamps()
-    twin: TrainingState = copy.deepcopy(state, memo)
-    parameters = twin.settings.parameters
-    for parameter, original in zip(parameters, state.settings.parameters, strict=True):
-        # What decay carries over, or zeros: torch copies a parameter without its gradient.
-        if (gradient := original.grad) is not None and state.left.holds(original):
-            parameter.grad_dtype = gradient.dtype
-            parameter.grad = gradient.detach().clone()
-    twin.left = Stamps(parameters)
-    if twin.noise_scale is not None:
-        bind_noise_scale(twin.noise_scale, twin)
-    watch_optimizers(twin)
-    return twin
 
 
 def _unfinished(window: Update) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._sums import on_purpose
 from gradgate.accumulation._window import TrainingState, Update
 from gradgate.accumulation._windows import Windows
-from gradgate.batch_layout import BatchDim, NotGiven, check_batch, layout_of
+from gradgate.batch_layout import BatchDim, Layout, NotGiven, check_batch, layout_of
 from gradgate.coupled import Encode
 from gradgate.errors import BudgetError, CountError, CountWarning, OptionError
 from gradgate.forward_state import ForwardState, is_out_of_memory
@@ -257,14 +257,19 @@ class GivenMicroBatches:
         data, samples = self._pieces[index]
         if samples is None:
             try:
-                samples = layout_of(data, self._batch_dim).samples
+                samples = self._layout(data).samples
             except OptionError as unreadable:
                 raise BudgetError(
                     f"step: memory ran out ({_first_line(error)}), and this micro-batch cannot be split: "
                     f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. No step was made."
                 ) from error
-        self._state.samples_that_fit = fits = _next_size(samples, error)
+        if samples == 1:
+            raise _one_sample_alone(self._layout(data), error) from error
+        self._state.samples_that_fit = fits = (samples + 1) // 2
         return f"{samples} samples; replaying the window with {fits}"
+
+    def _layout(self, data: Any) -> Layout:
+        return layout_of(data, self._batch_dim)
 
     def _split(self, micro_batches: Sequence[Any]) -> list[tuple[Any, int | None]]:
         """Split micro-batches that are too large into equal parts; return the parts with their sample counts."""
@@ -275,7 +280,7 @@ class GivenMicroBatches:
 
     def _split_to(self, micro_batch: Any, most: int) -> list[tuple[Any, int | None]]:
         try:
-            layout = layout_of(micro_batch, self._batch_dim)
+            layout = self._layout(micro_batch)
         except OptionError:  # it may fit unsplit; otherwise this error is raised when memory runs out
             return [(micro_batch, None)]
         if layout.samples <= most:
@@ -312,7 +317,8 @@ class PlannedMicroBatches:
     def ran_out(self, index: int, error: BaseException) -> str:
         """Let the plan split the rest into smaller micro-batches; return what to log."""
         samples = len(self._split[index].indices)
-        _next_size(samples, error)
+        if samples == 1:
+            raise _one_sample_alone(self._split.samples.layout, error) from error
         self._split = self._plan.finer(self._split, index, keep=self._keep)
         return f"{samples} samples, which the plan had estimated to fit; replaying the window with fewer"
 
@@ -336,14 +342,12 @@ def _kept(state: TrainingState) -> int:
     return state.unfinished["micro_batches"] if state.unfinished is not None else 0
 
 
-def _next_size(samples: int, error: BaseException) -> int:
-    if samples <= 1:
-        raise BudgetError(
-            f"step: one sample alone runs out of memory ({_first_line(error)}). A batch cannot be split below one "
-            "sample: shorten the sample, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
-            "No step was made."
-        ) from error
-    return (samples + 1) // 2
+def _one_sample_alone(layout: Layout, error: BaseException) -> BudgetError:
+    return BudgetError(
+        f"step: one sample alone runs out of memory ({_first_line(error)}). A batch cannot be split below one "
+        "sample: shorten the sample, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
+        f"Samples were counted {layout.where()}; if they are elsewhere, pass batch_dim=. No step was made."
+    )
 
 
 def _first_line(error: BaseException) -> str:

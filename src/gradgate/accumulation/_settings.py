@@ -7,6 +7,7 @@ import math
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -81,6 +82,22 @@ class Models:
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield every parameter of the modules; shared parameters are repeated."""
         return (parameter for root in self.roots for parameter in root.parameters())
+
+    def check_shared(self, optimizers: Sequence[Optimizer]) -> None:
+        """Raise OptionError if the modules have parameters, but none that the optimizers hold.
+
+        One such module among others is fine, for example a teacher whose buffers are to be restored. So is a
+        module without parameters, which may create them in its first forward pass.
+        """
+        held, parameters = set(map(id, owned_parameters(optimizers))), list(self.parameters())
+        if held and parameters and held.isdisjoint(map(id, parameters)):
+            kinds = " and ".join(type(root).__name__ for root in self.roots)
+            holders = " and ".join(type(optimizer).__name__ for optimizer in optimizers)
+            raise OptionError(
+                f"{self._verb}: the {kinds} in model= has none of the parameters that the {holders} steps, so an "
+                "update would not train it. Pass the model whose parameters the optimizer holds. If the model was "
+                "copied, or passed to fully_shard, create the optimizer after that, from its new parameters."
+            )
 
     def name(self, target: nn.Module | Tensor, optimizers: Iterable[Optimizer] = ()) -> str:
         """Return a module's class and path, or a parameter's path or its place in an optimizer, as text."""
@@ -188,10 +205,11 @@ class UpdateSettings:
             # With a scaler, an overflow is normal: it shows that the scale is too large.
             object.__setattr__(self, "nonfinite", "raise" if self.scaler is None else "skip")
         for name, limit in (("clip_norm", self.clip_norm), ("clip_value", self.clip_value)):
-            if limit is not None and not 0 < limit < math.inf:
+            number = limit is None or isinstance(limit, (Real, Tensor))
+            if not number or (limit is not None and not 0 < limit < math.inf):
                 raise OptionError(
-                    f"Accumulator: {name} is {limit}, but it must be positive and finite. To disable clipping, "
-                    "leave it out."
+                    f"Accumulator: {name} is {limit!r}, but it must be a positive, finite number, such as 1.0. To "
+                    "disable clipping, leave it out."
                 )
         if self.clip_norm is not None and self.clip_value is not None:
             raise OptionError(
@@ -255,7 +273,7 @@ def _needs_closure(optimizer: Optimizer) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
-def as_schedulers(scheduler: Any) -> tuple[Any, ...]:
+def as_schedulers(scheduler: Any, optimizers: Sequence[Optimizer]) -> tuple[Any, ...]:
     """Return the schedulers as a tuple; raise for one that cannot be stepped once per update."""
     if scheduler is None:
         return ()
@@ -271,4 +289,24 @@ def as_schedulers(scheduler: Any) -> tuple[Any, ...]:
                 f"Accumulator: {type(each).__name__} is not a learning-rate scheduler (it has no step). Pass a "
                 "scheduler from torch.optim.lr_scheduler, or a list of them."
             )
+        other = _scheduled(each)
+        if other is not None and not _share_groups(other, optimizers):
+            raise OptionError(
+                f"Accumulator: the {type(each).__name__} in scheduler= sets the learning rates of another "
+                f"optimizer ({type(other).__name__}), not those of optimizer=. Create it from the optimizer that "
+                "the accumulator steps, or pass both optimizers: Accumulator([first, second], scheduler=...)."
+            )
     return schedulers
+
+
+def _scheduled(scheduler: Any) -> Any:
+    """Return the optimizer whose groups a scheduler changes, or None if the scheduler does not show it."""
+    inner = getattr(scheduler, "scheduler", scheduler)  # Accelerate wraps schedulers
+    return getattr(inner, "optimizer", None)
+
+
+def _share_groups(other: Any, optimizers: Sequence[Optimizer]) -> bool:
+    """Return whether an optimizer has a group of these optimizers, which a wrapper shares with what it wraps."""
+    groups = {id(group) for optimizer in optimizers for group in optimizer.param_groups}
+    theirs = getattr(other, "param_groups", None)
+    return not isinstance(theirs, list) or any(id(group) in groups for group in theirs)

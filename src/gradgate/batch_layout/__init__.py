@@ -9,7 +9,8 @@ A batch is a pytree. Its parts are read and split as follows:
   the rest of the batch. The batch itself is a record of fields, as a ``DataLoader`` yields it.
 - A number, a string, None or a 0-dimensional tensor is shared by all samples.
 
-A part that can be read in no way, or in two ways, raises an error that names its field.
+A part that can be read in no way, or in two ways, raises an error that names its field. So does a tensor that may
+be shared by all samples although it is as long as the batch.
 """
 
 from gradgate.batch_layout._fields import (

@@ -50,8 +50,8 @@ def _quoted(key: Any) -> str:
 
 
 def is_array(value: Any) -> bool:
-    """Return whether this is a tensor or a numpy array with at least one dimension."""
-    return isinstance(value, _arrays()) and bool(value.ndim)
+    """Return whether this is a tensor or a numpy array with at least one dimension, but not a nested tensor."""
+    return _has_dims(value) and not getattr(value, "is_nested", False)
 
 
 def is_shared(value: Any) -> bool:
@@ -69,7 +69,7 @@ def is_list(value: Any) -> bool:
 
 def may_be_field(value: Any) -> bool:
     """Return whether an entry of a list can hold samples of its own: a tensor or a container."""
-    return is_array(value) or children(value) is not None
+    return _has_dims(value) or children(value) is not None
 
 
 def select(value: Any, dim: FieldDim, chosen: slice | Sequence[int]) -> Any:
@@ -79,6 +79,10 @@ def select(value: Any, dim: FieldDim, chosen: slice | Sequence[int]) -> Any:
         return entries if isinstance(entries, type(value)) else type(value)(entries)
     index = chosen if isinstance(chosen, slice) else list(chosen)
     return value[(slice(None),) * int(dim or 0) + (index,)]
+
+
+def _has_dims(value: Any) -> bool:
+    return isinstance(value, _arrays()) and bool(value.ndim)
 
 
 def _arrays() -> tuple[type[Any], ...]:

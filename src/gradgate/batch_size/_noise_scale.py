@@ -93,6 +93,9 @@ class NoiseScale:
         """The squared norm of the true gradient, ``|G|^2``; negative if noise hides it; None if unknown."""
         return self._square / self._weight if self._weight else None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_owner": None}  # the copy's accumulator binds it again
+
     @property
     def trace(self) -> float | None:
         """The variance of one item's gradient, summed over parameters: ``tr(Sigma)``; None without an estimate."""

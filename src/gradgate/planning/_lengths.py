@@ -39,15 +39,16 @@ class Lengths:
         return columns < self.width - sizes if self.left else columns >= sizes
 
 
-def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False) -> Lengths:
-    """Return the lengths of a batch's samples.
+def source_of(lengths: Any, batch: Any, *, collates: bool = False) -> Any:
+    """Return what holds the lengths: a mask ``[samples, columns]`` or lengths ``[samples]``.
 
-    The source is a mask ``[samples, columns]``, lengths ``[samples]``, the batch's key for either, or a function
-    that takes the batch (or one sample, if samples are not collated yet).
+    ``lengths`` is this source itself, the batch's key for it, or a function that takes the batch (or one sample, if
+    samples are not collated yet).
 
     Raises:
-        OptionError: there is no such key, or it holds neither a mask nor lengths of this batch.
+        OptionError: there is no such key.
     """
+    source = lengths
     if isinstance(source, str):
         if not isinstance(batch, Mapping) or source not in batch:
             is_mapping = isinstance(batch, Mapping)
@@ -59,6 +60,15 @@ def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False)
         source = batch[source]
     elif callable(source):
         source = [source(sample) for sample in batch] if collates else source(batch)
+    return source
+
+
+def lengths_of(source: Any, samples: int) -> Lengths:
+    """Return the lengths of a batch's samples.
+
+    Raises:
+        OptionError: the source is neither a mask nor lengths of this batch.
+    """
     values = source if isinstance(source, Tensor) else torch.as_tensor(_array_like(source))
     if values.dim() not in (1, 2) or values.dtype.is_complex or len(values) != samples:
         raise OptionError(

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.byte_sizes import as_bytes
 from gradgate.errors import EstimateWarning
+from gradgate.options import check_function
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN
 from gradgate.planning._estimator import Estimator
 from gradgate.planning._plan import Plan
@@ -53,7 +54,8 @@ def plan(
         collate: makes a batch from a list of raw samples.
         batch_dim: where the samples are, if not along dimension 0: another dimension, "list" for a list with one
             entry per sample, or None for data that all samples share. Or a dict of these by field, such as
-            ``{"table": None}``.
+            ``{"table": None}``. Needed for a tensor that may be shared although it is as long as the batch: class
+            weights, a mask ``[T, T]`` (the rule: docs/plan.md).
         trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
             with their dimensions; ``()`` for none. By default: ids, labels and masks that are visibly padded beyond
             the lengths, and other fields whose padding starts exactly at the lengths. Any other field of that width
@@ -84,6 +86,7 @@ def plan(
         >>> p.resident.total_bytes + p.peak_bytes(samples=103) < 500_000
         True
     """
+    check_function("plan", "loss_fn", loss_fn, "gg.plan(loss_fn, batch)")
     if trim is not None and not isinstance(trim, Mapping):
         trim = (trim,) if isinstance(trim, str) else tuple(trim)
     options = BatchOptions(lengths, collate, batch_dim, trim, pad)

@@ -25,7 +25,7 @@ from gradgate.batch_layout import (
     layout_of,
 )
 from gradgate.errors import OptionError
-from gradgate.planning._lengths import Lengths, lengths_of
+from gradgate.planning._lengths import Lengths, lengths_of, source_of
 from gradgate.planning._trim import Dims, Trim, dims_to_trim
 from gradgate.pytree import children, value_at
 
@@ -56,19 +56,24 @@ class Samples:
         self, batch: Any, options: BatchOptions, like: Samples | None = None, *, even_if_full: bool = False
     ) -> None:
         self.batch, self._collate = batch, options.collate
+        if not self.collates and isinstance(options.batch_dim, NotGiven):
+            check_batch(batch, "plan", "plan.pool(window), which joins them into one batch")
+        source = None
+        if options.lengths is not None:
+            source = source_of(options.lengths, batch, collates=self.collates)
         if self.collates:
             self.layout = Layout(len(batch), {(): "list"})
         else:
-            if isinstance(options.batch_dim, NotGiven):
-                check_batch(batch, "plan", "plan.pool(window), which joins them into one batch")
-            self.layout = layout_of(batch, options.batch_dim, None if like is None else like.layout)
+            self.layout = layout_of(
+                batch, options.batch_dim, None if like is None else like.layout, certain=source
+            )
         self.count = self.layout.samples
         if not self.count:
             raise OptionError("plan: the batch has no samples. Pass one with at least one sample.")
         self.lengths: Lengths | None = None
         self.dims: Dims = {}
         if options.lengths is not None:
-            self.lengths = lengths_of(options.lengths, batch, self.count, collates=self.collates)
+            self.lengths = lengths_of(source, self.count)
             if not self.collates:
                 known = like.dims if like is not None and like.dims else None
                 self.lengths, self.dims = dims_to_trim(

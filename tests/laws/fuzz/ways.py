@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import gradgate as gg
+from gradgate.batch_layout import NOT_GIVEN, FieldDim, Path
 from gradgate.errors import CountError, EstimateWarning
+from gradgate.pytree import children
 from tests.laws.fuzz.loop import Loop, given
 from tests.laws.fuzz.scenario import Scenario
 from tests.laws.fuzz.trainer import Rows, joined
@@ -47,9 +50,9 @@ def _resumed(loop: Loop, window: Window) -> Any:
 
 def _step(loop: Loop, window: Window, most: tuple[int, str] | None = None, plan: Any = None) -> Any:
     loop.most = most
-    options = {} if plan is None else {"plan": plan}
     reduction: Any = loop.losses[0].reduction
     batch = loop.batch(joined(window))
+    options: dict[str, Any] = {"batch_dim": not_shared(batch)} if plan is None else {"plan": plan}
     return loop.accumulator.step(loop.loss_fn, batch, reduction=reduction, **options)
 
 
@@ -57,7 +60,16 @@ def _step_window(loop: Loop, window: Window, most: tuple[int, str] | None = None
     loop.most = most
     reduction: Any = loop.losses[0].reduction
     batches = [loop.batch(rows) for rows in window]
-    return loop.accumulator.step_window(loop.loss_fn, batches, reduction=reduction)
+    batch_dim = not_shared(batches[0]) if batches else NOT_GIVEN
+    return loop.accumulator.step_window(loop.loss_fn, batches, reduction=reduction, batch_dim=batch_dim)
+
+
+def not_shared(batch: Any, path: Path = ()) -> dict[Path, FieldDim]:
+    """Return the answer to the question which weights and masks all samples share: none."""
+    if isinstance(batch, Tensor):
+        return {path: 0} if batch.is_floating_point() or batch.dtype == torch.bool else {}
+    inside = children(batch) or []
+    return {place: dim for key, item in inside for place, dim in not_shared(item, (*path, key)).items()}
 
 
 def trim_is_asked_for(scenario: Scenario) -> bool:
@@ -75,7 +87,7 @@ def planned(loop: Loop, window: Window) -> Any:
 def _planned(loop: Loop, window: Window) -> Any:
     batch = loop.batch(joined(window))
     lengths = (lambda b: loop.layout.unpack(b)["mask"]) if loop.pool.words else None
-    options: dict[str, Any] = {"lengths": lengths}
+    options: dict[str, Any] = {"lengths": lengths, "batch_dim": not_shared(batch)}
     if trim_is_asked_for(loop.scenario) and loop.scenario.seed % 2:
         options["trim"] = ()
     plan = gg.plan(loop.loss_fn, batch, budget_bytes="1GiB", **options)
