@@ -13,13 +13,14 @@ from gradgate.accumulation._counts import (
     is_sum,
     refuse_divided,
 )
-from gradgate.accumulation._gradients import dense_values, multiply, total_norm
+from gradgate.accumulation._gradients import dense_values, multiply
 from gradgate.accumulation._loss_checks import (
     are_proportional,
     check_scalar,
     warn_divided_twice,
     warn_not_proportional,
 )
+from gradgate.accumulation._norm import total_norm
 from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._settings import Decay, decay, owned_parameters

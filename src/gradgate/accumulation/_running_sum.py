@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._counts import Count, Reduction, as_number, by_device, total
-from gradgate.accumulation._gradients import total_norm
+from gradgate.accumulation._norm import total_norm
 from gradgate.accumulation._precision import LossScale
 from gradgate.batch_size import SmallBatch
 from gradgate.tally import Tally
