@@ -90,7 +90,7 @@ class Checkpointed:
         Raises:
             StateError: under ``fully_shard``, a window is unfinished.
         """
-        rank, ranks = self._state.ranks.position()
+        rank, ranks = self._state.ranks.position(self._state.settings)
         update = self._state.open_update
         if update is not None and update._coordinator.sharded:
             raise StateError(
@@ -116,7 +116,7 @@ class Checkpointed:
             StateError: the checkpoint has no such key, or belongs to other parameters.
             UpdateError, GradientError: the same as for :meth:`load_state_dict`.
         """
-        rank, ranks = self._state.ranks.position()
+        rank, ranks = self._state.ranks.position(self._state.settings)
         self.load_state_dict(_read(checkpoint_id, key, rank, ranks))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

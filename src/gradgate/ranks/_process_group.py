@@ -32,6 +32,7 @@ class RankGroup:
         self._group = group
         self.rank = dist.get_rank(group)
         self.count = dist.get_world_size(group)
+        self.processes = tuple(sorted(dist.get_process_group_ranks(group)))
         self.unit = 1.0
         """The unit in which ranks add sharded gradients in the next window."""
         self.broken = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -129,14 +130,25 @@ class StatusExchange:
         return list(dict.fromkeys(name for status in self.statuses for name in status.counts))
 
 
-def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
-    """Raise RankError on all ranks if they report different facts.
+def check_agreement(ranks: RankGroup, facts: dict[str, str | float], error: RankError | None) -> None:
+    """Raise RankError on all ranks if they report different facts, or if one of them has an error.
 
     Args:
         ranks: the ranks that must agree.
         facts: the facts by name. Texts must be equal, numbers equal up to rounding.
+        error: why this rank cannot begin, if it cannot.
     """
-    received = ranks.exchange(facts)
+    message = {**facts, "error": str(error or "")}
+    if error is not None:
+        with suppress(RankError):  # the others may be gone
+            ranks.exchange(message)
+        raise error
+    received = ranks.exchange(message)
+    for rank, message in enumerate(received):
+        if message["error"]:
+            raise RankError(
+                f"update: rank {rank} cannot begin its window: {str(message['error']).removeprefix('update: ')}"
+            )
     for name in facts:
         values = [each.get(name, "nothing") for each in received]
         if all(isinstance(value, float) for value in values):
