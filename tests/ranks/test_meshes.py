@@ -179,8 +179,8 @@ def refused(rank: int, case: str) -> Any:
     elif case == "different meshes":
         fully_shard(net[0], mesh=mesh["data"])
         fully_shard(net, mesh=flat)
-    elif case == "replicate":
-        replicate(net)
+    elif case == "replicate a part":
+        replicate(net[0])
     elif case == "replicate around it":
         options["model"] = net
         net = replicate(nn.Sequential(net))
@@ -201,7 +201,7 @@ REFUSED = {
     "ranks": "averages gradients over processes",
     "ranks of one process": "ranks= names processes 1, 3, but FSDPSequential",
     "different meshes": "so they are sums over different numbers of items",
-    "replicate": "replicate is not supported",
+    "replicate a part": "replicate is not supported",
     "replicate around it": "replicate is not supported",
     "join": "DistributedDataParallel.join() is active",
 }
