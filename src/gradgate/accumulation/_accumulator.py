@@ -63,9 +63,9 @@ class Accumulator(CoupledSteps, Checkpointed):
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that
             raises halfway can be undone. Without the copy, such a step raises :class:`TornStepError`.
         noise_scale: estimates the useful batch size; see :class:`gradgate.NoiseScale`.
-        ranks: the ranks that train together. By default all processes of ``torch.distributed``; each has the same
-            parameters, with or without DistributedDataParallel. A process group or 1-d device mesh selects some
-            ranks; False means this process alone.
+        ranks: the ranks that train together. By default the processes over which a wrapper of the model reduces
+            gradients; without a wrapper, all processes of ``torch.distributed``, or those of a process group or
+            1-d device mesh. False means this process alone.
         sync: when gradients are all-reduced. "last": once per window. "every" (``fully_shard`` only): after every
             micro-batch, which needs the least memory. "overlap": during the last backward pass; the loop must then
             use ``update.micro_batches(...)``, with one loss per micro-batch. All three give the same update.
