@@ -60,9 +60,10 @@ def drawn(seed: int) -> Layout:
     if "replicate" in names and not {"tensor", "other"} & {*names}:
         wraps += ["root over a flat mesh"] * 3
     if not {"tensor", "replicate"} & {*names}:
-        wraps += ["ddp"]
+        wraps += ["ddp", "none"]
     wrap = choose(wraps)
-    return Layout(shape, names, wrap, "last" if wrap == "ddp" else choose(["last", "every"]), seed)
+    sync = "last" if wrap in ("ddp", "none") else choose(["last", "every"])
+    return Layout(shape, names, wrap, sync, seed)
 
 
 def even() -> nn.Sequential:
@@ -78,6 +79,8 @@ def wrapped(net: nn.Sequential, layout: Layout, mesh: DeviceMesh) -> nn.Module:
     if "tensor" in layout.names:
         parallelize_module(net, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     along = mesh[layout.data_names]
+    if layout.wrap == "none":
+        return net
     if layout.wrap == "ddp":
         return DistributedDataParallel(net, process_group=along.get_group())
     if layout.wrap == "without a bias":
@@ -98,8 +101,10 @@ def dealt_over(layout: Layout, mesh: DeviceMesh) -> Cut:
 def train(rank: int, layout: Layout) -> Any:
     mesh = init_device_mesh("cpu", layout.shape, mesh_dim_names=layout.names)
     net, (x, y), cut = wrapped(even(), layout, mesh), data(), dealt_over(layout, mesh)
-    mine = cut[mesh[layout.data_names].mesh.flatten().tolist().index(rank)]
-    accumulator = gg.Accumulator(momentum(net), model=net, clip_norm=0.5, sync=layout.sync)  # type: ignore[arg-type]
+    along = mesh[layout.data_names]
+    mine = cut[along.mesh.flatten().tolist().index(rank)]
+    options: Any = {"sync": layout.sync, "ranks": along if layout.wrap == "none" else None}
+    accumulator = gg.Accumulator(momentum(net), model=net, clip_norm=0.5, **options)
     for _ in range(2):
         with accumulator.update() as update:
             for rows in update.micro_batches(mine):
@@ -107,8 +112,8 @@ def train(rank: int, layout: Layout) -> Any:
     return everybody(cut), whole(net.parameters()), (update.count, update.grad_norm)
 
 
-def momentum(net: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+def momentum(net: nn.Module, lr: float = 0.5) -> torch.optim.Optimizer:
+    return torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
 
 
 def whole(parameters: Iterable[Any]) -> list[Tensor]:
@@ -135,6 +140,7 @@ LAYOUTS = [
     Layout((2, 1, 2), ("replicate", "shard", "other"), "one layer", "last", 3),
     Layout((2, 2), ("replicate", "shard"), "root over a flat mesh", "every", 4),
     Layout((2, 2), ("shard", "other"), "ddp", "last", 5),
+    Layout((2, 2), ("other", "shard"), "none", "last", 6),
 ]
 
 
@@ -152,10 +158,10 @@ def test_any_mesh_gives_the_update_of_one_process() -> None:
             assert norm == pytest.approx(expected_norm, rel=1e-12), layout
 
 
-def window(net: nn.Module, rank: int, **options: Any) -> float:
+def window(net: nn.Module, rank: int, lr: float = 0.5, **options: Any) -> float:
     """Make an update; ranks have different numbers of micro-batches, unless a pass needs all of them."""
     x, y = data()
-    accumulator = gg.Accumulator(momentum(net), **{"model": net, **options})
+    accumulator = gg.Accumulator(momentum(net, lr), **{"model": net, **options})
     with accumulator.update() as update:
         for rows in update.micro_batches([[0, 1], [2]] if rank == 0 else [[3]]):
             update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=len(rows))
@@ -176,6 +182,9 @@ def refused(rank: int, case: str) -> Any:
     elif case == "ranks of one process":
         fully_shard(net, mesh=flat)
         options["ranks"] = mesh["data"] if rank == 1 else None
+    elif case == "different rates":
+        fully_shard(net, mesh=mesh["data"])
+        options["lr"] = 1.0 + rank // 2
     elif case == "different meshes":
         fully_shard(net[0], mesh=mesh["data"])
         fully_shard(net, mesh=flat)
@@ -200,6 +209,7 @@ def refused(rank: int, case: str) -> Any:
 REFUSED = {
     "ranks": "averages gradients over processes",
     "ranks of one process": "ranks= names processes 1, 3, but FSDPSequential",
+    "different rates": "rank {peer}: [2.0]",
     "different meshes": "so they are sums over different numbers of items",
     "replicate a part": "replicate is not supported",
     "replicate around it": "replicate is not supported",
@@ -211,9 +221,9 @@ def test_what_contradicts_a_mesh_is_refused_on_all_ranks_at_once_and_other_model
     cases = [(case,) for case in REFUSED]
     start = time.monotonic()
     for case, outcomes in zip(REFUSED, in_a_row(refused, PROCESSES, cases), strict=True):
-        for outcome in outcomes:
+        for rank, outcome in enumerate(outcomes):
             assert not isinstance(outcome, Exception), f"{case}: {outcome}"
             message, count = outcome
-            assert REFUSED[case] in message, case
+            assert REFUSED[case].format(peer=2 + rank % 2) in message, case
             assert count == 6, case  # of a window over all processes
     assert time.monotonic() - start < TIMEOUT_SECONDS

@@ -235,9 +235,9 @@ class RankCoordinator(SingleProcess):
         for rank, kind in kinds.items():
             if kind != kinds[first]:
                 raise RankError(
-                    f"update: the representations of rank {first} are {kinds[first]}; those of rank {rank} are "
-                    f"{kind}. They cannot be concatenated. Let encode return the same dtypes and row shapes on "
-                    "every rank. No step was made."
+                    f"update: the representations of rank {self.ranks.processes[first]} are {kinds[first]}; "
+                    f"those of rank {self.ranks.processes[rank]} are {kind}. They cannot be concatenated. Let "
+                    "encode return the same dtypes and row shapes on every rank. No step was made."
                 )
         if len(kinds) < self.count:
             tree = next((each for each in self.gather_objects(tree) if each is not None), None)

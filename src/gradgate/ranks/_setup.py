@@ -132,7 +132,7 @@ class RankSetup:
                 if len(given) == 1:  # the other processes may have no accumulator
                     raise error
             group = group_of(reduction)
-        if self._ranks is None or self._ranks.processes != processes_of(group):
+        if self._ranks is None or sorted(self._ranks.processes) != list(processes_of(group)):
             self._ranks = RankGroup(group)
         return self._ranks, error
 

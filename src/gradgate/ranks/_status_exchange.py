@@ -38,6 +38,7 @@ class StatusExchange:
     """The statuses of all ranks, in their order."""
 
     statuses: tuple[RankStatus, ...]
+    processes: tuple[int, ...]  # the numbers of the ranks in messages
 
     @classmethod
     def run(cls, ranks: RankGroup, status: RankStatus) -> StatusExchange:
@@ -46,7 +47,8 @@ class StatusExchange:
         Raises:
             RankError: a rank died, or did not join.
         """
-        return cls(tuple(RankStatus(**received) for received in ranks.exchange(vars(status))))
+        statuses = tuple(RankStatus(**received) for received in ranks.exchange(vars(status)))
+        return cls(statuses, ranks.processes)
 
     def stopped(self, rank: int) -> str | None:
         """Return which other rank stopped and why; None if no other rank stopped."""
@@ -59,7 +61,9 @@ class StatusExchange:
             return None
         number, first = failed[0]
         others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
-        return f"rank {number}{others} stopped in this window: {first.error.removesuffix('.')}."
+        return (
+            f"rank {self.processes[number]}{others} stopped in this window: {first.error.removesuffix('.')}."
+        )
 
     @property
     def incomplete(self) -> bool:
@@ -78,9 +82,9 @@ class StatusExchange:
         if len(coupled) in (0, len(self.statuses)):
             return None
         return (
-            f"update: rank {coupled[0]} called update.backward_coupled(...) and others did not, so they would wait "
-            "for each other. No rank made a step. Call it on every rank, with an empty list of micro-batches if "
-            "the rank has none."
+            f"update: rank {self.processes[coupled[0]]} called update.backward_coupled(...) and others did "
+            "not, so they would wait for each other. No rank made a step. Call it on every rank, with an "
+            "empty list of micro-batches if the rank has none."
         )
 
     @property
@@ -91,9 +95,9 @@ class StatusExchange:
         if other is None:
             return None
         return (
-            f"update: ranks 0 and {other} do not train the same entries: they froze different parameters, or chose "
-            "different entries with train_rows or train_mask. Their parameters would diverge. No rank made a step. "
-            "Make the same calls on every rank."
+            f"update: ranks {self.processes[0]} and {self.processes[other]} do not train the same entries: "
+            "they froze different parameters, or chose different entries with train_rows or train_mask. Their "
+            "parameters would diverge. No rank made a step. Make the same calls on every rank."
         )
 
     @property
@@ -144,7 +148,7 @@ def check_agreement(ranks: RankGroup, facts: dict[str, str | float], error: Rank
             ranks.exchange(message)
         raise error
     received = ranks.exchange(message)
-    for rank, message in enumerate(received):
+    for rank, message in zip(ranks.processes, received, strict=True):
         if message["error"]:
             raise RankError(
                 f"update: rank {rank} cannot begin its window: {str(message['error']).removeprefix('update: ')}"
@@ -155,7 +159,9 @@ def check_agreement(ranks: RankGroup, facts: dict[str, str | float], error: Rank
             differ = max(values) - min(values) > 1e-9 * max(values)
             values = [f"{value:.9g}" for value in values] if differ else [""]
         if len(set(values)) > 1:
-            found = "; ".join(f"{_ranks_with(values, value)} {value}" for value in dict.fromkeys(values))
+            found = "; ".join(
+                f"{_ranks_with(values, value, ranks)} {value}" for value in dict.fromkeys(values)
+            )
             raise RankError(
                 f"update: ranks differ in {name}: {found}. Their parameters would diverge. Create the accumulator "
                 "in the same way on every rank, from the same parameters. If the ranks train separately, pass "
@@ -163,7 +169,8 @@ def check_agreement(ranks: RankGroup, facts: dict[str, str | float], error: Rank
             )
 
 
-def _ranks_with(values: list[str], value: str) -> str:
-    numbers = [str(number) for number, each in enumerate(values) if each == value]
+def _ranks_with(values: list[str], value: str, ranks: RankGroup) -> str:
+    pairs = zip(ranks.processes, values, strict=True)
+    numbers = [str(number) for number, of_rank in pairs if of_rank == value]
     shown = ", ".join(numbers[:4]) + (f" and {len(numbers) - 4} more" if len(numbers) > 4 else "")
     return f"rank{'s' if len(numbers) > 1 else ''} {shown}:"
