@@ -26,7 +26,7 @@ from tests.reference import assert_same
 pytestmark = pytest.mark.slow
 
 PROCESSES = 4
-DRAWN = 20 if os.environ.get("HYPOTHESIS_PROFILE", "suite") == "suite" else 300
+DRAWN = 12 if os.environ.get("HYPOTHESIS_PROFILE", "suite") == "suite" else 200
 
 
 @dataclass(frozen=True)
