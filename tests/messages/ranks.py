@@ -7,6 +7,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed._composable.replicate import replicate
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
@@ -45,6 +48,11 @@ def wrapped_alone(rank: int) -> None:
     update(rank, wrapped, gg.Accumulator(optimizer, model=wrapped, ranks=False))
 
 
+def another_group(rank: int) -> None:
+    groups = [dist.new_group([member]) for member in range(2)]
+    update(rank, *accumulator(ranks=groups[1 - rank]))
+
+
 def half_a_model(rank: int) -> None:
     model, head = nn.Linear(2, 1), nn.Linear(1, 1)
     optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=1.0)
@@ -55,6 +63,30 @@ def static_graph(rank: int) -> None:
     model = nn.Linear(2, 1)
     wrapped = DistributedDataParallel(model, static_graph=True)
     update(rank, wrapped, gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=wrapped))
+
+
+def composable(rank: int) -> None:
+    model, ours = accumulator()
+    update(rank, replicate(model), ours)
+
+
+def in_join(rank: int) -> None:
+    model = nn.Linear(2, 1)
+    wrapped = DistributedDataParallel(model)
+    with wrapped.join():
+        update(rank, wrapped, gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=wrapped))
+
+
+def different_meshes(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("both", "alone"))
+    model = nn.Sequential(fully_shard(nn.Linear(2, 2), mesh=mesh["both"]), nn.Linear(2, 1))
+    fully_shard(model[1], mesh=mesh["alone"])
+    update(rank, model, gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=model))
+
+
+def another_rank(rank: int) -> None:
+    model, ours = accumulator(**({"model": None} if rank else {}))
+    update(rank, model, ours)
 
 
 def inner_model(rank: int) -> None:
@@ -104,6 +136,11 @@ CASES: dict[str, Callable[[int], None]] = {
     "ranks without a model": no_model,
     "ranks with half a model": half_a_model,
     "a wrapped model on one rank alone": wrapped_alone,
+    "a group of other processes": another_group,
+    "modules over different processes": different_meshes,
+    "replicate": composable,
+    "join": in_join,
+    "another rank without its model": another_rank,
     "a static graph": static_graph,
     "a wrapper around the model": inner_model,
     "a rank that stopped": stopped,

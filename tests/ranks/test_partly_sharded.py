@@ -120,7 +120,7 @@ def alone(rank: int) -> list[str]:
 def test_a_wrapper_over_ranks_is_refused_by_an_accumulator_of_one_rank() -> None:
     for said in together(alone, 2):
         assert len(said) == 3
-        assert all("averages gradients over several ranks" in each for each in said)
+        assert all("averages gradients over processes 0, 1 in each backward pass" in each for each in said)
 
 
 def wrapped_twice(rank: int) -> str:

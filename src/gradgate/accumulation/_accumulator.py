@@ -63,9 +63,9 @@ class Accumulator:
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that
             raises halfway can be undone. Without the copy, such a step raises :class:`TornStepError`.
         noise_scale: estimates the useful batch size; see :class:`gradgate.NoiseScale`.
-        ranks: the ranks that train together. By default all processes of ``torch.distributed``; each has the same
-            parameters, with or without DistributedDataParallel. A process group or 1-d device mesh selects some
-            ranks; False means this process alone.
+        ranks: the ranks that train together. By default the processes over which a wrapper of the model reduces
+            gradients; without a wrapper, all processes of ``torch.distributed``, or those of a process group or
+            1-d device mesh. False means this process alone.
         sync: when ``fully_shard`` reduces gradients over ranks. "last": once per window. "every": after each
             micro-batch, which needs the least memory. Both give the same update.
 
@@ -410,7 +410,7 @@ class Accumulator:
                 of another number of ranks.
             UpdateError, GradientError: the same as for :meth:`load_state_dict`.
         """
-        rank, ranks = self._state.ranks.position()
+        rank, ranks = self._state.ranks.position(self._state.settings)
         self.load_state_dict(read_checkpoint(checkpoint_id, key, rank, ranks))
 
     def discard(self) -> None:

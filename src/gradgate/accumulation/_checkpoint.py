@@ -68,7 +68,7 @@ def load_state(state: TrainingState, saved: dict[str, Any]) -> None:
 
 def state_in_bytes(state: TrainingState) -> dict[str, Any]:
     """Return what :meth:`Accumulator.state_by_rank` documents."""
-    rank, ranks = state.ranks.position()
+    rank, ranks = state.ranks.position(state.settings)
     update = state.open_update
     if update is not None and update._coordinator.sharded:
         raise StateError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,13 +20,12 @@ from gradgate.ownership import claims
 from gradgate.torch_compat import (
     foreach_add_,
     foreach_mul_,
-    foreach_norm,
     is_dtensor,
     owns_memory,
     tensor_version,
 )
 
-_HALF, _FULL = frozenset({torch.float16, torch.bfloat16}), frozenset({torch.float32, torch.float64})
+_FULL = frozenset({torch.float32, torch.float64})
 _dtype, _grad, _is_cpu = attrgetter("dtype"), attrgetter("grad"), attrgetter("is_cpu")
 _scalar = lru_cache(maxsize=16)(partial(torch.full, (), device="cpu"))  # windows with equal counts share it
 
@@ -242,23 +240,3 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
             terms.append(local_part(other))
     if targets:
         foreach_add_(targets, terms, alpha=factor)
-
-
-def total_norm(values: list[Tensor]) -> float | Tensor:
-    """Return the 2-norm of all gradients together; a tensor if reading it would synchronize.
-
-    16-bit gradients are squared and added in float32, because float16 overflows above 65504.
-    """
-    if not _HALF.isdisjoint(map(_dtype, values)):
-        wide = [torch.promote_types(value.dtype, torch.float32) for value in values]
-        pairs = zip(values, wide, strict=True)
-        norms = [torch.linalg.vector_norm(value, dtype=dtype) for value, dtype in pairs]
-    else:
-        norms = foreach_norm.use(values)
-    if all(map(_is_cpu, values)):
-        return math.hypot(*map(Tensor.item, norms))
-    first = norms[0]
-    if any(norm.device != first.device or norm.dtype != first.dtype for norm in norms):
-        norms = [norm.to(first.device, torch.float64) for norm in norms]
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
-    return norm

@@ -17,9 +17,9 @@ from gradgate.accumulation._gradients import (
     dense_values,
     local_part,
     multiply,
-    total_norm,
 )
 from gradgate.accumulation._loss_scale import LossScale
+from gradgate.accumulation._norm import total_norm
 from gradgate.accumulation._precision import (
     Wide,
     WideState,
@@ -104,33 +104,22 @@ def _measure(
     Synchronizes with the device unless ``nonfinite="step"``.
     """
     sharded = {*map(type, parameters)} - {Tensor, torch.nn.Parameter} and any(map(is_dtensor, parameters))
-    norm = _norm_of_shards(parameters) if sharded else total_norm(values)
+    gradients = _with_shards(parameters) if sharded else values
+    norm = total_norm(gradients)
     if settings.nonfinite == "step" and isinstance(norm, Tensor):
         return norm * factor, True
     number = float(norm)
-    if not math.isfinite(number) and not sharded:
-        number = _exact_norm(values)
+    if not math.isfinite(number):
+        number = float(total_norm(gradients, scaled=True))  # squares may overflow
     return number * factor, settings.nonfinite == "step" or math.isfinite(number)
 
 
-def _exact_norm(values: list[Tensor]) -> float:
-    """Return the norm of gradients whose squares may overflow: in float64, and relative to the largest value."""
-    filled = [value for value in values if value.numel()]
-    largest = float(
-        torch.stack([value.abs().max().double().cpu() for value in filled]).max()
-    )  # nan if any is
-    if not 0 < largest < math.inf:
-        return largest
-    # One tensor at a time: float64 copies of all gradients would take up to four times their memory.
-    return largest * math.hypot(*(float((value.double().abs() / largest).norm()) for value in filled))
-
-
-def _norm_of_shards(parameters: Sequence[Tensor]) -> float:
-    """Return the 2-norm of all gradients if some are sharded over ranks. Communicates with those ranks."""
-    sharded = [p.grad for p in parameters if p.grad is not None and is_dtensor(p.grad)]
-    rest = dense_values([p for p in parameters if not is_dtensor(p)])
-    norm: Any = torch.nn.utils.get_total_norm(sharded)
-    return math.hypot(float(norm.full_tensor()) if sharded else 0.0, float(total_norm(rest)) if rest else 0.0)
+def _with_shards(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return the values of gradients, as sharded tensors where they are sharded."""
+    sharded = [
+        parameter.grad for parameter in parameters if is_dtensor(parameter) and parameter.grad is not None
+    ]
+    return sharded + dense_values([parameter for parameter in parameters if not is_dtensor(parameter)])
 
 
 def divide_and_clip(mean: Mean, settings: UpdateSettings) -> None:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._counts import Count, Reduction, as_number, by_device, is_zero, total
-from gradgate.accumulation._gradients import Stamps, add, dense_values, multiply, separate, total_norm
+from gradgate.accumulation._gradients import Stamps, add, dense_values, multiply, separate
 from gradgate.accumulation._loss_scale import LossScale
+from gradgate.accumulation._norm import total_norm
 from gradgate.autograd_graph import Graph
 from gradgate.backward_weight import backward_weight
 from gradgate.batch_size import SmallBatch

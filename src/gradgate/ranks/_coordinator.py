@@ -13,12 +13,19 @@ from torch.utils.hooks import RemovableHandle
 
 from gradgate.errors import RankError
 from gradgate.pytree import tensors_in
-from gradgate.ranks._ddp import hold_wrapper, own_wrappers, release_wrapper, wrappers_in
+from gradgate.ranks._ddp import REPLICATED, hold_wrapper, release_wrapper, wrappers_in
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import Coordinator, Count, Gathered
 from gradgate.ranks._status_exchange import RankStatus, Status, StatusExchange, Totals
 from gradgate.tally import power_of_two
-from gradgate.torch_compat import compiled_in_place, reset_reducer, running_wrapper, sparse_tensor
+from gradgate.torch_compat import (
+    compiled_in_place,
+    forget_running_wrapper,
+    in_join,
+    reset_reducer,
+    running_wrapper,
+    sparse_tensor,
+)
 
 Sync: TypeAlias = Literal["last", "every"]
 """When gradients are all-reduced."""
@@ -61,7 +68,7 @@ class RankCoordinator(Coordinator):
         self._exchange: StatusExchange | None = None
         self._parameters = parameters
         self._roots = roots
-        self._wrappers = own_wrappers(modules)
+        self._wrappers = wrappers_in(modules)
         self._known = wrappers_in([*self._wrappers, *neighbours])
         self._held: list[DistributedDataParallel] = []
         self._handles: list[RemovableHandle] = []
@@ -71,6 +78,12 @@ class RankCoordinator(Coordinator):
     def hold(self) -> None:
         # An unknown wrapper may be in its forward pass, as Lightning's is in `training_step`.
         self._check_wrapper(self._roots[0] if self._roots else None)
+        if any(map(in_join, self._wrappers)):
+            raise RankError(
+                "update: DistributedDataParallel.join() is active, so ranks wait for each other in each forward "
+                "pass, although they may have different numbers of micro-batches. Remove join(): a rank without "
+                "data calls update.micro_batches([]). After an earlier join(), call model.join(enable=False)."
+            )
         for wrapper in self._known:
             hold_wrapper(wrapper)
             self._held.append(wrapper)
@@ -93,6 +106,9 @@ class RankCoordinator(Coordinator):
     def _check_wrapper(self, module: nn.Module | None = None, inputs: tuple[Any, ...] = ()) -> None:
         active = running_wrapper()
         if active is not None and not any(active is wrapper for wrapper in self._known):
+            if isinstance(active.module, nn.ParameterList):  # what replicate makes
+                forget_running_wrapper()
+                raise RankError(REPLICATED)
             raise RankError(
                 f"update: {type(module or active.module).__name__} runs inside a DistributedDataParallel that this "
                 "accumulator does not know, and that averages gradients at each backward pass. Pass the wrapper: "
@@ -186,9 +202,9 @@ class RankCoordinator(Coordinator):
         for rank, kind in kinds.items():
             if kind != kinds[first]:
                 raise RankError(
-                    f"update: the representations of rank {first} are {kinds[first]}; those of rank {rank} are "
-                    f"{kind}. They cannot be concatenated. Let encode return the same dtypes and row shapes on "
-                    "every rank. No step was made."
+                    f"update: the representations of rank {self.ranks.processes[first]} are {kinds[first]}; "
+                    f"those of rank {self.ranks.processes[rank]} are {kind}. They cannot be concatenated. Let "
+                    "encode return the same dtypes and row shapes on every rank. No step was made."
                 )
         if len(kinds) < self.count:
             tree = next((each for each in self.gather_objects(tree) if each is not None), None)

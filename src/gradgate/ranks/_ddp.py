@@ -6,10 +6,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, cast
 
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradgate.errors import RankError
+from gradgate.torch_compat import is_replicated
 
 # For each suspended wrapper: the number of open windows that suspend it, and whether it synchronized gradients and
 # buffers before.
@@ -43,18 +45,27 @@ def wrappers_in(modules: Sequence[nn.Module]) -> list[DistributedDataParallel]:
     return list(dict.fromkeys(cast(Any, module) for module in modules if type(module) in kinds))
 
 
-def own_wrappers(modules: Sequence[nn.Module]) -> list[DistributedDataParallel]:
-    """Return the wrappers among an accumulator's modules.
+def check_wrappers(modules: Sequence[nn.Module], *, suspended: bool = False) -> None:
+    """Raise RankError if a wrapper reduces gradients in a way that a window cannot turn off.
 
-    Raises:
-        RankError: a wrapper cannot be suspended.
+    Args:
+        modules: the modules of an accumulator.
+        suspended: whether windows suspend each DistributedDataParallel.
     """
-    wrappers = wrappers_in(modules)
-    if any(wrapper.static_graph for wrapper in wrappers):
+    if suspended and any(wrapper.static_graph for wrapper in wrappers_in(modules)):
         raise RankError(
             "update: DistributedDataParallel was made with static_graph=True, so its synchronization "
             "cannot be turned off within a window. Leave static_graph out."
         )
+    if dist.get_world_size() == 1:
+        return
     if any(kind.__name__ == "FullyShardedDataParallel" for kind in set(map(type, modules))):
         raise RankError("update: FullyShardedDataParallel (FSDP1) is not supported. Use fully_shard or DDP.")
-    return wrappers
+    if any(map(is_replicated, modules)):
+        raise RankError(REPLICATED)
+
+
+REPLICATED = (
+    "update: the composable function replicate is not supported: it averages gradients at each backward pass, and "
+    "has no wrapper that could be turned off. Wrap the model in DistributedDataParallel, or use fully_shard."
+)

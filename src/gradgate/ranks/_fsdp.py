@@ -217,9 +217,9 @@ class ShardedCoordinator(RankCoordinator):
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
             raise RankError(
-                f"micro_batches: rank {empty[0]} has no micro-batch in this window, but another rank has "
-                f"{max(lengths)}. Under fully_shard every pass waits for all ranks. Give that rank a micro-batch "
-                "with count=0."
+                f"micro_batches: rank {self.ranks.processes[empty[0]]} has no micro-batch in this window, but "
+                f"another rank has {max(lengths)}. Under fully_shard every pass waits for all ranks. Give that "
+                "rank a micro-batch with count=0."
             )
         return _Repeated(own, max(lengths))
 

@@ -32,6 +32,8 @@ class RankGroup:
         self._group = group
         self.rank = dist.get_rank(group)
         self.count = dist.get_world_size(group)
+        self.processes = tuple(dist.get_process_group_ranks(group))
+        """The rank of each process among all processes. Messages show these, as launchers do."""
         self.unit = 1.0
         """The unit in which ranks add sharded gradients in the next window."""
         self.broken = False
@@ -54,9 +56,10 @@ class RankGroup:
         elsewhere = [rank for rank, each in enumerate(received) if each.keys() != message.keys()]
         if elsewhere:
             raise RankError(
-                f"update: ranks {self.rank} and {elsewhere[0]} are at different points of their loops, because "
-                "one of them left a window early, by an error or an interrupt, and began another one. No step was "
-                "made here. Fix the first error of that rank, and start all ranks again."
+                f"update: ranks {self.processes[self.rank]} and {self.processes[elsewhere[0]]} are at "
+                "different points of their loops, because one of them left a window early, by an error or an "
+                "interrupt, and began another one. No step was made here. Fix the first error of that rank, "
+                "and start all ranks again."
             )
         return received
 
@@ -160,9 +163,10 @@ def is_lost(error: BaseException) -> bool:
 def lost(ranks: RankGroup, error: BaseException) -> RankError:
     """Return the error of a collective that other ranks did not join."""
     absent = ranks.absent()
-    who = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}" if absent else "the others"
+    numbers = ", ".join(str(ranks.processes[number]) for number in absent)
+    who = f"rank{'s' if len(absent) > 1 else ''} {numbers}" if absent else "the others"
     return RankError(
-        f"update: rank {ranks.rank} of {ranks.count} waited for {who}, without an answer "
+        f"update: rank {dist.get_rank()} of {dist.get_world_size()} waited for {who}, without an answer "
         f"({str(error).splitlines()[0]}). A missing rank has raised, died, or made fewer updates than this one. "
         "No step was made here. See that rank's first error, and give all ranks equally many windows."
     )

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from gradgate.errors import OptionError, RankError
 from gradgate.options import check_choice
 from gradgate.ranks._coordinator import RankCoordinator, Sync
-from gradgate.ranks._ddp import wrappers_in
+from gradgate.ranks._ddp import check_wrappers, wrappers_in
 from gradgate.ranks._fsdp import ShardedCoordinator
 from gradgate.ranks._process_group import RankGroup
+from gradgate.ranks._reduction import group_of, named, processes_of, reductions
 from gradgate.ranks._single_process import ALONE, Coordinator
 from gradgate.ranks._status_exchange import check_agreement
 from gradgate.torch_compat import fsdp_records, fully_sharded, is_dtensor
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
-"""Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
+"""Ranks that train together: a process group, a mesh of one dimension, or False for this process alone.
+
+None stands for the processes over which wrappers reduce gradients, or for all processes if there is no wrapper.
+"""
 
 _AVAILABLE = dist.is_available()  # a property of torch's build
 _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "clear")
@@ -41,45 +45,14 @@ class RankSetup:
                 "Leave ranks out, or install a torch that has torch.distributed."
             )
         self._option, self._sync = ranks, sync
-        # Whether this process trains alone, even if it is part of a process group.
-        self._alone = ranks is False or not _AVAILABLE
         self._ranks: RankGroup | None = None
         self._agreed: Sequence[Tensor] = ()  # the parameters that all ranks have agreed on
         self._roots: Sequence[nn.Module] = ()  # the modules that contain them
 
-    def position(self) -> tuple[int, int]:
+    def position(self, settings: Any) -> tuple[int, int]:
         """Return this process's rank, and the number of ranks."""
-        ranks = self._process_group()
+        ranks = self._find_ranks(settings.parameters, settings)[0] if _initialized() else None
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
-
-    def _check_alone(self, settings: Any) -> None:
-        """Raise RankError if a wrapper averages gradients over ranks. Checks again if the models were replaced."""
-        models = settings.models
-        if self._roots is models.roots:
-            return
-        modules, owned = list(models), set(map(id, settings.parameters))
-        inside: list[tuple[nn.Module, list[Tensor]]] = [
-            (wrapper, list(wrapper.parameters()))
-            for wrapper in wrappers_in(modules)
-            if dist.get_world_size(wrapper.process_group) > 1
-        ]
-        for module in fully_sharded(modules):
-            shards = [shard.sharded_param for shard in fsdp_records(module)]
-            inside.append((module, [shard for shard in shards if shard.device_mesh.size() > 1]))
-        for module, parameters in inside:
-            if not owned.isdisjoint(map(id, parameters)):
-                raise RankError(
-                    f"update: this accumulator trains on one rank alone, but {models.name(module)} averages "
-                    "gradients over several ranks in each backward pass. Leave ranks= out, so that all ranks train "
-                    "together, or do not wrap the model."
-                )
-        self._roots = models.roots
-
-    def _process_group(self) -> RankGroup | None:
-        if self._alone or not dist.is_initialized():
-            return None
-        self._ranks = self._ranks or RankGroup(_group(self._option))
-        return self._ranks
 
     def coordinator(
         self, parameters: Sequence[Tensor], settings: Any, *, may_replay: bool = False
@@ -89,43 +62,100 @@ class RankSetup:
         The first call, and each call after parameters have changed, checks that all ranks agree and that every
         parameter is in a module of ``model=``.
         """
-        if not _AVAILABLE or not dist.is_initialized():
-            return ALONE
-        ranks = self._process_group()
-        if ranks is None or (ranks.count == 1 and not any(map(is_dtensor, parameters))):
-            self._check_alone(settings)
+        if not _initialized():
             return ALONE
         models = settings.models
         agreed = len(parameters) == len(self._agreed) and all(map(is_, parameters, self._agreed))
         known = agreed and models.roots is self._roots
-        modules, neighbours = list(models), models.neighbours()
-        sharded = fully_sharded(modules)
+        ranks, error = (self._ranks, None) if known else self._find_ranks(parameters, settings)
+        modules = list(models)
+        if ranks is None or (ranks.count == 1 and not any(map(is_dtensor, parameters))):
+            if not known:
+                check_wrappers(modules)
+            self._agreed, self._roots = parameters, models.roots
+            return ALONE
+        neighbours, sharded = models.neighbours(), fully_sharded(modules)
         others = _unsharded(parameters, sharded)
-        if not known and any(map(is_dtensor, others)):
+        if not known:
+            for module in sharded:
+                module.reshard()  # after a forward pass, its parameters are gathered copies
+            error = error or _error_of(parameters, others, modules, settings, ranks)
+            if not agreed:
+                check_agreement(ranks, {**_facts(parameters, settings), "sync": self._sync}, error)
+            elif error is not None:
+                raise error
+        self._agreed, self._roots = parameters, models.roots
+        if len(others) < len(parameters):
+            everywhere, every = [*sharded, *fully_sharded(neighbours)], self._sync == "every"
+            return ShardedCoordinator(ranks, parameters, everywhere, every=every, may_replay=may_replay)
+        return RankCoordinator(ranks, parameters, models.roots, modules, neighbours, may_replay=may_replay)
+
+    def _find_ranks(
+        self, parameters: Sequence[Tensor], settings: Any
+    ) -> tuple[RankGroup | None, RankError | None]:
+        """Return the ranks over which gradients and counts are added, and an error if ``ranks=`` names others.
+
+        If a wrapper reduces the gradients, these are its processes. Returns no ranks if this process trains alone.
+        """
+        models, error = settings.models, None
+        reduced = {reduction.processes: reduction for reduction in reductions(parameters, list(models))}
+        if len(reduced) > 1:
+            first, second = [
+                f"{models.name(reduction.wrapper)} over {named(processes)}"
+                for processes, reduction in list(reduced.items())[:2]
+            ]
+            raise RankError(
+                f"update: gradients are reduced by {first}, and by {second}, so they are sums over different "
+                "numbers of items. Wrap these modules over the same processes, or give each its own accumulator."
+            )
+        given = _processes_given(self._option)
+        if not reduced:
+            if self._option is False:
+                self._ranks = None
+                return None, None
+            group = _group(self._option)
+        else:
+            ((processes, reduction),) = reduced.items()
+            if given is not None and given != processes:
+                error = RankError(
+                    f"update: ranks= names {named(given)}, but {models.name(reduction.wrapper)} averages gradients "
+                    f"over {named(processes)} in each backward pass. Gradients and counts must be added over the "
+                    "same processes. Leave ranks= out: these processes then train together."
+                )
+                if len(given) == 1:  # the other processes may have no accumulator
+                    raise error
+            group = group_of(reduction)
+        if self._ranks is None or sorted(self._ranks.processes) != list(processes_of(group)):
+            self._ranks = RankGroup(group)
+        return self._ranks, error
+
+
+def _initialized() -> bool:
+    return _AVAILABLE and dist.is_initialized()
+
+
+def _error_of(
+    parameters: Sequence[Tensor],
+    others: Sequence[Tensor],
+    modules: Sequence[nn.Module],
+    settings: Any,
+    ranks: RankGroup,
+) -> RankError | None:
+    """Return why these parameters cannot be trained over these ranks, if they cannot."""
+    try:
+        check_wrappers(modules, suspended=len(others) == len(parameters))
+        if any(map(is_dtensor, others)):
             raise RankError(
                 "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
                 "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or "
                 "parameters without a wrapper."
             )
-        coordinator: RankCoordinator
         if len(others) < len(parameters):
             _check_not_wrapped(others, modules)
-            everywhere, every = [*sharded, *fully_sharded(neighbours)], self._sync == "every"
-            coordinator = ShardedCoordinator(
-                ranks, parameters, everywhere, every=every, may_replay=may_replay
-            )
-        else:
-            coordinator = RankCoordinator(
-                ranks, parameters, models.roots, modules, neighbours, may_replay=may_replay
-            )
-        if not known:
-            for module in sharded:
-                module.reshard()  # after a forward pass, its parameters are gathered copies
-            _check_covered(parameters, settings, ranks)
-        if not agreed:
-            check_agreement(ranks, {**_facts(parameters, settings), "sync": self._sync})
-        self._agreed, self._roots = parameters, models.roots
-        return coordinator
+        _check_covered(parameters, settings, ranks)
+    except RankError as error:
+        return error
+    return None
 
 
 def _unsharded(parameters: Sequence[Tensor], sharded: Sequence[nn.Module]) -> Sequence[Tensor]:
@@ -188,12 +218,25 @@ def _brief(items: list[Any]) -> str:
     return text if len(text) <= 60 else f"{text[:40]}... ({len(items)}, {zlib.crc32(text.encode()):x})"
 
 
-def _group(option: RanksOption) -> dist.ProcessGroup | None:
+def _group(option: Any) -> dist.ProcessGroup | None:
     if option is None or option is False or isinstance(option, dist.ProcessGroup):
         return option or None
+    if option is dist.GroupMember.NON_GROUP_MEMBER:
+        raise OptionError(
+            "Accumulator: ranks is a process group that this process does not belong to. Pass the group of this "
+            "process, or ranks=False if it trains alone."
+        )
     if option.ndim != 1:
         raise OptionError(
             f"Accumulator: ranks is a mesh of {option.ndim} dimensions {option.mesh_dim_names}. Pass the dimension "
-            "that data is split along: ranks=mesh['data']."
+            "that data is split along: ranks=mesh['data']. Under fully_shard, leave ranks out."
         )
-    return option.get_group()
+    group: dist.ProcessGroup = option.get_group()
+    return group
+
+
+def _processes_given(option: RanksOption) -> tuple[int, ...] | None:
+    """Return the processes that ``ranks=`` names, by their ranks among all processes. None if it is left out."""
+    if option is None:
+        return None
+    return (dist.get_rank(),) if option is False else processes_of(_group(option))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -42,6 +43,7 @@ class StatusExchange:
     """The statuses of all ranks, in their order."""
 
     statuses: tuple[RankStatus, ...]
+    processes: tuple[int, ...]  # the numbers of the ranks in messages
 
     @classmethod
     def run(cls, ranks: RankGroup, status: RankStatus) -> StatusExchange:
@@ -50,7 +52,8 @@ class StatusExchange:
         Raises:
             RankError: a rank died, or did not join.
         """
-        return cls(tuple(RankStatus(**received) for received in ranks.exchange(vars(status))))
+        statuses = tuple(RankStatus(**received) for received in ranks.exchange(vars(status)))
+        return cls(statuses, ranks.processes)
 
     def stopped(self, rank: int) -> str | None:
         """Return which other rank stopped and why; None if no other rank stopped."""
@@ -63,7 +66,9 @@ class StatusExchange:
             return None
         number, first = failed[0]
         others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
-        return f"rank {number}{others} stopped in this window: {first.error.removesuffix('.')}."
+        return (
+            f"rank {self.processes[number]}{others} stopped in this window: {first.error.removesuffix('.')}."
+        )
 
     @property
     def differ_in_coupled(self) -> str | None:
@@ -72,9 +77,9 @@ class StatusExchange:
         if len(coupled) in (0, len(self.statuses)):
             return None
         return (
-            f"update: rank {coupled[0]} called update.backward_coupled(...) and others did not, so they would wait "
-            "for each other. No rank made a step. Call it on every rank, with an empty list of micro-batches if "
-            "the rank has none."
+            f"update: rank {self.processes[coupled[0]]} called update.backward_coupled(...) and others did "
+            "not, so they would wait for each other. No rank made a step. Call it on every rank, with an "
+            "empty list of micro-batches if the rank has none."
         )
 
     @property
@@ -85,9 +90,9 @@ class StatusExchange:
         if other is None:
             return None
         return (
-            f"update: ranks 0 and {other} do not train the same entries: they froze different parameters, or chose "
-            "different rows with train_rows. Their parameters would diverge. No rank made a step. "
-            "Make the same calls on every rank."
+            f"update: ranks {self.processes[0]} and {self.processes[other]} do not train the same entries: "
+            "they froze different parameters, or chose different rows with train_rows. Their parameters would "
+            "diverge. No rank made a step. Make the same calls on every rank."
         )
 
     @property
@@ -124,21 +129,34 @@ class StatusExchange:
         return list(dict.fromkeys(name for status in self.statuses for name in status.counts))
 
 
-def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
-    """Raise RankError on all ranks if they report different facts.
+def check_agreement(ranks: RankGroup, facts: dict[str, str | float], error: RankError | None) -> None:
+    """Raise RankError on all ranks if they report different facts, or if one of them has an error.
 
     Args:
         ranks: the ranks that must agree.
         facts: the facts by name. Texts must be equal, numbers equal up to rounding.
+        error: why this rank cannot begin, if it cannot.
     """
-    received = ranks.exchange(facts)
+    message = {**facts, "error": str(error or "")}
+    if error is not None:
+        with suppress(RankError):  # the others may be gone
+            ranks.exchange(message)
+        raise error
+    received = ranks.exchange(message)
+    for rank, message in zip(ranks.processes, received, strict=True):
+        if message["error"]:
+            raise RankError(
+                f"update: rank {rank} cannot begin its window: {str(message['error']).removeprefix('update: ')}"
+            )
     for name in facts:
         values = [each.get(name, "nothing") for each in received]
         if all(isinstance(value, float) for value in values):
             differ = max(values) - min(values) > 1e-9 * max(values)
             values = [f"{value:.9g}" for value in values] if differ else [""]
         if len(set(values)) > 1:
-            found = "; ".join(f"{_ranks_with(values, value)} {value}" for value in dict.fromkeys(values))
+            found = "; ".join(
+                f"{_ranks_with(values, value, ranks)} {value}" for value in dict.fromkeys(values)
+            )
             raise RankError(
                 f"update: ranks differ in {name}: {found}. Their parameters would diverge. Create the accumulator "
                 "in the same way on every rank, from the same parameters. If the ranks train separately, pass "
@@ -146,7 +164,8 @@ def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
             )
 
 
-def _ranks_with(values: list[str], value: str) -> str:
-    numbers = [str(number) for number, each in enumerate(values) if each == value]
+def _ranks_with(values: list[str], value: str, ranks: RankGroup) -> str:
+    pairs = zip(ranks.processes, values, strict=True)
+    numbers = [str(number) for number, of_rank in pairs if of_rank == value]
     shown = ", ".join(numbers[:4]) + (f" and {len(numbers) - 4} more" if len(numbers) > 4 else "")
     return f"rank{'s' if len(numbers) > 1 else ''} {shown}:"

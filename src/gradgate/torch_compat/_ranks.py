@@ -30,6 +30,27 @@ running_wrapper: Private[[], Any] = Private(
 )
 
 
+def _forget_running_wrapper() -> None:
+    torch().nn.parallel.DistributedDataParallel._active_ddp_module = None
+
+
+# The composable `replicate` forgets its wrapper only after a forward pass that succeeds.
+forget_running_wrapper: Private[[], None] = Private(
+    "torch.nn.parallel.DistributedDataParallel._active_ddp_module",
+    "let other models run after an error in the forward pass of a module under replicate",
+    find=lambda: _forget_running_wrapper,
+    instead=lambda: None,
+)
+
+in_join: Private[[Any], bool] = Private(
+    "torch.distributed.algorithms.Joinable._join_config",
+    "see that DistributedDataParallel.join() is active",
+    find=lambda: lambda wrapper: wrapper._join_config.enable,
+    works=lambda _: hasattr(import_module("torch.distributed.algorithms.join"), "_JoinConfig"),
+    instead=lambda wrapper: False,
+)
+
+
 def is_dtensor(value: Any) -> bool:
     """Return whether a tensor is a DTensor, sharded over ranks, without importing the class, which is slow."""
     return hasattr(value, "to_local")
@@ -41,6 +62,14 @@ def fully_sharded(modules: Sequence[Any]) -> list[Any]:
         kind for kind in set(map(type, modules)) if any(b.__name__ == "FSDPModule" for b in kind.__mro__)
     }
     return [module for module in modules if type(module) in kinds] if kinds else []
+
+
+def is_replicated(module: Any) -> bool:
+    """Return whether the composable function ``replicate`` has wrapped a module."""
+    return any(
+        base.__name__ == "DDP" and base.__module__.startswith("torch.distributed._composable")
+        for base in type(module).__mro__
+    )
 
 
 def _records(module: Any) -> list[Any]:
@@ -58,6 +87,14 @@ fsdp_records: Private[[Any], list[Any]] = Private(
     "add gradients over ranks under fully_shard",
     find=lambda: _records,
     works=lambda _: hasattr(import_module("torch.distributed.fsdp").FSDPModule, "_get_fsdp_state"),
+)
+
+# The processes over which gradients are reduced. `sharded_param.device_mesh` may also have a dimension of tensor
+# parallelism.
+data_mesh: Private[[Any], Any] = Private(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam.mesh_info",
+    "tell over which processes fully_shard reduces gradients",
+    find=lambda: lambda record: record.mesh_info.mesh,
 )
 
 gathered_parameter: Private[[Any], Any] = Private(
