@@ -72,7 +72,7 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
 
 
 def _named(parts: Parts) -> list[tuple[str, Tensor]]:
-    found: dict[Tensor, str] = {}
+    names: dict[Tensor, str] = {}
     for part in [parts] if isinstance(parts, (nn.Module, Tensor)) else parts:
         kind = type(part).__name__
         if isinstance(part, nn.Module):
@@ -83,7 +83,7 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
                     "the modules around it."
                 )
             for name, parameter in parameters:
-                found.setdefault(parameter, f"{kind}.{name}")
+                names.setdefault(parameter, f"{kind}.{name}")
         elif not isinstance(part, Tensor):
             raise OptionError(f"expect_flow: got a {kind}. Pass modules and parameters.")
         elif not part.is_leaf:
@@ -91,8 +91,8 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
                 "expect_flow: got a computed tensor. Pass the modules and parameters that it depends on."
             )
         else:
-            found.setdefault(part, f"a tensor of shape {list(part.shape)}")
-    return [(name, parameter) for parameter, name in found.items()]
+            names.setdefault(part, f"a tensor of shape {list(part.shape)}")
+    return [(name, parameter) for parameter, name in names.items()]
 
 
 def _path(graph: Graph, trace: Trace | None, leaf: Tensor, name: str) -> str:

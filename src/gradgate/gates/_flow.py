@@ -238,7 +238,7 @@ def _rates(optimizer: Optimizer | Sequence[Optimizer]) -> Mapping[int, float]:
     """Return the learning rate of each parameter in an optimizer, by its id."""
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
     rates: dict[int, float] = {}
-    for group in (group for each in optimizers for group in each.param_groups):
+    for group in (group for stepped in optimizers for group in stepped.param_groups):
         for parameter in group["params"]:
             rates[id(parameter)] = max(rates.get(id(parameter), 0.0), float(group.get("lr", 1.0)))
     return rates

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._hidden_tensors import check_leaf
-from gradgate.pytree import mapped_tensors
+from gradgate.pytree import mapped_tensors, tensors_in
 
 T = TypeVar("T")
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
 
 Factor: TypeAlias = "float | Tensor | Callable[[], float | Tensor]"
 """A number, a tensor that broadcasts to the gradient, or a schedule: a function that is called each time."""
@@ -39,7 +40,7 @@ def stop_gradient(x: T) -> T:
         tensor(48.)
     """
     # torch.detach, not the method, which the checker may report as a mistake.
-    return mapped_tensors(x, torch.detach, lambda leaf: check_leaf(leaf, "stop_gradient"))
+    return mapped_tensors(x, torch.detach, lambda leaf: _check_leaf(leaf, "stop_gradient"))
 
 
 def scale_gradient(x: T, factor: Factor) -> T:
@@ -170,7 +171,7 @@ def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], Non
         passed: Tensor = gate.apply(tensor, *options)  # type: ignore[no-untyped-call]
         return passed
 
-    return mapped_tensors(x, gated, lambda leaf: check_leaf(leaf, verb))
+    return mapped_tensors(x, gated, lambda leaf: _check_leaf(leaf, verb))
 
 
 def checked_factor(factor: Factor, what: str) -> float | Tensor:
@@ -196,6 +197,49 @@ def check_broadcasts(given: Tensor, x: Tensor, what: str) -> None:
             f"{what} has shape {list(given.shape)}, which does not broadcast to the tensor's shape "
             f"{list(x.shape)}. Pass one that does."
         )
+
+
+def _check_leaf(leaf: Any, verb: str) -> None:
+    """Raise OptionError if a pytree leaf is an object with tensors inside: their gradient would pass unchanged."""
+    if isinstance(leaf, _PLAIN):
+        return
+    kind = type(leaf).__name__
+    if isinstance(leaf, nn.Module):
+        raise OptionError(
+            f"{verb}: got a module ({kind}), but a gate acts on tensors. Pass the tensor that the module returns. "
+            "To keep a module unchanged, use gg.frozen(module). To scale its gradients, use gg.scaled(module, "
+            "factor=...)."
+        )
+    if isinstance(leaf, Iterator):
+        raise OptionError(
+            f"{verb}: got an iterator ({kind}), but a gate does not consume iterators. Pass a list: "
+            f"{verb}(list(x))."
+        )
+    if type(leaf).__module__ == "torch.fx.proxy":
+        raise OptionError(
+            f"{verb}: torch.fx.symbolic_trace would leave the gate out of the graph. Put the call into a function "
+            "at the top level of a file, and keep the tracer out of it: @torch.fx.wrap above def gated(x)."
+        )
+    name = _name_of_hidden(leaf)
+    if name is None:
+        return
+    instead = f"the tensor itself, x.{name}" if name else "them in a list, list(x)"
+    raise OptionError(
+        f"{verb}: got a {kind} that holds tensors. A gate finds tensors only in tuples, lists, dicts and "
+        f"dataclasses, so the gradient would pass this {kind} unchanged. Pass {instead}."
+    )
+
+
+def _name_of_hidden(leaf: Any) -> str | None:
+    """Return the attribute that holds a tensor with a gradient, "" if an item holds it, or None."""
+    if isinstance(leaf, Collection) and type(leaf).__module__ != "numpy" and _carries(list(leaf)):
+        return ""
+    named = getattr(leaf, "__dict__", {})
+    return next((name for name, value in named.items() if _carries(value)), None)
+
+
+def _carries(tree: Any) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tensors_in(tree))
 
 
 class _Gate(torch.autograd.Function):

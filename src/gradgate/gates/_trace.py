@@ -120,18 +120,18 @@ class Trace(TorchFunctionMode):
         """Record the cuts through which a loss was computed."""
         self.used = self._sources_of(loss)
         queue = list(self.used)
-        found: dict[FlowCut, None] = {}
+        cuts: dict[FlowCut, None] = {}
         for source in queue:  # grows during the loop
-            if isinstance(source, FlowCut) and source not in found:
-                found[source] = None
+            if isinstance(source, FlowCut) and source not in cuts:
+                cuts[source] = None
                 queue += source.sources
-        self.cuts = tuple(found)
+        self.cuts = tuple(cuts)
 
     def _sources_of(self, tensor: Tensor) -> frozenset[Any]:
         if id(tensor) in self._followed:
             return frozenset([id(tensor)])
-        found: frozenset[Any] = self._sources.get(tensor, frozenset())
-        return found
+        sources: frozenset[Any] = self._sources.get(tensor, frozenset())
+        return sources
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
