@@ -65,7 +65,8 @@ def scale_gradient(x: T, factor: Factor) -> T:
         tensor([0.1000, 0.1000])
     """
     what = "scale_gradient: the factor"
-    return _scaled(x, checked_factor(factor, what), what)
+    factor = checked_factor(factor, what)
+    return _gated(x, what, _Scaled, factor, None, fits=factor)
 
 
 def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
@@ -88,7 +89,8 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
         Y. Ganin, V. Lempitsky, "Unsupervised Domain Adaptation by Backpropagation" (2015).
     """
     what = "reverse_gradient: the strength"
-    return _scaled(x, -checked_factor(strength, what), what)
+    factor = -checked_factor(strength, what)
+    return _gated(x, what, _Scaled, factor, None, fits=factor)
 
 
 def mask_gradient(x: T, mask: Tensor) -> T:
@@ -111,12 +113,8 @@ def mask_gradient(x: T, mask: Tensor) -> T:
         >>> x.grad
         tensor([1., 0., 1.])
     """
-
-    def check(tensor: Tensor) -> None:
-        check_broadcasts(mask, tensor, "mask_gradient: the mask")
-
     fractions = mask if mask.is_floating_point() else None
-    return _gated(x, _Scaled, fractions, mask != 0, check=check, verb="mask_gradient")
+    return _gated(x, "mask_gradient: the mask", _Scaled, fractions, mask != 0, fits=mask)
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
@@ -146,32 +144,24 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
             "max_norm=1.0."
         )
 
-    def check(tensor: Tensor) -> None:
-        if max_value is not None and tensor.is_complex():
-            raise OptionError("clip_gradient: max_value cannot clip a complex gradient. Use max_norm.")
-
-    return _gated(x, _Clipped, max_norm, max_value, check=check, verb="clip_gradient")
+    return _gated(x, "clip_gradient", _Clipped, max_norm, max_value)
 
 
-def _scaled(x: T, factor: float | Tensor, what: str) -> T:
-    def check(tensor: Tensor) -> None:
-        if isinstance(factor, Tensor):
-            check_broadcasts(factor, tensor, what)
+def _gated(x: T, what: str, gate: type[_Gate], *options: Any, fits: Any = None) -> T:
+    """Return a pytree with a gate on each tensor that can carry a gradient.
 
-    return _gated(x, _Scaled, factor, None, check=check, verb=what.partition(":")[0])
-
-
-def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], None], verb: str) -> T:
-    """Return a pytree with a gate on each tensor that can carry a gradient."""
+    ``what`` names the function and its option in messages. ``fits`` has to broadcast to each tensor, if it is one.
+    """
 
     def gated(tensor: Tensor) -> Tensor:
         if not (tensor.is_floating_point() or tensor.is_complex()):
             return tensor
-        check(tensor)
+        if isinstance(fits, Tensor):
+            check_broadcasts(fits, tensor, what)
         passed: Tensor = gate.apply(tensor, *options)  # type: ignore[no-untyped-call]
         return passed
 
-    return mapped_tensors(x, gated, lambda leaf: _check_leaf(leaf, verb))
+    return mapped_tensors(x, gated, lambda leaf: _check_leaf(leaf, what.partition(":")[0]))
 
 
 def checked_factor(factor: Factor, what: str) -> float | Tensor:
@@ -272,7 +262,9 @@ class _Scaled(_Gate):
 class _Clipped(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.max_norm, ctx.max_value = inputs[1:]
+        x, ctx.max_norm, ctx.max_value = inputs
+        if ctx.max_value is not None and x.is_complex():
+            raise OptionError("clip_gradient: max_value cannot clip a complex gradient. Use max_norm.")
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
