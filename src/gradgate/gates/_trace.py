@@ -104,6 +104,7 @@ class Trace(TorchFunctionMode):
         functions: names of the custom autograd functions that ran. No graph shows their inner operations.
         used: the sources of the loss: ids of parameters, and cuts. Known after :meth:`end`.
         cuts: all cuts through which the loss was computed, nearest to the loss first. Known after :meth:`end`.
+        ended: whether a loss was traced.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
@@ -115,10 +116,11 @@ class Trace(TorchFunctionMode):
         self.functions: set[str] = set()
         self.used: frozenset[Any] = frozenset()
         self.cuts: tuple[FlowCut, ...] = ()
+        self.ended = False
 
     def end(self, loss: Tensor) -> None:
         """Record the cuts through which a loss was computed."""
-        self.used = self._sources_of(loss)
+        self.used, self.ended = self._sources_of(loss), True
         queue = list(self.used)
         cuts: dict[FlowCut, None] = {}
         for source in queue:  # grows during the loop
