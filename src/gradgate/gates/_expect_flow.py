@@ -64,7 +64,7 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
     if missing:
         name, first = missing[0]
         stops = ", ".join(str(stop) for stop in stops_of(first, graph, trace))
-        hint = "" if trace else " Pass a function that computes the loss to see where."
+        hint = "" if trace.ended else " Pass a function that computes the loss to see where."
         raise FlowError(
             f"expect_flow: the loss does not reach {len(missing)} of {len(wanted)} parameters that it should, "
             f"first {name}: {stops}.{hint}"
@@ -72,7 +72,7 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
 
 
 def _named(parts: Parts) -> list[tuple[str, Tensor]]:
-    found: dict[Tensor, str] = {}
+    names: dict[Tensor, str] = {}
     for part in [parts] if isinstance(parts, (nn.Module, Tensor)) else parts:
         kind = type(part).__name__
         if isinstance(part, nn.Module):
@@ -83,7 +83,7 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
                     "the modules around it."
                 )
             for name, parameter in parameters:
-                found.setdefault(parameter, f"{kind}.{name}")
+                names.setdefault(parameter, f"{kind}.{name}")
         elif not isinstance(part, Tensor):
             raise OptionError(f"expect_flow: got a {kind}. Pass modules and parameters.")
         elif not part.is_leaf:
@@ -91,15 +91,15 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
                 "expect_flow: got a computed tensor. Pass the modules and parameters that it depends on."
             )
         else:
-            found.setdefault(part, f"a tensor of shape {list(part.shape)}")
-    return [(name, parameter) for parameter, name in found.items()]
+            names.setdefault(part, f"a tensor of shape {list(part.shape)}")
+    return [(name, parameter) for parameter, name in names.items()]
 
 
-def _path(graph: Graph, trace: Trace | None, leaf: Tensor, name: str) -> str:
+def _path(graph: Graph, trace: Trace, leaf: Tensor, name: str) -> str:
     """Return a path from the loss to a parameter, without its middle if it is long."""
     steps = []
     for node in graph.path_to(leaf)[:-1]:
-        frame = None if trace is None else trace.frames.get(node)
+        frame = trace.frames.get(node)
         steps.append(node.name() + (f" ({location(frame)})" if frame else ""))
     if len(steps) > _STEPS:
         steps[_STEPS // 2 : -_STEPS // 2] = [f"{len(steps) - _STEPS} more"]

@@ -181,9 +181,9 @@ def _short(number: int) -> str:
     return str(number) if number < 1_000_000 else f"{float(number):.1e}" if number < 1e300 else "countless"
 
 
-def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Trace | None]:
-    """Return a loss's graph, and the trace of its computation if the loss is a function."""
-    trace = None
+def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Trace]:
+    """Return a loss's graph, and the trace of its computation, which is empty if the loss is a tensor."""
+    trace = Trace(parameters)
     if not isinstance(loss, Tensor):
         if not callable(loss):
             raise OptionError(
@@ -191,7 +191,7 @@ def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Gra
                 f"{verb}(lambda: loss_fn(model(x)), ...)."
             )
         # Compiled functions run eagerly here: only then can their operations be traced.
-        with torch.compiler.set_stance("force_eager"), Trace(parameters) as trace:
+        with torch.compiler.set_stance("force_eager"), trace:
             loss = loss()
         if isinstance(loss, tuple) and loss:
             loss = loss[0]
@@ -199,28 +199,26 @@ def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Gra
             raise OptionError(
                 f"{verb}: the function returned a {type(loss).__name__}. Return the loss, a scalar."
             )
+        trace.end(loss)
     if loss.numel() != 1:
         raise ShapeError(
             f"{verb}: the loss has shape {list(loss.shape)}, but it must be a scalar. Pass loss.mean() or "
             "loss.sum()."
         )
-    if trace is not None:
-        trace.end(loss)
     return Graph(loss), trace
 
 
-def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]:
+def stops_of(parameter: Tensor, graph: Graph, trace: Trace) -> list[Stop]:
     """Return what stops the gradient between a loss and a parameter, nearest to the loss first."""
-    stops = [] if trace is None else _stops_at(parameter, trace.cuts)
+    stops = _stops_at(parameter, trace.cuts)
     if parameter in graph:
         # Masks and indices never carry a gradient, so no path through them is missing.
         return [stop for stop in stops if stop.why != "not differentiable"]
     if not parameter.requires_grad:
-        used_directly = trace is None or id(parameter) in trace.used
-        return [*([] if used_directly else stops), Stop("requires_grad")]
+        return [*([] if id(parameter) in trace.used else stops), Stop("requires_grad")]
     if stops:
         return stops
-    if trace is None:
+    if not trace.ended:
         return [Stop("not in the graph")]
     if id(parameter) in trace.used:
         if graph.has(REENTRANT_CHECKPOINT) or "CheckpointFunction" in trace.functions:
@@ -238,7 +236,7 @@ def _rates(optimizer: Optimizer | Sequence[Optimizer]) -> Mapping[int, float]:
     """Return the learning rate of each parameter in an optimizer, by its id."""
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
     rates: dict[int, float] = {}
-    for group in (group for each in optimizers for group in each.param_groups):
+    for group in (group for stepped in optimizers for group in stepped.param_groups):
         for parameter in group["params"]:
             rates[id(parameter)] = max(rates.get(id(parameter), 0.0), float(group.get("lr", 1.0)))
     return rates

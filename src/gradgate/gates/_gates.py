@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradgate.backward_weight import backward_weight
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._hidden_tensors import check_leaf
-from gradgate.pytree import mapped_tensors
+from gradgate.pytree import mapped_tensors, tensors_in
 
 T = TypeVar("T")
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
 
 Factor: TypeAlias = "float | Tensor | Callable[[], float | Tensor]"
 """A number, a tensor that broadcasts to the gradient, or a schedule: a function that is called each time."""
@@ -40,7 +41,7 @@ def stop_gradient(x: T) -> T:
         tensor(48.)
     """
     # torch.detach, not the method, which the checker may report as a mistake.
-    return mapped_tensors(x, torch.detach, lambda leaf: check_leaf(leaf, "stop_gradient"))
+    return mapped_tensors(x, torch.detach, lambda leaf: _check_leaf(leaf, "stop_gradient"))
 
 
 def scale_gradient(x: T, factor: Factor) -> T:
@@ -65,7 +66,8 @@ def scale_gradient(x: T, factor: Factor) -> T:
         tensor([0.1000, 0.1000])
     """
     what = "scale_gradient: the factor"
-    return _scaled(x, checked_factor(factor, what), what)
+    factor = checked_factor(factor, what)
+    return _gated(x, what, _Scaled, factor, None, fits=factor)
 
 
 def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
@@ -88,7 +90,8 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
         Y. Ganin, V. Lempitsky, "Unsupervised Domain Adaptation by Backpropagation" (2015).
     """
     what = "reverse_gradient: the strength"
-    return _scaled(x, -checked_factor(strength, what), what)
+    factor = -checked_factor(strength, what)
+    return _gated(x, what, _Scaled, factor, None, fits=factor)
 
 
 def mask_gradient(x: T, mask: Tensor) -> T:
@@ -111,12 +114,8 @@ def mask_gradient(x: T, mask: Tensor) -> T:
         >>> x.grad
         tensor([1., 0., 1.])
     """
-
-    def check(tensor: Tensor) -> None:
-        check_broadcasts(mask, tensor, "mask_gradient: the mask")
-
     fractions = mask if mask.is_floating_point() else None
-    return _gated(x, _Scaled, fractions, mask != 0, check=check, verb="mask_gradient")
+    return _gated(x, "mask_gradient: the mask", _Scaled, fractions, mask != 0, fits=mask)
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
@@ -146,32 +145,24 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
             "max_norm=1.0."
         )
 
-    def check(tensor: Tensor) -> None:
-        if max_value is not None and tensor.is_complex():
-            raise OptionError("clip_gradient: max_value cannot clip a complex gradient. Use max_norm.")
-
-    return _gated(x, _Clipped, max_norm, max_value, check=check, verb="clip_gradient")
+    return _gated(x, "clip_gradient", _Clipped, max_norm, max_value)
 
 
-def _scaled(x: T, factor: float | Tensor, what: str) -> T:
-    def check(tensor: Tensor) -> None:
-        if isinstance(factor, Tensor):
-            check_broadcasts(factor, tensor, what)
+def _gated(x: T, what: str, gate: type[_Gate], *options: Any, fits: Any = None) -> T:
+    """Return a pytree with a gate on each tensor that can carry a gradient.
 
-    return _gated(x, _Scaled, factor, None, check=check, verb=what.partition(":")[0])
-
-
-def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], None], verb: str) -> T:
-    """Return a pytree with a gate on each tensor that can carry a gradient."""
+    ``what`` names the function and its option in messages. ``fits`` has to broadcast to each tensor, if it is one.
+    """
 
     def gated(tensor: Tensor) -> Tensor:
         if not (tensor.is_floating_point() or tensor.is_complex()):
             return tensor
-        check(tensor)
+        if isinstance(fits, Tensor):
+            check_broadcasts(fits, tensor, what)
         passed: Tensor = gate.apply(tensor, *options)  # type: ignore[no-untyped-call]
         return passed
 
-    return mapped_tensors(x, gated, lambda leaf: check_leaf(leaf, verb))
+    return mapped_tensors(x, gated, lambda leaf: _check_leaf(leaf, what.partition(":")[0]))
 
 
 def checked_factor(factor: Factor, what: str) -> float | Tensor:
@@ -197,6 +188,49 @@ def check_broadcasts(given: Tensor, x: Tensor, what: str) -> None:
             f"{what} has shape {list(given.shape)}, which does not broadcast to the tensor's shape "
             f"{list(x.shape)}. Pass one that does."
         )
+
+
+def _check_leaf(leaf: Any, verb: str) -> None:
+    """Raise OptionError if a pytree leaf is an object with tensors inside: their gradient would pass unchanged."""
+    if isinstance(leaf, _PLAIN):
+        return
+    kind = type(leaf).__name__
+    if isinstance(leaf, nn.Module):
+        raise OptionError(
+            f"{verb}: got a module ({kind}), but a gate acts on tensors. Pass the tensor that the module returns. "
+            "To keep a module unchanged, use gg.frozen(module). To scale its gradients, use gg.scaled(module, "
+            "factor=...)."
+        )
+    if isinstance(leaf, Iterator):
+        raise OptionError(
+            f"{verb}: got an iterator ({kind}), but a gate does not consume iterators. Pass a list: "
+            f"{verb}(list(x))."
+        )
+    if type(leaf).__module__ == "torch.fx.proxy":
+        raise OptionError(
+            f"{verb}: torch.fx.symbolic_trace would leave the gate out of the graph. Put the call into a function "
+            "at the top level of a file, and keep the tracer out of it: @torch.fx.wrap above def gated(x)."
+        )
+    name = _name_of_hidden(leaf)
+    if name is None:
+        return
+    instead = f"the tensor itself, x.{name}" if name else "them in a list, list(x)"
+    raise OptionError(
+        f"{verb}: got a {kind} that holds tensors. A gate finds tensors only in tuples, lists, dicts and "
+        f"dataclasses, so the gradient would pass this {kind} unchanged. Pass {instead}."
+    )
+
+
+def _name_of_hidden(leaf: Any) -> str | None:
+    """Return the attribute that holds a tensor with a gradient, "" if an item holds it, or None."""
+    if isinstance(leaf, Collection) and type(leaf).__module__ != "numpy" and _carries(list(leaf)):
+        return ""
+    named = getattr(leaf, "__dict__", {})
+    return next((name for name, value in named.items() if _carries(value)), None)
+
+
+def _carries(tree: Any) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tensors_in(tree))
 
 
 class _Gate(torch.autograd.Function):
@@ -229,7 +263,9 @@ class _Scaled(_Gate):
 class _Clipped(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.max_norm, ctx.max_value = inputs[1:]
+        x, ctx.max_norm, ctx.max_value = inputs
+        if ctx.max_value is not None and x.is_complex():
+            raise OptionError("clip_gradient: max_value cannot clip a complex gradient. Use max_norm.")
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

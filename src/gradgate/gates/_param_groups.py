@@ -73,7 +73,7 @@ def param_groups(
     _check_used(factors, no_decay, chosen, names)
     norms = (module for module in model.modules() if isinstance(module, _NORMS))
     undecayed: set[Tensor] = {parameter for norm in norms for parameter in norm.parameters()}
-    undecayed |= {each for each, paths in names.items() if each.dim() < 2 or _last_match(paths, no_decay)}
+    undecayed |= {p for p, paths in names.items() if p.dim() < 2 or _last_match(paths, no_decay)}
     undecayed = undecayed if weight_decay is not None else set()
     groups = []
     for pattern, decayed in itertools.product((*factors, None), (True, False)):
@@ -94,7 +94,7 @@ def param_groups(
 def _last_match(paths: Iterable[str], patterns: Iterable[str]) -> str | None:
     """Return the last pattern that matches one of a parameter's paths, or a module that contains it."""
     prefixes = {prefix for path in paths for prefix in itertools.accumulate(path.split("."), "{}.{}".format)}
-    matching = [each for each in patterns if each in prefixes or fnmatch.filter(prefixes, each)]
+    matching = [pattern for pattern in patterns if pattern in prefixes or fnmatch.filter(prefixes, pattern)]
     return matching[-1] if matching else None
 
 
@@ -120,7 +120,7 @@ def _check_used(
 ) -> None:
     for pattern in (*factors, *no_decay):
         if not any(_last_match(paths, [pattern]) for paths in names.values()):
-            paths = sorted({path.split(".")[0] for each in names.values() for path in each})
+            paths = sorted({path.split(".")[0] for paths in names.values() for path in paths})
             raise OptionError(
                 f"param_groups: {pattern!r} matches no module and no parameter. Use paths as in "
                 f"model.named_parameters(); the top level has {', '.join(paths[:5])}"
@@ -130,7 +130,7 @@ def _check_used(
         wanted = {path: _last_match([path], factors) for path in paths}
         if len({factors[pattern] for pattern in wanted.values() if pattern is not None}) > 1:
             both = " and ".join(
-                f"{path} ({factors[each]})" for path, each in wanted.items() if each is not None
+                f"{path} ({factors[pattern]})" for path, pattern in wanted.items() if pattern is not None
             )
             raise OptionError(
                 f"param_groups: a tied parameter gets two factors, by its names {both}, but it has one learning "

@@ -39,7 +39,7 @@ class Holding:
     def release(self) -> None:
         """Stop checking these parameters."""
         for held in _held.values():
-            held[:] = [each for each in held if each[0] is not self]
+            held[:] = [entry for entry in held if entry[0] is not self]
 
 
 # By module: who holds a parameter, its name and its id. A module outlives the parameters that it replaces.
@@ -95,6 +95,6 @@ def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> Remova
 
 def check_modules(given: Sequence[Any], call: str) -> None:
     """Raise OptionError unless modules are given; ``call`` is a correct call, for the message."""
-    if not given or not all(isinstance(each, nn.Module) for each in given):
-        found = ", ".join(type(each).__name__ for each in given) or "nothing"
-        raise OptionError(f"{call.partition('(')[0]}: got {found}. Pass modules: {call}.")
+    if not given or not all(isinstance(item, nn.Module) for item in given):
+        kinds = ", ".join(type(item).__name__ for item in given) or "nothing"
+        raise OptionError(f"{call.partition('(')[0]}: got {kinds}. Pass modules: {call}.")

@@ -15,7 +15,7 @@ class ScaledModules:
 
     def __init__(self, modules: tuple[nn.Module, ...], factor: Factor) -> None:
         self._modules, self._factor = modules, factor
-        parameters = dict.fromkeys(each for module in modules for each in module.parameters())
+        parameters = dict.fromkeys(p for module in modules for p in module.parameters())
         self._hooks = [on_gradient(parameter, self._times) for parameter in parameters]
         self._holding = Holding(
             (part for module in modules for part in module.modules()), "scaled", parameters
@@ -82,7 +82,7 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
             "scaled: the modules have no parameters, so there is nothing to scale. Pass modules with parameters; "
             "scale_gradient(x, factor) scales a tensor between them."
         )
-    if any(is_dtensor(each) for module in modules for each in module.parameters()):
+    if any(is_dtensor(p) for module in modules for p in module.parameters()):
         raise OptionError(
             "scaled: parameters are sharded, and fully_shard fills their gradients without calling hooks. Give the "
             "modules a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."

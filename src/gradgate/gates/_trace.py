@@ -104,6 +104,7 @@ class Trace(TorchFunctionMode):
         functions: names of the custom autograd functions that ran. No graph shows their inner operations.
         used: the sources of the loss: ids of parameters, and cuts. Known after :meth:`end`.
         cuts: all cuts through which the loss was computed, nearest to the loss first. Known after :meth:`end`.
+        ended: whether a loss was traced.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
@@ -115,23 +116,24 @@ class Trace(TorchFunctionMode):
         self.functions: set[str] = set()
         self.used: frozenset[Any] = frozenset()
         self.cuts: tuple[FlowCut, ...] = ()
+        self.ended = False
 
     def end(self, loss: Tensor) -> None:
         """Record the cuts through which a loss was computed."""
-        self.used = self._sources_of(loss)
+        self.used, self.ended = self._sources_of(loss), True
         queue = list(self.used)
-        found: dict[FlowCut, None] = {}
+        cuts: dict[FlowCut, None] = {}
         for source in queue:  # grows during the loop
-            if isinstance(source, FlowCut) and source not in found:
-                found[source] = None
+            if isinstance(source, FlowCut) and source not in cuts:
+                cuts[source] = None
                 queue += source.sources
-        self.cuts = tuple(found)
+        self.cuts = tuple(cuts)
 
     def _sources_of(self, tensor: Tensor) -> frozenset[Any]:
         if id(tensor) in self._followed:
             return frozenset([id(tensor)])
-        found: frozenset[Any] = self._sources.get(tensor, frozenset())
-        return found
+        sources: frozenset[Any] = self._sources.get(tensor, frozenset())
+        return sources
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -66,7 +66,7 @@ class _Rows:
         if state.get(_KEY) == self.checksum:
             return {key: value for key, value in state.items() if key != _KEY}
         for key, value in whole.items():
-            if _KEY in state or value.shape != parameter.shape:
+            if value.shape != parameter.shape:
                 raise OptionError(
                     f"train_rows: the optimizer's {key}, of shape {list(value.shape)}, is not the state of the "
                     f"chosen rows, which are {len(self)} of the {len(parameter)} rows of the parameter. Choose the "

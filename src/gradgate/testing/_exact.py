@@ -72,8 +72,8 @@ class Verdict:
                 f"off by {self.error:.2g} times the whole batch's gradient at {self.parameter}, and not a multiple "
                 f"of it (closest factor: {self.factor:.3g})"
             )
-        several = f". The loop stepped {self.steps} times; this is its first step" if self.steps > 1 else ""
-        return f"the gradient that the optimizer received is {size}{several}."
+        more = f". The loop stepped {self.steps} times; this is its first step" if self.steps > 1 else ""
+        return f"the gradient that the optimizer received is {size}{more}."
 
 
 def assert_exact_update(
@@ -167,17 +167,17 @@ def compare_update(
         received = [
             real_vector(gradient) for gradient in record.gradients or map(torch.zeros_like, parameters)
         ]
-        found = compare(received, expected, scales(expected))
-        if record.steps and not found.error <= tolerance:
+        difference = compare(received, expected, scales(expected))
+        if record.steps and not difference.error <= tolerance:
             nearby = [_moved(whole_batch, parameters, snapshot, widest, draw) for draw in range(_DRAWS)]
-            found = compare(received, expected, scales(expected, nearby))
+            difference = compare(received, expected, scales(expected, nearby))
     finally:
         for state in (snapshot, forward_state, kept_gradients):
             state.restore()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-    name = models.name(parameters[found.worst], [optimizer])
-    return Verdict(found.error, found.factor, found.residual, tolerance, record.steps, name)
+    name = models.name(parameters[difference.worst], [optimizer])
+    return Verdict(difference.error, difference.factor, difference.residual, tolerance, record.steps, name)
 
 
 @dataclass
@@ -278,9 +278,9 @@ def _moved(
 def _whole_batch(returned: Any, parameters: list[Tensor]) -> list[Tensor]:
     loss = returned[0] if isinstance(returned, tuple) and len(returned) == 2 else returned
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        found = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        given = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         raise ShapeError(
-            f"assert_exact_update: loss_fn(batch) returned {found}, but it must return a scalar. Return the "
+            f"assert_exact_update: loss_fn(batch) returned {given}, but it must return a scalar. Return the "
             "mean loss of the batch, or (loss, count)."
         )
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True) if loss.requires_grad else ()
