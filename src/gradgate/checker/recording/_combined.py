@@ -276,11 +276,21 @@ class _Reader:
         )
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
-        """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
+        """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum.
+
+        If the function that broadcasts also makes the column, as in ``x[:, None] - y``, all pairs are intended.
+        """
         if (found := broadcast_at(node, self._users)) is not None:
-            above, shape = found
+            above, shape, column = found
+            if column is not None and _call(line_of(column)) == _call(line_of(node)):
+                return
             how = "broadcast" + " factor" * (node.name() == "MulBackward0")
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
+
+
+def _call(site: Site) -> tuple[object, ...]:
+    """Return what the lines have in common that one call of a function runs."""
+    return (site[0].file, site[0].function, *site[1:]) if site else ()
 
 
 def _is_difference_from_data(node: Any) -> bool:
