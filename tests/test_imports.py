@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "byte_sizes": {"errors"},
     "options": {"errors"},
     "call_sites": {"events", "torch"},
+    "user_warnings": {"call_sites (lazily)"},
     "notebook_tables": set(),
     "planning": {
         "autograd_graph",
@@ -36,6 +37,7 @@ MAY_IMPORT = {
         "pytree",
         "torch",
         "torch_compat",
+        "user_warnings",
         "events (lazily)",
     },
     "autograd_graph": {"torch", "torch_compat"},
@@ -76,6 +78,7 @@ MAY_IMPORT = {
             "ranks",
             "signals",
             "tally",
+            "user_warnings",
         ),
         *("torch", "torch_compat", "tqdm (lazily)"),
     },

@@ -7,7 +7,6 @@ statistics can be exact, because they are a sum divided by a count.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,6 +24,7 @@ from gradgate.errors import BatchNormWarning, OptionError
 from gradgate.options import check_choice
 from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import batch_norm_classes
+from gradgate.user_warnings import warn
 
 Statistics: TypeAlias = Literal["micro_batch", "window"]
 
@@ -102,7 +102,7 @@ class BatchNorms:
                 for call, moments in of_rank.get(places[id(pool.module)], {}).items():
                     pool.add(call, moments)
 
-    def warn_once(self, name: str, loss: Tensor, *, stacklevel: int = 4) -> None:
+    def warn_once(self, name: str, loss: Tensor) -> None:
         """Search the graph of a loss, once, and warn about batch norms that saw only part of the window."""
         if name in self._checked:
             return
@@ -128,13 +128,12 @@ class BatchNorms:
             reached = bool(ran) and all(id(module) in buffers for module in ran)
             beyond = ". batch_norm='window' pools torch's own modules only"
             offer = "" if reached else beyond
-        warnings.warn(
+        warn(
             f"{names}{more}: in training mode, a batch norm normalizes each micro-batch by its own mean and "
             "variance, so no split gives the gradient of the whole batch. Put it in eval() mode, use a norm "
             "without batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory "
             f"allows{offer}.",
             BatchNormWarning,
-            stacklevel=stacklevel,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from numbers import Real
@@ -17,6 +16,7 @@ from gradgate.autograd_graph import (
     LOSSES,
     RESHAPES,
     NotUnderstoodError,
+    SamplesMixedError,
     check_items,
     divisor_of,
     inputs_of,
@@ -28,6 +28,7 @@ from gradgate.autograd_graph import (
     without_smoothing,
 )
 from gradgate.errors import CountError, DividedTwiceWarning
+from gradgate.user_warnings import warn
 
 Count: TypeAlias = "int | float | Tensor"
 """The number of items in a loss. A tensor on a device is not read until the window ends, to avoid synchronizing."""
@@ -177,6 +178,13 @@ def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
     if reduction == "mean":
         try:
             return count_in_graph(loss)
+        except SamplesMixedError as mixed:
+            raise CountError(
+                "backward: count is missing, and this loss compares the items of a micro-batch with one another: "
+                f"{mixed}. A split loses the pairs between micro-batches, so no count gives the gradient of the "
+                "whole batch. Compute the loss over the whole window: update.backward_coupled(encode, "
+                "micro_batches, loss_fn). If the window has a single micro-batch, pass count=1."
+            ) from mixed
         except NotUnderstoodError as unknown:
             why = f"the loss's graph does not prove what it is: {unknown}"
         refuse_divided("backward", loss)
@@ -274,12 +282,11 @@ def warn_if_spread(loss: Tensor, micro_batches: int) -> None:
     found = _spread(loss) if micro_batches > 1 else None
     if found is not None:
         items, divisor = found
-        warnings.warn(
+        warn(
             f"backward: loss is a sum over {items} items divided by {divisor:.10g}, so it is not their mean. "
             "The update divides once, by the sum of all counts, so the gradient will be too small. Pass the sum "
             "without the division: update.backward(loss, count=n, reduction='sum').",
             DividedTwiceWarning,
-            stacklevel=4,
         )
 
 

@@ -141,3 +141,9 @@ def line_of(node: Any) -> Site:
     """Return the line that made a node, if the node has stored the line."""
     stack = stored_stack(node)
     return stack.site if isinstance(stack, Stack) else ()
+
+
+def made_in_one_call(first: Any, second: Any) -> bool:
+    """Return whether one call of one of the user's functions made both nodes."""
+    (frame, *callers), (other, *other_callers) = line_of(first) or [()], line_of(second) or [()]
+    return callers == other_callers and frame[::2] == other[::2]  # file and function
