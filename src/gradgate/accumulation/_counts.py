@@ -14,21 +14,15 @@ from torch import Tensor
 from gradgate.autograd_graph import (
     DDP_SINK,
     LOSSES,
-    RESHAPES,
     NotUnderstoodError,
     SamplesMixedError,
     check_items,
     divisor_of,
     inputs_of,
-    only_input,
-    reduced_shape,
     reduction_of,
     shape_of,
-    through,
-    without_smoothing,
 )
-from gradgate.errors import CountError, DividedTwiceWarning
-from gradgate.user_warnings import warn
+from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"
 """The number of items in a loss. A tensor on a device is not read until the window ends, to avoid synchronizing."""
@@ -275,32 +269,3 @@ def _terms(node: Any) -> list[tuple[Any, float]]:
             if each.node is not None and number:
                 left.append((each.node, factor * number if each.op == "mul" else factor / number))
     return []
-
-
-def warn_if_spread(loss: Tensor, micro_batches: int) -> None:
-    """Warn about a sum divided by more than its number of items, for example by ``num_items_in_batch``."""
-    found = _spread(loss) if micro_batches > 1 else None
-    if found is not None:
-        items, divisor = found
-        warn(
-            f"backward: loss is a sum over {items} items divided by {divisor:.10g}, so it is not their mean. "
-            "The update divides once, by the sum of all counts, so the gradient will be too small. Pass the sum "
-            "without the division: update.backward(loss, count=n, reduction='sum').",
-            DividedTwiceWarning,
-        )
-
-
-def _spread(loss: Tensor) -> tuple[int, float] | None:
-    """Return a summed torch loss's number of items and its divisor, or None unless the divisor is larger."""
-    node = through(loss.grad_fn, RESHAPES)
-    inputs = None if node is None else inputs_of(node)
-    if not loss.is_cpu or inputs is None or inputs[0].op != "div" or inputs[0].factor is None:
-        return None
-    summed = without_smoothing(inputs[0].node)
-    if reduction_of(summed) != "sum":
-        return None
-    each = only_input(summed) if summed.name() == "SumBackward0" else summed
-    if getattr(each, "_saved_weight", None) is not None:
-        return None  # the weights of the items may add up to more than their number
-    items, divisor = math.prod(reduced_shape(summed)), float(inputs[0].factor)
-    return (items, divisor) if divisor > items else None

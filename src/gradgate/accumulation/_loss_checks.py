@@ -17,10 +17,10 @@ from gradgate.accumulation._counts import (
     count_in_graph,
     counted_terms,
     divided_by,
-    warn_if_spread,
 )
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
+    RESHAPES,
     WEIGHT_ROUNDING,
     Graph,
     NotUnderstoodError,
@@ -28,6 +28,12 @@ from gradgate.autograd_graph import (
     finds_each_item,
     functions_of_means,
     hidden_parameter,
+    inputs_of,
+    only_input,
+    reduced_shape,
+    reduction_of,
+    through,
+    without_smoothing,
 )
 from gradgate.errors import CountWarning, CoupledLossWarning, DividedTwiceWarning, GraphError, ShapeError
 from gradgate.user_warnings import warn
@@ -83,7 +89,7 @@ class LossChecks:
             self.settled.add(name)
         if not later:
             _warn_if_divided(loss, micro_batches)
-            warn_if_spread(loss, micro_batches)
+            _warn_if_spread(loss, micro_batches)
         else:
             batch_norms.warn_once(name, loss)
             if name not in self._checked_for_pairs:
@@ -159,6 +165,35 @@ def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
     divisor = divided_by(loss) if micro_batches > 1 else None
     if divisor is not None and math.isclose(divisor, micro_batches):
         warn_divided_twice("backward", micro_batches)
+
+
+def _warn_if_spread(loss: Tensor, micro_batches: int) -> None:
+    """Warn about a sum divided by more than its number of items, for example by ``num_items_in_batch``."""
+    found = _spread(loss) if micro_batches > 1 else None
+    if found is not None:
+        items, divisor = found
+        warn(
+            f"backward: loss is a sum over {items} items divided by {divisor:.10g}, so it is not their mean. "
+            "The update divides once, by the sum of all counts, so the gradient will be too small. Pass the sum "
+            "without the division: update.backward(loss, count=n, reduction='sum').",
+            DividedTwiceWarning,
+        )
+
+
+def _spread(loss: Tensor) -> tuple[int, float] | None:
+    """Return a summed torch loss's number of items and its divisor, or None unless the divisor is larger."""
+    node = through(loss.grad_fn, RESHAPES)
+    inputs = None if node is None else inputs_of(node)
+    if not loss.is_cpu or inputs is None or inputs[0].op != "div" or inputs[0].factor is None:
+        return None
+    summed = without_smoothing(inputs[0].node)
+    if reduction_of(summed) != "sum":
+        return None
+    each = only_input(summed) if summed.name() == "SumBackward0" else summed
+    if getattr(each, "_saved_weight", None) is not None:
+        return None  # the weights of the items may add up to more than their number
+    items, divisor = math.prod(reduced_shape(summed)), float(inputs[0].factor)
+    return (items, divisor) if divisor > items else None
 
 
 def warn_divided_twice(where: str, micro_batches: int) -> None:
