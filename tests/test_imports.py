@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "byte_sizes": {"errors"},
     "options": {"errors"},
     "call_sites": {"events", "torch"},
+    "user_warnings": {"call_sites (lazily)"},
     "planning": {
         "autograd_graph",
         "byte_sizes",
@@ -36,6 +37,7 @@ MAY_IMPORT = {
         "pytree",
         "torch",
         "torch_compat",
+        "user_warnings",
         "events (lazily)",
     },
     "autograd_graph": {"torch", "torch_compat"},
@@ -75,6 +77,7 @@ MAY_IMPORT = {
             "ranks",
             "signals",
             "tally",
+            "user_warnings",
         ),
         *("torch", "torch_compat", "tqdm (lazily)"),
     },

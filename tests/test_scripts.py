@@ -147,7 +147,7 @@ ADVICE_ONLY = {
         "shards summed_divergence"
     ),
     "microbatch-normalization": (
-        "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
+        "char_lm chunked_step completion_tokens contrastive_accum gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
     "missing-zero-grad": (

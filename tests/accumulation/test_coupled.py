@@ -1,5 +1,6 @@
 """A loss over pairs of a micro-batch is warned of once; a loss that takes items one by one is not."""
 
+import linecache
 from collections.abc import Callable
 
 import pytest
@@ -8,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import gradgate as gg
-from gradgate.errors import CoupledLossWarning
-from tests.messages import warns
+from gradgate.errors import CountError, CoupledLossWarning
+from tests.messages import raises, warns
 from tests.silence import no_warning
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -64,6 +65,33 @@ def test_a_single_sample_shows_no_pairs_so_a_later_micro_batch_does() -> None:
     assert len(said) == 1
     with no_warning():
         train(COUPLED["info_nce"], (1, 1))
+
+
+def test_the_warning_names_the_users_line_however_deep_gradgate_calls_the_loss() -> None:
+    model = nn.Linear(3, 4)
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+
+    def loss_fn(x: Tensor) -> tuple[Tensor, int]:
+        return COUPLED["info_nce"](model(x), model(x)), len(x)
+
+    with warns(CoupledLossWarning, "a loss that compares its items") as said:
+        accumulator.step_window(loss_fn, torch.randn(8, 3).split(4))  # here
+    assert said[0].filename == __file__
+    assert linecache.getline(__file__, said[0].lineno).endswith("# here\n")
+
+
+@pytest.mark.parametrize("way", ["backward", "step_window"])
+def test_without_a_count_the_error_does_not_ask_for_one(way: str) -> None:
+    model = nn.Linear(3, 4)
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    with raises(CountError, "a loss that compares its items, without a count"):
+        if way == "step_window":
+            accumulator.step_window(
+                lambda x: COUPLED["info_nce"](model(x), model(x)), torch.randn(8, 3).split(4)
+            )
+        with accumulator.update() as update:
+            z = model(torch.randn(4, 3))
+            update.backward(COUPLED["info_nce"](z, z))
 
 
 @pytest.mark.parametrize("name", APART)

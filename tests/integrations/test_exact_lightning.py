@@ -186,8 +186,9 @@ def test_a_count_that_the_graph_does_not_prove_is_asked_for_and_taken() -> None:
 
 
 def test_a_count_that_the_graph_contradicts_is_warned_of() -> None:
-    with pytest.warns(CountWarning, match="so the micro-batches get the wrong weights|wrong weights"):
+    with pytest.warns(CountWarning, match="so the micro-batches get the wrong weights|wrong weights") as said:
         received(Module(), ExactAccumulation(lambda batch: len(batch[0])))
+    assert {each.filename for each in said if each.category is CountWarning} == {__file__}
 
 
 def test_a_count_that_is_right_for_one_term_only_is_warned_of() -> None:
@@ -200,8 +201,9 @@ def test_a_count_that_is_right_for_one_term_only_is_warned_of() -> None:
 
 def test_means_divided_by_hand_are_warned_of_where_counts_are_passed() -> None:
     divided = Module(lambda *batch: tokens(*batch) / 4)
-    with pytest.warns(DividedTwiceWarning, match="a mean divided by 4, the number of micro-batches"):
+    with pytest.warns(DividedTwiceWarning, match="a mean divided by 4, the number of micro-batches") as said:
         received(divided, ExactAccumulation(lambda batch: (batch[1] != -100).sum()))
+    assert {each.filename for each in said if each.category is DividedTwiceWarning} == {__file__}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def message_of(cause: Callable[[], Any]) -> Message:
             cause()
         except Exception as error:  # noqa: BLE001
             (text,) = error.args  # an exception with two is printed as a tuple
-            raised = traceback.extract_tb(error.__traceback__)[-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            raised = [frame for frame in frames if not frame.filename.endswith("user_warnings.py")][-1]
             file = raised.filename.replace("\\", "/").rpartition("gradgate/")[2]
             # By how much an estimate is off depends on the version of torch.
             text = re.sub(r"\d+\.\d% off", "N% off", text)

@@ -442,6 +442,13 @@ def weights_of_each_part() -> None:
             update.backward(F.cross_entropy(model(torch.randn(4, 3)), y, weight=weight))
 
 
+def compared_without_a_count() -> None:
+    model = nn.Linear(3, 3)
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
+        z = model(torch.randn(4, 3))
+        update.backward(F.cross_entropy(z @ z.T, torch.arange(4)))
+
+
 def root_of_a_mean() -> None:
     model = nn.Linear(3, 1)
     with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
@@ -632,6 +639,7 @@ CASES: dict[str, Any] = {
     "a coupled window without items": coupled(lambda x: x, window=[]),
     "a coupled loss twice": coupled_twice,
     "a loss that compares its items": compared_in_parts,
+    "a loss that compares its items, without a count": compared_without_a_count,
     "a function of a mean": root_of_a_mean,
     "a model that mixes samples": mixed_samples,
     "a hook that clips": lambda: clipped_in_parts(hook=True),

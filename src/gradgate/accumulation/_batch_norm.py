@@ -6,7 +6,6 @@ the samples of a micro-batch, so no split of a batch gives the gradient of the w
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import walk
 from gradgate.errors import BatchNormWarning
 from gradgate.torch_compat import batch_norm_classes
+from gradgate.user_warnings import warn
 
 
 class BatchNorms:
@@ -34,7 +34,7 @@ class BatchNorms:
         norms: list[Any] = [module for module in self._models if isinstance(module, kinds)]
         return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
 
-    def warn_once(self, name: str, loss: Tensor, *, stacklevel: int = 4) -> bool:
+    def warn_once(self, name: str, loss: Tensor) -> bool:
         """Search the graph of a loss, once, and warn about batch norms that saw only part of the window.
 
         Returns whether this call found a batch norm.
@@ -53,13 +53,12 @@ class BatchNorms:
             return False
         names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
-        warnings.warn(
+        warn(
             f"{names}{more}: in training mode, a batch norm normalizes each micro-batch by its own mean and "
             "variance, so no split gives the gradient of the whole batch. Put it in eval() mode, use a norm "
             "without batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory "
             "allows.",
             BatchNormWarning,
-            stacklevel=stacklevel,
         )
         return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +14,7 @@ from gradgate.accumulation._counts import terms_of
 from gradgate.autograd_graph import mixing, walk
 from gradgate.errors import CoupledLossWarning
 from gradgate.torch_compat import leaf_hooks
+from gradgate.user_warnings import warn
 
 _TERMS = 4  # terms of a loss that are searched for mixed samples
 _ROUNDING = 1e-3  # relative, of a norm that was clipped
@@ -26,7 +26,7 @@ def warn_if_mixed(loss: Tensor) -> bool:
     found = next((mixed for term, _ in terms if (mixed := mixing(term)) is not None), None)
     if found is None:
         return False
-    warnings.warn(
+    warn(
         "backward: the model mixes the samples of a micro-batch: the gradients of the first and the last item "
         f"of this loss meet at {found.node}, whose result has shape {list(found.shape)}. A split changes which "
         "samples are mixed, so no split gives the gradient of the whole batch. If you did not intend this, "
@@ -34,7 +34,6 @@ def warn_if_mixed(loss: Tensor) -> bool:
         "Otherwise, make micro-batches as large as memory allows. Ignore this warning if the items are parts "
         "of a single sample, such as the nodes of a graph.",
         CoupledLossWarning,
-        stacklevel=4,
     )
     return True
 
@@ -66,7 +65,6 @@ class Clips:
                 "the graph holds gg.clip_gradient, which clips",
                 "Clip the whole batch's gradient: Accumulator(optimizer, clip_norm=1.0). Or multiply max_value by "
                 "the number of items in the window over that in the micro-batch, which is exact.",
-                stacklevel=5,
             )
 
     def warn(self, name: Callable[[Tensor], str]) -> None:
@@ -77,16 +75,14 @@ class Clips:
                 "Remove the hook, and clip the whole batch's gradient: Accumulator(optimizer, clip_value=0.1) or "
                 "clip_norm=1.0; for some parameters only, clip parameter.grad in a hook that you register with "
                 "optimizer.register_step_pre_hook.",
-                stacklevel=4,
             )
 
-    def _warn(self, what: str, instead: str, *, stacklevel: int) -> None:
+    def _warn(self, what: str, instead: str) -> None:
         self._told = True
-        warnings.warn(
+        warn(
             f"backward: {what} the gradient of each micro-batch. The mean of clipped gradients is not the clipped "
             f"gradient of the whole batch. {instead}",
             CoupledLossWarning,
-            stacklevel=stacklevel,
         )
 
     @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from numbers import Real
@@ -15,19 +14,15 @@ from torch import Tensor
 from gradgate.autograd_graph import (
     DDP_SINK,
     LOSSES,
-    RESHAPES,
     NotUnderstoodError,
+    SamplesMixedError,
     check_items,
     divisor_of,
     inputs_of,
-    only_input,
-    reduced_shape,
     reduction_of,
     shape_of,
-    through,
-    without_smoothing,
 )
-from gradgate.errors import CountError, DividedTwiceWarning
+from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"
 """The number of items in a loss. A tensor on a device is not read until the window ends, to avoid synchronizing."""
@@ -177,6 +172,13 @@ def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
     if reduction == "mean":
         try:
             return count_in_graph(loss)
+        except SamplesMixedError as mixed:
+            raise CountError(
+                "backward: count is missing, and this loss compares the items of a micro-batch with one another: "
+                f"{mixed}. A split loses the pairs between micro-batches, so no count gives the gradient of the "
+                "whole batch. Compute the loss over the whole window: update.backward_coupled(encode, "
+                "micro_batches, loss_fn). If the window has a single micro-batch, pass count=1."
+            ) from mixed
         except NotUnderstoodError as unknown:
             why = f"the loss's graph does not prove what it is: {unknown}"
         refuse_divided("backward", loss)
@@ -267,33 +269,3 @@ def terms_of(node: Any) -> list[tuple[Any, float]]:
             if each.node is not None and number:
                 left.append((each.node, factor * number if each.op == "mul" else factor / number))
     return []
-
-
-def warn_if_spread(loss: Tensor, micro_batches: int) -> None:
-    """Warn about a sum divided by more than its number of items, for example by ``num_items_in_batch``."""
-    found = _spread(loss) if micro_batches > 1 else None
-    if found is not None:
-        items, divisor = found
-        warnings.warn(
-            f"backward: loss is a sum over {items} items divided by {divisor:.10g}, so it is not their mean. "
-            "The update divides once, by the sum of all counts, so the gradient will be too small. Pass the sum "
-            "without the division: update.backward(loss, count=n, reduction='sum').",
-            DividedTwiceWarning,
-            stacklevel=4,
-        )
-
-
-def _spread(loss: Tensor) -> tuple[int, float] | None:
-    """Return a summed torch loss's number of items and its divisor, or None unless the divisor is larger."""
-    node = through(loss.grad_fn, RESHAPES)
-    inputs = None if node is None else inputs_of(node)
-    if not loss.is_cpu or inputs is None or inputs[0].op != "div" or inputs[0].factor is None:
-        return None
-    summed = without_smoothing(inputs[0].node)
-    if reduction_of(summed) != "sum":
-        return None
-    each = only_input(summed) if summed.name() == "SumBackward0" else summed
-    if getattr(each, "_saved_weight", None) is not None:
-        return None  # the weights of the items may add up to more than their number
-    items, divisor = math.prod(reduced_shape(summed)), float(inputs[0].factor)
-    return (items, divisor) if divisor > items else None

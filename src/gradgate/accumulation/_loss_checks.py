@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,26 +19,28 @@ from gradgate.accumulation._counts import (
     count_in_graph,
     counted_terms,
     divided_by,
-    warn_if_spread,
 )
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
+    RESHAPES,
     WEIGHT_ROUNDING,
     Graph,
     NotUnderstoodError,
-    SamplesMixedError,
-    check_items,
+    compared_items,
+    finds_each_item,
     functions_of_means,
     hidden_parameter,
-    inputs,
-    reachable,
+    inputs_of,
+    only_input,
+    reduced_shape,
+    reduction_of,
+    through,
+    without_smoothing,
 )
 from gradgate.errors import CountWarning, CoupledLossWarning, DividedTwiceWarning, GraphError, ShapeError
+from gradgate.user_warnings import warn
 
 _CALLS = 16  # backward calls of each loss that are checked
-
-# Operations that combine the terms of a loss.
-_TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
 
 
 class LossChecks:
@@ -97,7 +98,7 @@ class LossChecks:
             self.settled.add(name)
         if not later:
             _warn_if_divided(loss, micro_batches)
-            warn_if_spread(loss, micro_batches)
+            _warn_if_spread(loss, micro_batches)
         else:
             if batch_norms.warn_once(name, loss):
                 self._normalized.add(name)
@@ -132,7 +133,7 @@ class LossChecks:
                 )
             else:
                 _emit(lambda events: events.Miscounted((), *found, *first, _is_proved(loss)))  # noqa: B023
-            warn_not_proportional("backward", found, first, advice, stacklevel=5)
+            warn_not_proportional("backward", found, first, advice)
             return
 
 
@@ -145,16 +146,15 @@ def are_proportional(found: tuple[float, float], first: tuple[float, float]) -> 
 
 
 def warn_not_proportional(
-    where: str, found: tuple[float, float], first: tuple[float, float], advice: str, *, stacklevel: int
+    where: str, found: tuple[float, float], first: tuple[float, float], advice: str
 ) -> None:
     """Warn that the counts of two losses in a window are not proportional to the items that their graphs show."""
     (count, items), (first_count, first_items) = found, first
-    warnings.warn(
+    warn(
         f"{where}: count is {count:.10g} for a mean over {items:.10g} items (read from the graph), but an earlier "
         f"loss in this window had count {first_count:.10g} for {first_items:.10g} items. These counts are not "
         f"proportional, so the micro-batches get the wrong weights. {advice}",
         CountWarning,
-        stacklevel=stacklevel,
     )
 
 
@@ -178,18 +178,46 @@ def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
     """Warn about the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
     divisor = divided_by(loss) if micro_batches > 1 else None
     if divisor is not None and math.isclose(divisor, micro_batches):
-        warn_divided_twice("backward", micro_batches, stacklevel=5)
+        warn_divided_twice("backward", micro_batches)
 
 
-def warn_divided_twice(where: str, micro_batches: int, *, stacklevel: int) -> None:
+def _warn_if_spread(loss: Tensor, micro_batches: int) -> None:
+    """Warn about a sum divided by more than its number of items, for example by ``num_items_in_batch``."""
+    found = _spread(loss) if micro_batches > 1 else None
+    if found is not None:
+        items, divisor = found
+        warn(
+            f"backward: loss is a sum over {items} items divided by {divisor:.10g}, so it is not their mean. "
+            "The update divides once, by the sum of all counts, so the gradient will be too small. Pass the sum "
+            "without the division: update.backward(loss, count=n, reduction='sum').",
+            DividedTwiceWarning,
+        )
+
+
+def _spread(loss: Tensor) -> tuple[int, float] | None:
+    """Return a summed torch loss's number of items and its divisor, or None unless the divisor is larger."""
+    node = through(loss.grad_fn, RESHAPES)
+    inputs = None if node is None else inputs_of(node)
+    if not loss.is_cpu or inputs is None or inputs[0].op != "div" or inputs[0].factor is None:
+        return None
+    summed = without_smoothing(inputs[0].node)
+    if reduction_of(summed) != "sum":
+        return None
+    each = only_input(summed) if summed.name() == "SumBackward0" else summed
+    if getattr(each, "_saved_weight", None) is not None:
+        return None  # the weights of the items may add up to more than their number
+    items, divisor = math.prod(reduced_shape(summed)), float(inputs[0].factor)
+    return (items, divisor) if divisor > items else None
+
+
+def warn_divided_twice(where: str, micro_batches: int) -> None:
     """Warn that a mean was also divided by the number of micro-batches."""
     _emit(lambda events: events.DividedTwice((), micro_batches))
-    warnings.warn(
+    warn(
         f"{where}: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
         f"window. The update divides once, by the sum of all counts, so the gradient will be {micro_batches} times "
         "too small. Pass the loss without the division.",
         DividedTwiceWarning,
-        stacklevel=stacklevel,
     )
 
 
@@ -230,27 +258,21 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
 
 
 def _warn_if_coupled(loss: Tensor) -> bool:
-    """Warn if a loss compares all samples of a micro-batch, by products or distances. Return whether it does.
-
-    Such a loss is recognized if only elementwise operations, softmax and reshapes follow the products or distances.
-    """
-    for node in reachable(loss.grad_fn, following=lambda node: inputs(node) if node.name() in _TERMS else ()):
-        if not inputs(node) or node.name() in _TERMS:
-            continue
-        try:
-            check_items(node)
-        except SamplesMixedError as mixed:
-            warnings.warn(
-                f"backward: this loss compares the items of a micro-batch with one another: {mixed}. A split "
-                "loses the pairs between micro-batches, so no split gives the gradient of the whole batch. "
-                "Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, loss_fn).",
-                CoupledLossWarning,
-                stacklevel=4,
-            )
-            return True
-        except (NotUnderstoodError, AttributeError, ValueError):
-            continue
-    return False
+    """Warn if a loss compares all samples of a micro-batch, by products or distances. Return whether it does."""
+    compared = compared_items(loss.grad_fn)
+    if compared is None:
+        return False
+    node, mixed = compared
+    _emit(
+        lambda events: events.Combined((), "in batch" if finds_each_item(node) else "pairs", frozenset(), ())
+    )
+    warn(
+        f"backward: this loss compares the items of a micro-batch with one another: {mixed}. A split "
+        "loses the pairs between micro-batches, so no split gives the gradient of the whole batch. "
+        "Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, loss_fn).",
+        CoupledLossWarning,
+    )
+    return True
 
 
 def _is_one(count: Count) -> bool:
@@ -269,13 +291,12 @@ def _warn_if_function_of_mean(loss: Tensor, count: Count) -> bool:
         return False
     if not functions or (not isinstance(count, Tensor) and count == len(functions)):
         return False
-    warnings.warn(
+    warn(
         f"backward: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over the "
         "micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no split "
         "gives the gradient of the whole batch. Compute the loss from the sums of the whole window: "
         "update.backward_coupled(encode, micro_batches, loss_fn). If you want the mean over micro-batches, pass "
         "count=1.",
         CoupledLossWarning,
-        stacklevel=4,
     )
     return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._sums import on_purpose
 from gradgate.accumulation._window import TrainingState, Update
 from gradgate.accumulation._windows import Windows
+from gradgate.autograd_graph import SamplesMixedError
 from gradgate.batch_layout import BatchDim, Layout, NotGiven, check_batch, layout_of
 from gradgate.coupled import Encode
 from gradgate.errors import BudgetError, CountError, CountWarning, OptionError
@@ -24,6 +24,7 @@ from gradgate.forward_state import ForwardState, is_out_of_memory
 from gradgate.options import check_choice
 from gradgate.ranks import ALONE, Coordinator, ReplayError
 from gradgate.torch_compat import tensor_version
+from gradgate.user_warnings import warn
 
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
 AddAll: TypeAlias = "Callable[[Update, Sequence[Any]], None]"
@@ -161,7 +162,7 @@ def _add_each(
         try:
             update.backward(loss, count=count, reduction=reduction)
         except CountError as error:
-            if count is not None:
+            if count is not None or isinstance(error.__cause__, SamplesMixedError):
                 raise
             raise CountError(f"{error} In step, loss_fn returns the count: return loss, y.numel().") from None
         del outcome, loss, data
@@ -196,12 +197,11 @@ def _warn_of_metric(count: Any) -> None:
     known = not isinstance(count, Tensor) or (count.is_cpu and count.numel() == 1)
     number = count.item() if known and isinstance(count, Tensor) else count
     if isinstance(number, float) and 0 < number < 1:
-        warnings.warn(
+        warn(
             "step: loss_fn returned a number between 0 and 1 with its loss. This number is used as the loss's "
             "count, by which micro-batches are weighted. If it is an accuracy or another metric, return the loss "
             "and its number of items instead: return loss, y.numel().",
             CountWarning,
-            stacklevel=7,
         )
 
 

@@ -5,7 +5,7 @@ from gradgate.autograd_graph._distances import compared_views, detached_in_one_t
 from gradgate.autograd_graph._driven import driven
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
-from gradgate.autograd_graph._items import check_items
+from gradgate.autograd_graph._items import check_items, compared_items, finds_each_item
 from gradgate.autograd_graph._loss_inputs import (
     labels_are_predictions,
     normalized_twice,
@@ -52,7 +52,7 @@ from gradgate.autograd_graph._targets import (
     trained_target,
 )
 from gradgate.autograd_graph._tokens import losses_of_hidden_padding, losses_of_padding, wrongly_shifted
-from gradgate.autograd_graph._walk import Graph, reachable, roots_of, walk
+from gradgate.autograd_graph._walk import Graph, are_apart, reachable, roots_of, walk
 
 __all__ = [
     "DDP_SINK",
@@ -70,14 +70,17 @@ __all__ = [
     "NotUnderstoodError",
     "SamplesMixedError",
     "after_reward",
+    "are_apart",
     "broadcast_at",
     "cancelled",
     "check_items",
+    "compared_items",
     "compared_views",
     "compared_with_own_averages",
     "detached_in_one_term",
     "divisor_of",
     "driven",
+    "finds_each_item",
     "flops_of",
     "functions_of_means",
     "hidden_parameter",

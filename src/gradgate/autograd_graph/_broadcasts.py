@@ -9,7 +9,16 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.autograd_graph._losses import NotUnderstoodError, reduced_shape, shape_of
-from gradgate.autograd_graph._nodes import ELEMENTWISE, ERRORS, PRODUCTS, RESHAPES, inputs, named, through
+from gradgate.autograd_graph._nodes import (
+    ELEMENTWISE,
+    ERRORS,
+    PRODUCTS,
+    RESHAPES,
+    SAME_VALUES,
+    inputs,
+    named,
+    through,
+)
 
 _BEFORE_REDUCTION = (
     ELEMENTWISE
@@ -17,28 +26,35 @@ _BEFORE_REDUCTION = (
     | named("Clamp ClampMax", "01")
 )
 _SAVES_ITS_INPUT = named("Pow Abs Cosh Mul Minimum Maximum Softplus")
+_SAME = RESHAPES | SAME_VALUES
 _ROUNDING = 1e-5  # of float32
 
 Users = Mapping[Any, list[Any]]
 """For each node, the nodes that use its result."""
 
 
-def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...]] | None:
-    """If broadcasting at a node made an (N, N) matrix, return the node that reduces it, and the shape."""
+def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...], Any] | None:
+    """If broadcasting at a node made an (N, N) matrix, return the node that reduces it, and the shape.
+
+    The third value is the node that turned a vector into the column (N, 1), if there is one. It is None if the node
+    is part of a loss of ``torch.nn.functional``, which asks for sides of equal shape.
+    """
     shape = node_shape(node, 0)
     if node.name() in ERRORS and len(shape) == 2:
         shape = reduced_shape(node)
     if not _is_square(shape):
         return None
-    sizes, sides = _given(node), inputs(node)
-    if len(sides) == 2 and through(sides[0], RESHAPES) is through(sides[1], RESHAPES):
-        return None  # all pairs of one vector are intended
+    sizes = _given(node)
     if not sizes & {(shape[0], 1), shape[:1]} or sizes - {(shape[0], 1), shape[:1]}:
         return None
     above = _reduction(node, shape, users)
     if above is None or not _is_outer(node, users, shape[0]):
         return None
-    return above, shape
+    if any(_is_paired(through(side, _SAME), users, shape) for side in inputs(node)):
+        return None
+    columns = [each for each in inputs(node) if each.name() == "UnsqueezeBackward0"]
+    is_error = all(user.name() in ERRORS for user in users[node])
+    return above, shape, columns[0] if columns and not is_error else None
 
 
 def node_shape(node: Any, output: int) -> tuple[int, ...]:
@@ -86,6 +102,20 @@ def _is_outer(node: Any, users: Users, size: int) -> bool:
         values - values[:1] - values[:, :1] + values[:1, :1]
     )  # 0 if each is a row value plus a column value
     return bool(rest.abs().max() <= _ROUNDING * values.abs().max())
+
+
+def _is_paired(value: Any, users: Users, shape: tuple[int, ...]) -> bool:
+    """Return whether the loss compares a value with itself, or with a row (1, N), in all pairs on purpose."""
+    todo = [value]
+    for inner in todo:  # grows during the loop
+        for user in users.get(inner, ()):
+            if user.name() in _SAME:
+                todo += [user] if user not in todo else []
+            elif node_shape(user, 0) == shape and len(sides := inputs(user)) == 2:
+                first, second = (through(side, _SAME) for side in sides)
+                if first is second or _given(user) == {(shape[0], 1), (1, shape[0])}:
+                    return True
+    return False
 
 
 def _values(node: Any, users: Users) -> Tensor | None:

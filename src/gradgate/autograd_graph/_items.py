@@ -35,7 +35,7 @@ from gradgate.autograd_graph._dimensions import (
     Understand,
 )
 from gradgate.autograd_graph._losses import NotUnderstoodError, SamplesMixedError, without_smoothing
-from gradgate.autograd_graph._nodes import LEAF, LOSSES, leaf_at, named
+from gradgate.autograd_graph._nodes import LEAF, LOSSES, inputs, leaf_at, named
 from gradgate.autograd_graph._operations import (
     before_reduction,
     expanded,
@@ -52,7 +52,11 @@ from gradgate.autograd_graph._operations import (
     viewed,
     within_samples,
 )
+from gradgate.autograd_graph._walk import reachable
 from gradgate.torch_compat import view_base
+
+# Operations that combine the terms of a loss.
+_TERMS = named("Add Sub Mul Div Neg")
 
 
 def check_items(node: Any) -> None:
@@ -87,6 +91,32 @@ def sample_dims(edge: tuple[Any, int]) -> list[int]:
         ]
     except (NotUnderstoodError, AttributeError):
         return []
+
+
+def compared_items(root: Any) -> tuple[Any, SamplesMixedError] | None:
+    """Return the first term of a loss that compares all samples of a batch, and how; None if none is known to.
+
+    Such a term is recognized if only elementwise operations, softmax and reshapes follow the products or distances.
+    """
+    for node in reachable(root, following=lambda node: inputs(node) if node.name() in _TERMS else ()):
+        if not inputs(node) or node.name() in _TERMS:
+            continue
+        try:
+            check_items(node)
+        except SamplesMixedError as mixed:
+            return node, mixed
+        except (NotUnderstoodError, AttributeError, ValueError):
+            continue
+    return None
+
+
+def finds_each_item(node: Any) -> bool:
+    """Return whether a loss is a cross entropy over N scores of N samples, with another target for each sample."""
+    node = without_smoothing(node)
+    if node.name() != "NllLossBackward0" or node._saved_self.dim() != 2:
+        return False
+    scores, targets = node._saved_self, node._saved_target
+    return scores.shape[0] == scores.shape[1] == targets.unique().numel()  # type: ignore[no-any-return]
 
 
 def _is_usual_classifier(node: Any) -> bool:

@@ -66,6 +66,11 @@ def _listed(roots: Any) -> list[Any]:
     return [roots] if isinstance(roots, Tensor) or hasattr(roots, "next_functions") else list(roots)
 
 
+def are_apart(first: Any, second: Any) -> bool:
+    """Return whether two values share no node except leaves. If so, the network ran twice."""
+    return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)
+
+
 class Graph:
     """The graph of one or several tensors.
 

@@ -127,10 +127,14 @@ class Combined(Event):
         "'float16': a layer that computes in float16; 'own predictions': labels that are the classes to which the"
         " input of the loss gives most probability; "
         "'shifted twice': targets that are the tokens two positions later; 'dropped': a loss whose line also made "
-        "nodes, since the last backward call, that are not in the graph",
+        "nodes, since the last backward call, that are not in the graph; 'pairs': a loss that compares the items "
+        "of a batch with one another; 'in batch': the same, if a cross entropy finds each item among all of them",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
-    backward: Annotated[Site, "where the loss was back-propagated"]
+    backward: Annotated[
+        Site,
+        "where the loss was back-propagated; () if gradgate's accumulator found this in a window of several",
+    ]
     sizes: Annotated[
         tuple[int, ...],
         "the shape after broadcasting; for padding, its token, the targets that are padding, and all targets; for "

@@ -163,7 +163,7 @@ class WindowMean:
                     f"{float(passed):g} items (num_items_in_batch), so its count is unknown. {self._advice}"
                 )
         if self._expected > 1 and self._divisors == {self._expected}:
-            warn_divided_twice(self._library, self._expected, stacklevel=3)
+            warn_divided_twice(self._library, self._expected)
         tally = running.tally()
         sent: dict[str, Any] = {"total": tally.total, "count": tally.count, "micro_batches": self._expected}
         sent["per_item"] = (
@@ -241,9 +241,15 @@ class WindowMean:
             return checked
         try:
             return count_in_graph(loss)
+        except SamplesMixedError as mixed:
+            raise CountError(
+                f"{self._library}: the count of a micro-batch is missing, and its loss compares the items of the "
+                f"micro-batch with one another: {mixed}. A split loses the pairs between micro-batches, so no "
+                "count gives the gradient of the whole batch. Use a gg.Accumulator in a loop of your own: "
+                "update.backward_coupled(encode, micro_batches, loss_fn)."
+            ) from None
         except NotUnderstoodError as unknown:
-            mixed = passed is None or isinstance(unknown, SamplesMixedError)
-            divisor = None if mixed else _divisor(loss)
+            divisor = None if passed is None else _divisor(loss)
             if divisor is not None:
                 self._passed.append((divisor, passed))
                 return checked_count(loss, passed, "mean")
@@ -262,7 +268,7 @@ class WindowMean:
                 advice = "Leave count out, or count the items that take part in the loss."
                 if term:  # one count cannot be right for terms with different numbers of items
                     advice = "For terms with counts of their own, use a gg.Accumulator in a loop of your own."
-                warn_not_proportional(self._library, found, first, advice, stacklevel=3)
+                warn_not_proportional(self._library, found, first, advice)
                 return
 
     def _first_unit(self, count: Count) -> Count:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from gradgate.planning._estimator import Estimator
 from gradgate.planning._plan import Plan
 from gradgate.planning._samples import BatchOptions, Collate, Samples
 from gradgate.planning._trim import Trim
+from gradgate.user_warnings import warn
 
 
 def plan(
@@ -109,7 +109,7 @@ def plan(
             "memory still runs out, pass a smaller budget_bytes."
         )
     for text in dict.fromkeys(estimator.warnings):
-        warnings.warn(text, EstimateWarning, stacklevel=2)
+        warn(text, EstimateWarning)
     found = Plan(estimate, budget, samples, resident, options)
     from gradgate.events import Planned, emit  # lazily: training without the checker does not need it
 

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-# private: a constant that is broken on purpose, so that the watcher fails while the script computes
-from gradgate.checker.recording import Watcher, _evaluation_graphs
+# private: names that are broken on purpose, so that the watcher fails while the script computes
+from gradgate.checker.recording import Watcher, _evaluation_graphs, _node_lines
 from gradgate.events import Backward, Clipped, ModeSet, NoGradEntered, NormsMoved, Reduced, Stepped
 
 
@@ -29,6 +29,20 @@ def test_a_collective_of_a_sparse_gradient_is_recorded(alone: None, watcher: Wat
     log = watcher.log()
     [event] = [event for event in log.events if isinstance(event, Reduced)]
     assert event.parameters == frozenset(log.parameters) != frozenset()
+
+
+@pytest.mark.parametrize("anomaly", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_thread_that_runs_no_python_code_makes_nodes(
+    alone: None, watcher: Watcher, training: bool, anomaly: bool
+) -> None:
+    model = nn.Linear(2, 1).train(training)
+    for _ in range(8):  # the watcher looks for collected graphs in an evaluation
+        outputs = model(torch.ones(3, 2))
+        gathered = [torch.empty(3, 1)]
+        with torch.autograd.set_detect_anomaly(anomaly):
+            dist.all_gather(gathered, outputs)  # gloo's thread copies outputs, which require a gradient
+        assert torch.equal(gathered[0], outputs)
 
 
 def test_the_reduction_of_a_collective_is_read_at_any_position(alone: None, watcher: Watcher) -> None:
@@ -89,6 +103,15 @@ def test_a_failure_within_an_evaluation_does_not_reach_the_script(monkeypatch: p
     model(torch.ones(3, 2)).sum()
     watcher.stop()
     assert any("TypeError" in failure for failure in watcher.log().failures)
+
+
+def test_a_failure_while_a_line_is_stored_does_not_reach_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_node_lines, "_stacks", None)  # None has no get: AttributeError
+    watcher = Watcher()
+    watcher.start()
+    nn.Linear(2, 1)(torch.ones(3, 2)).sum().backward()
+    watcher.stop()
+    assert any("AttributeError" in failure for failure in watcher.log().failures)
 
 
 def test_a_clip_may_have_no_limit(watcher: Watcher) -> None:

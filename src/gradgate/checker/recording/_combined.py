@@ -18,11 +18,14 @@ from gradgate.autograd_graph import (
     SUMS,
     Graph,
     after_reward,
+    are_apart,
     broadcast_at,
     cancelled,
+    compared_items,
     compared_views,
     compared_with_own_averages,
     detached_in_one_term,
+    finds_each_item,
     inputs,
     is_half,
     labels_are_predictions,
@@ -44,7 +47,7 @@ from gradgate.autograd_graph import (
     unpassed_codes,
     wrongly_shifted,
 )
-from gradgate.checker.recording._node_lines import line_of, made_at
+from gradgate.checker.recording._node_lines import line_of, made_at, made_in_one_call
 from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Combined, Ids, Site
 
@@ -117,6 +120,8 @@ class _Reader:
                 yield self._event(how, loss, sizes=counts)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
+        for node, _ in filter(None, map(compared_items, roots)):
+            yield self._event("in batch" if finds_each_item(node) else "pairs", node)
         yield from self._dropped()
         for pairs in compared.values():
             # A loop over all pairs may compare each item with itself, too.
@@ -154,7 +159,7 @@ class _Reader:
             if inner is None or prod(node_shape(value, 0)) > prod(node_shape(target, 0)):
                 continue  # one number for all samples is a mean of the values, not a target
             value = row(value, RESHAPES)
-            if (ids := self._ids(inner)) and ids == self._ids(value) and _are_apart(inner, value):
+            if (ids := self._ids(inner)) and ids == self._ids(value) and are_apart(inner, value):
                 yield self._event("own target", through(target, RESHAPES), ids)
                 return
 
@@ -276,9 +281,9 @@ class _Reader:
         )
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
-        """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
-        if (found := broadcast_at(node, self._users)) is not None:
-            above, shape = found
+        """Find shapes (N, 1) and (N,) that broadcast, unless the function makes the column: ``x[:, None]``."""
+        above, shape, column = broadcast_at(node, self._users) or (None, (), None)
+        if above is not None and (column is None or not made_in_one_call(column, node)):
             how = "broadcast" + " factor" * (node.name() == "MulBackward0")
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
@@ -291,8 +296,3 @@ def _squares(node: Any, value: Any) -> bool:
     name = node.name()
     square = name == "PowBackward0" and float(node._saved_exponent) == 2
     return square or name in ERRORS or (name == "MulBackward0" and inputs(node) == [value, value])
-
-
-def _are_apart(first: Any, second: Any) -> bool:
-    """Return whether two values share no node except leaves. If so, the network ran twice."""
-    return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)

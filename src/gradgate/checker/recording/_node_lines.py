@@ -47,10 +47,11 @@ class Lines:
     """Turns anomaly mode on and off, unnoticed by the user.
 
     torch has only one switch for anomaly mode. During a watched run, the user's calls set and read a separate
-    switch.
+    switch. ``failed`` keeps the watcher's own error and returns whether to hide it from the script.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[BaseException], bool]) -> None:
+        self._failed = failed
         self._on = False
         self._stored = False  # whether torch stores our stacks
         self._paused = 0
@@ -88,7 +89,7 @@ class Lines:
     def pause(self, more: int) -> None:
         """Pause with 1, resume with -1. Backward passes pause, because anomaly mode slows down every node."""
         self._paused += more
-        for stack in self._counted if more > 0 else ():
+        for stack in list(self._counted) if more > 0 else ():  # other threads add to it
             stack.made = 0
         if more > 0:
             self._counted.clear()
@@ -107,17 +108,28 @@ class Lines:
             self._set(*now)
 
     def _format_stack(self, original: Any) -> Any:
-        caller = sys._getframe(2)
-        if kind_of(caller.f_code.co_filename) == "tracer" or tracing():
+        """Return what a new node stores.
+
+        Threads of gloo and of TorchScript also make nodes. No Python code runs on them, so there may be no caller,
+        and an exception here would end the operation that waits for the thread.
+        """
+        try:
+            caller = sys._getframe(1).f_back
+            if (caller is not None and kind_of(caller.f_code.co_filename) == "tracer") or tracing():
+                return original()
+            if not self._users[0]:
+                known = _stack_of(here(caller))
+                known.made += 1
+                self._counted.add(known)
+                made = self._made  # another thread may turn it off
+                return known if made is None else made(known)
+            stack = Stack(original()[:-2])  # torch may print this stack, so leave out our own two frames
+            stack.site = here(caller)
+            return stack
+        except Exception as failure:
+            if not self._failed(failure):
+                raise
             return original()
-        if not self._users[0]:
-            known = _stack_of(here(caller))
-            known.made += 1
-            self._counted.add(known)
-            return known if self._made is None else self._made(known)
-        stack = Stack(original()[:-2])  # torch may print this stack, so leave out our own two frames
-        stack.site = here(caller)
-        return stack
 
 
 def made_at(site: Site) -> int:
@@ -129,3 +141,9 @@ def line_of(node: Any) -> Site:
     """Return the line that made a node, if the node has stored the line."""
     stack = stored_stack(node)
     return stack.site if isinstance(stack, Stack) else ()
+
+
+def made_in_one_call(first: Any, second: Any) -> bool:
+    """Return whether one call of one of the user's functions made both nodes."""
+    (frame, *callers), (other, *other_callers) = line_of(first) or [()], line_of(second) or [()]
+    return callers == other_callers and frame[::2] == other[::2]  # file and function

@@ -71,7 +71,7 @@ class Recorder:
         self.patches = Patches()
         self.watch_closely: Callable[[], Patches] = Patches  # installs the patches of a close look
         self._closely: Patches | None = None
-        self.lines = Lines()
+        self.lines = Lines(self.failed)
         self.modules = Modules()
         self.parameters = Parameters()
         self.optimizers: Numbers[torch.optim.Optimizer] = Numbers()

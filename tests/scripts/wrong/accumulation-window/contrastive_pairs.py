@@ -11,10 +11,9 @@ def augment(x, gen):
     return x + 0.1 * torch.randn(x.shape, generator=gen)
 
 
-def info_nce(za, zb, temperature=0.2):
-    za, zb = F.normalize(za, dim=1), F.normalize(zb, dim=1)
-    logits = za @ zb.t() / temperature
-    return F.cross_entropy(logits, torch.arange(len(za)))
+def pair_loss(za, zb, strangers):
+    same = F.cosine_embedding_loss(za, zb, torch.ones(len(za)))
+    return same + F.cosine_embedding_loss(za, strangers, -torch.ones(len(za)), margin=0.2)
 
 
 class Learner:
@@ -25,8 +24,8 @@ class Learner:
         self.pending = 0
         self.updates = 0
 
-    def learn(self, view_a, view_b):
-        loss = info_nce(self.encoder(view_a), self.encoder(view_b))
+    def learn(self, view_a, view_b, strangers):
+        loss = pair_loss(self.encoder(view_a), self.encoder(view_b), self.encoder(strangers))
         (loss / self.accumulate).backward()
         self.pending += 1
         if self.pending > self.accumulate:  # expect: accumulation-window
@@ -49,8 +48,12 @@ def main():
     for epoch in range(2):
         losses = []
         for batch in samples[torch.randperm(len(samples), generator=gen)].split(16):
-            losses.append(learner.learn(augment(batch, gen), augment(batch, gen)))
-        print(f"[{epoch}] nce={sum(losses) / len(losses):.4f} updates={learner.updates}")
+            losses.append(
+                learner.learn(
+                    augment(batch, gen), augment(batch, gen), torch.randn(batch.shape, generator=gen)
+                )
+            )
+        print(f"[{epoch}] pairs={sum(losses) / len(losses):.4f} updates={learner.updates}")
 
 
 if __name__ == "__main__":

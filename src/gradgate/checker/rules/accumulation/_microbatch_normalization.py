@@ -8,6 +8,11 @@ averaged or added over several ranks, the rule compares the items of all ranks i
 ``count=`` passed to ``gradgate.Accumulator`` that isn't proportional to the number of items in the losses, such as
 ``attention_mask.sum()`` for shifted labels.
 
+Warns about an accumulated loss that compares the items of a micro-batch with one another, such as InfoNCE. A sum
+over micro-batches lacks the pairs between them, so no division gives the loss of the whole batch. For losses other
+than a cross entropy that finds each item among the others, this is a note: each micro-batch may be one sample, such
+as a graph with its nodes.
+
 ## Why is this bad?
 The mean of means isn't the mean over all items: an item in a small micro-batch counts more than an item in a large
 one. With 9 and 120 tokens, a token of the small micro-batch counts 13 times as much.
@@ -55,7 +60,7 @@ from gradgate.checker.rules.accumulation._window_edits import (
     divided_by_its_window,
 )
 from gradgate.checker.rules.ranks._means import uneven, unless_rare
-from gradgate.events import Miscounted, Site
+from gradgate.events import Combined, Miscounted, Site
 
 _Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 _LEAST = 1.05
@@ -64,11 +69,15 @@ _WHY = "The mean of means isn't the mean over all items: items in small micro-ba
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _miscounted(run)
+    comparing = _comparing(run)
+    for place, event in comparing.items():
+        yield _lost_pairs(run, place, event)
     for _, site, windows in run.accumulating():
         unequal: list[list[Share]] = []
         for window, micro in windows:
             columns = columns_of(run, window, micro) if len(micro) > 1 else []
-            wrong = [column for column in columns if _is_unequal(column)]
+            known = [column for column in columns if column[0].term.site not in comparing]
+            wrong = [column for column in known if _is_unequal(column)]
             unequal += sorted(wrong, key=lambda column: -max(share.per_item for share in column))[:1]
         yield from _unequal(run, site, unequal, windows) if unequal else _short(run, site, windows)
 
@@ -90,6 +99,30 @@ def _miscounted(run: Run) -> Iterator[Finding]:
             fix=functools.partial(counted_by_its_items, proved=event.proved),
             evidence={"count": event.count, "items": event.items, "times": times},
         )
+
+
+def _comparing(run: Run) -> dict[Site, Combined]:
+    """Return the accumulated losses that compare the items of a micro-batch with one another, by their lines."""
+    accumulating = {site for _, site, _ in run.accumulating()} | {()}
+    events = [event for event in run.of(Combined) if event.how in ("in batch", "pairs")]
+    return {event.site: event for event in events if event.site and event.backward in accumulating}
+
+
+def _lost_pairs(run: Run, site: Site, event: Combined) -> Finding:
+    proved = event.how == "in batch"
+    unless = "" if proved else "If each micro-batch is one sample, such as a graph, leave it as it is. Else: "
+    return RULE.finding(
+        site,
+        "This loss compares the items of a micro-batch with one another, and several micro-batches are "
+        "accumulated: pairs of items from different micro-batches are left out.",
+        why="Each item is compared with fewer others than in the whole batch, so no division of the sum gives the "
+        "loss of the whole batch.",
+        advice=f"{unless}Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, "
+        "loss_fn), with gradgate.Accumulator. Or use a larger batch without accumulation.",
+        severity="warning" if proved else "info",
+        count=len(run.calls_at(event.backward)) or 1,
+        about=event.parameters,
+    )
 
 
 def _is_unequal(column: list[Share]) -> bool:

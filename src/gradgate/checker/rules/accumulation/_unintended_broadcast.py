@@ -16,8 +16,9 @@ each loss is multiplied by all weights, so the weights lose their effect.
     loss = ((model(x).squeeze(1) - y) ** 2).mean()
 
 ## Known limits
-A function that adds or swaps dimensions explicitly (``y[None]``, ``y.unsqueeze(0)``, ``x.T``) is assumed to compare
-all pairs on purpose. A value without a graph, such as an advantage of shape (N, N), is not seen.
+Pairs are assumed to be intended if the function adds the dimension of a prediction itself (``pred[:, None] - y``),
+or if the loss also compares these predictions with each other in all pairs. A value without a graph, such as an
+advantage of shape (N, N), is not seen.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/broadcasting.html; the warning of ``torch.nn.functional.mse_loss``.
@@ -25,18 +26,11 @@ docs.pytorch.org/docs/stable/notes/broadcasting.html; the warning of ``torch.nn.
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import own_nodes, scope_at
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Combined, Frame
-
-_PAIRS = re.compile(
-    r"None|unsqueeze|\.m?T\b|\.t\(|transpose|permute|newaxis|expand|repeat|meshgrid|outer|cdist|einsum|triu|tril|eye"
-)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -45,8 +39,6 @@ def _judge(run: Run) -> Iterator[Finding]:
         if event.how in ("broadcast", "broadcast factor") and event.site and event.parameters & run.owned:
             found.setdefault(innermost(event.site), event)
     for frame, event in found.items():
-        if _wants_pairs(frame):
-            continue
         size, factor = event.sizes[0], event.how == "broadcast factor"
         yield RULE.finding(
             frame,
@@ -65,17 +57,6 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"shape": list(event.sizes)},
             about=event.parameters,
         )
-
-
-def _wants_pairs(frame: Frame) -> bool:
-    """Return whether the function around a line compares all pairs on purpose, or can't be read."""
-    scope = scope_at(frame)
-    if scope is None:
-        return True
-    statements = (
-        node for node in own_nodes(scope.node) if isinstance(node, (ast.Assign, ast.AugAssign, ast.Return))
-    )
-    return any(_PAIRS.search(ast.unparse(node)) for node in statements if node.value is not None)
 
 
 RULE = Rule("GG107", "unintended-broadcast", "error", __doc__ or "", _judge)
