@@ -206,7 +206,7 @@ def test_a_comment_silences_its_line_and_sarif_is_written_to_standard_output(tmp
 def test_a_baseline_accepts_what_is_there_and_reports_what_is_new(tmp_path: Path) -> None:
     written = gradgate(tmp_path, "check", "--write-baseline", "known.json", "train.py")
     assert written.returncode == 0
-    assert "No new mistakes found.\n" in written.stdout
+    assert "No new mistakes found, but this run is too short: some rules need 8 steps.\n" in written.stdout
     assert [each["code"] for each in json.loads((tmp_path / "known.json").read_text())["findings"]] == [
         "GG101"
     ]
@@ -252,7 +252,8 @@ def test_an_endless_loop_is_stopped_even_where_it_swallows_everything(tmp_path: 
     done = gradgate(tmp_path, "check", "--max-steps", "3", "train.py", script=script)
     assert done.returncode == 0
     assert done.stdout.startswith(
-        "step\nstep\nNo mistakes found.\nwatched  3 steps, 3 backward calls; stopped by --max-steps\n"
+        "step\nstep\nNo mistakes found, but this run is too short: some rules need 8 steps.\n"
+        "watched  3 steps, 3 backward calls; stopped by --max-steps\n"
     )
     assert (tmp_path / "kept.txt").read_text("utf-8") == "step\nstep\n"
 
