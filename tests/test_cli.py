@@ -194,19 +194,44 @@ def test_a_run_without_steps_is_not_called_right(tmp_path: Path) -> None:
     assert "No step of a torch optimizer was seen. " in done.stdout
 
 
+PRINTS = """
+import atexit, os, subprocess
+os.write(1, b"written\\n")
+subprocess.run(["echo", "by a child"])
+subprocess.Popen(["sh", "-c", "sleep 0.2; echo late"])
+if os.fork() == 0:
+    print("forked")
+    sys.exit()
+atexit.register(print, "at exit")
+"""
+
+
+@pytest.mark.parametrize("form", ["--format=json", "--format=sarif", "--format=html", "--diff"])
+def test_standard_output_holds_only_the_report_if_programs_read_it(tmp_path: Path, form: str) -> None:
+    done = gradgate(tmp_path, "check", form, "train.py", end=PRINTS)
+    saved = gradgate(tmp_path, "check", form, "--output", "report.any", "train.py", end=PRINTS)
+    printed = {"trained", "written", "by a child", "late", "forked", "at exit"}
+    assert done.returncode == saved.returncode == 1
+    assert printed <= set(done.stderr.splitlines())
+    assert set(saved.stdout.splitlines()) == printed
+    assert done.stdout[0] == {"--format=html": "<", "--diff": "-"}.get(form, "{")
+    assert done.stdout.splitlines()[-1] == (tmp_path / "report.any").read_text("utf-8").splitlines()[-1]
+    if "json" in form or "sarif" in form:
+        assert "GG101" in json.dumps(json.loads(done.stdout))
+
+
 def test_a_comment_silences_its_line_and_sarif_is_written_to_standard_output(tmp_path: Path) -> None:
     done = gradgate(tmp_path, "check", "--format=sarif", "-m", "train", comment="  # gradgate: ignore[GG101]")
     assert done.returncode == 0
-    assert done.stdout.startswith("trained\n")
-    sarif = json.loads(done.stdout.removeprefix("trained\n"))
+    sarif = json.loads(done.stdout)
     assert sarif["runs"][0]["results"] == []
-    assert done.stderr == "gradgate: 0 findings after 3 steps\n"
+    assert done.stderr == "trained\ngradgate: 0 findings after 3 steps\n"
 
 
 def test_a_baseline_accepts_what_is_there_and_reports_what_is_new(tmp_path: Path) -> None:
     written = gradgate(tmp_path, "check", "--write-baseline", "known.json", "train.py")
     assert written.returncode == 0
-    assert "No new mistakes found.\n" in written.stdout
+    assert "No new mistakes found, but this run is too short: some rules need 8 steps.\n" in written.stdout
     assert [each["code"] for each in json.loads((tmp_path / "known.json").read_text())["findings"]] == [
         "GG101"
     ]
@@ -252,7 +277,8 @@ def test_an_endless_loop_is_stopped_even_where_it_swallows_everything(tmp_path: 
     done = gradgate(tmp_path, "check", "--max-steps", "3", "train.py", script=script)
     assert done.returncode == 0
     assert done.stdout.startswith(
-        "step\nstep\nNo mistakes found.\nwatched  3 steps, 3 backward calls; stopped by --max-steps\n"
+        "step\nstep\nNo mistakes found, but this run is too short: some rules need 8 steps.\n"
+        "watched  3 steps, 3 backward calls; stopped by --max-steps\n"
     )
     assert (tmp_path / "kept.txt").read_text("utf-8") == "step\nstep\n"
 

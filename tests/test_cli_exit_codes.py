@@ -17,7 +17,7 @@ import torch
 
 weight = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.SGD([weight], lr=0.1)
-for _ in range(3):
+for _ in range(8):
     {clear}
     weight.square().sum().backward()
     optimizer.step()
@@ -44,7 +44,7 @@ def check(folder: Path, end: str, clear: str = WRONG) -> tuple[int, str, int]:
     )
 
 
-FAILED = "train.py failed with exit code {} after 3 steps. Found up to that point: 1 error."
+FAILED = "train.py failed with exit code {} after 8 steps. Found up to that point: 1 error."
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ FAILED = "train.py failed with exit code {} after 3 steps. Found up to that poin
             "raise KeyboardInterrupt",
             130,
             130,
-            "train.py was interrupted after 3 steps. Found up to that point: 1 error.",
+            "train.py was interrupted after 8 steps. Found up to that point: 1 error.",
         ),
         ("import atexit; atexit.register(os._exit, 4)", 4, 4, FAILED.format(4)),
         ("os.execv('/bin/sh', ['sh', '-c', 'exit 7'])", 7, 7, FAILED.format(7)),
@@ -78,13 +78,13 @@ def test_the_scripts_exit_code_is_passed_on_and_beats_the_findings(
 
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(3)", 3)])
 def test_a_script_without_findings_keeps_its_exit_code(tmp_path: Path, end: str, code: int) -> None:
-    verdict = "train.py failed with exit code 3 after 3 steps. No mistakes found up to that point."
+    verdict = "train.py failed with exit code 3 after 8 steps. No mistakes found up to that point."
     assert check(tmp_path, end, RIGHT) == (code, verdict if code else "No mistakes found.", code)
 
 
 def test_a_terminated_script_is_named_by_its_signal_and_dies_of_it(tmp_path: Path) -> None:
     end = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
-    verdict = "train.py was ended by SIGTERM after 3 steps. Found up to that point: 1 error."
+    verdict = "train.py was ended by SIGTERM after 8 steps. Found up to that point: 1 error."
     assert check(tmp_path, end) == (-signal.SIGTERM, verdict, 128 + signal.SIGTERM)
 
 
@@ -96,7 +96,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 weight = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.SGD([weight], lr=0.1)
-for _ in range(3):
+for _ in range(8):
     weight.square().sum().backward()
     optimizer.step()
 dist.barrier()

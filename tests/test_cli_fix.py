@@ -57,6 +57,33 @@ def test_edits_that_make_the_script_fail_are_undone(tmp_path: Path) -> None:
     assert {path.name: path.read_text("utf-8") for path in tmp_path.glob("*.py*")} == {"train.py": text}
 
 
+NEEDS_ANOTHER = """\
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+average = torch.zeros(1)
+for _ in range(12):
+    out = model(torch.randn(8, 4))
+    average = 0.9 * average + out.square().mean()
+    loss = out.abs().mean() + average.detach()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_mistake_that_an_edit_cannot_do_without_is_to_be_fixed_first(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(NEEDS_ANOTHER, "utf-8")
+    done = check(tmp_path, "--fix", "--yes", "train.py")
+    assert "\n-    loss = out.abs().mean() + average.detach()\n" in done.stdout
+    assert "train.py failed with exit code 1" in done.stdout
+    assert done.stderr.endswith(
+        f"Restored {tmp_path / 'train.py'}.\n"
+        "First fix GG601 at train.py:8, which offers no edit. The edits above may need it.\n"
+    )
+
+
 def test_edits_of_a_script_that_failed_before_are_kept(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(f"{WRONG}sys.exit(3)\n", "utf-8")

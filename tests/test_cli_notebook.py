@@ -57,6 +57,24 @@ def test_a_finding_names_the_cell_that_jupyter_numbers_so_and_its_line(tmp_path:
     assert "Found 1 error." in lines
 
 
+def test_variables_have_the_names_that_cells_give_them(tmp_path: Path) -> None:
+    loop = """\
+for x in data:
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss)
+"""
+    notebook(tmp_path, SETUP, "losses = []\nmodel", loop)  # IPython's own objects lead to both
+    done = check(tmp_path, "train.ipynb")
+    assert "losses keeps the graphs of at least 8 earlier backward calls alive." in done.stdout
+    assert "optimizer (SGD): 2 tensors" in done.stdout
+    notebook(tmp_path, SETUP, "model", WRONG.replace("optimizer.zero_grad()", "pass"))
+    found = " ".join(check(tmp_path, "train.ipynb").stdout.split())
+    assert "use gradients of model.weight and model.bias" in found
+
+
 def test_the_same_seed_trains_the_same_with_and_without_the_check(tmp_path: Path) -> None:
     shown = "print([p.tolist() for p in model.parameters()])"
     notebook(tmp_path, SETUP, WRONG, shown)

@@ -104,7 +104,9 @@ ADVICE_ONLY = {
         "variable_around_the_loss maml_copied_learner few_shot_inner_steps stitched_middle "
         "ridge_of_state_dict style_weight "
         "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
-        "tokens_argmax torch_normal margin_in_numpy echo_last_step soft_labels_of_the_teacher"
+        "tokens_argmax torch_normal margin_in_numpy echo_last_step soft_labels_of_the_teacher "
+        "cart_policy feature_loss gate_data graph_net_no_grad rehearsal_off stylist_first turns_of_one_step "
+        "unit_codes values_stored_detached"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
     "compared-with-itself": (

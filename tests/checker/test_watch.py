@@ -1,9 +1,11 @@
 """Watching a loop in one's own process."""
 
+import json
 import linecache
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from gradgate import call_sites
 
 # private: the caches of sources, which are empty at the start of a process
 from gradgate.checker.analysis import _scopes, _slices, _source
+from gradgate.checker.reports import to_json, written
 from gradgate.errors import FindingError, OptionError, UpdateError
 from tests.interpreter import python
 from tests.messages import raises
@@ -36,10 +39,20 @@ def wrong_loop(steps: int = 3) -> int:
 def right_loop() -> None:
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(3):
+    for _ in range(8):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))).backward()
         optimizer.step()
+
+
+def uncleared_loop(steps: int) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    other = nn.Parameter(torch.ones(2))
+    optimizers = [torch.optim.SGD([weight], lr=0.1), torch.optim.SGD([other], lr=0.1)]
+    for _ in range(steps):
+        (weight * other).square().sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
 
 
 def test_a_block_reports_what_is_wrong_in_it() -> None:
@@ -57,7 +70,25 @@ def test_a_right_loop_shows_nothing() -> None:
     with gg.watch(raise_on="warning") as report:
         right_loop()
     assert report.findings == ()
-    assert str(report).startswith("No mistakes found.\nwatched  3 steps, 3 backward calls\n")
+    assert str(report).startswith("No mistakes found.\nwatched  8 steps, 8 backward calls\n")
+    assert not report.summary.too_short
+
+
+def test_a_run_that_is_too_short_to_judge_is_not_called_right() -> None:
+    with gg.watch() as report:
+        uncleared_loop(2)
+    assert report.findings == ()
+    verdict = "No mistakes found, but this run is too short: some rules need 8 steps."
+    assert str(report).startswith(f"{verdict}\nwatched  4 steps, 2 backward calls\n")
+    assert verdict in written(report.report, "html")
+    assert json.loads(to_json(report.report))["summary"]["too_short"] is True
+    with gg.watch() as longer:
+        uncleared_loop(3)
+    assert "\nFound 1 error.\n" in str(longer)
+    notes = tuple(replace(finding, severity="info") for finding in longer.findings)
+    assert "\nFound 1 note. This run is too short: some rules need 8 steps.\n" in str(
+        replace(longer.report, findings=notes)
+    )
 
 
 def test_findings_may_be_chosen() -> None:
@@ -89,13 +120,13 @@ def test_an_error_of_the_loop_goes_on_and_is_no_finding() -> None:
 def test_it_can_be_asked_while_it_runs_and_be_started_by_hand() -> None:
     watching = gg.watch().start()
     right_loop()
-    assert watching.summary.steps == 3
+    assert watching.summary.steps == 8
     right_loop()
     report = watching.stop()
     assert report is watching.stop() is watching.report
-    assert watching.summary.steps == 6
+    assert watching.summary.steps == 16
     right_loop()
-    assert watching.summary.steps == 6
+    assert watching.summary.steps == 16
 
 
 def test_what_is_used_wrongly_is_refused() -> None:
@@ -194,7 +225,7 @@ from tests.checker.test_watch import right_loop, wrong_loop
 
 def test_right(gradgate_watch):
     right_loop()
-    assert gradgate_watch.summary.steps == 3
+    assert gradgate_watch.summary.steps == 8
 
 def test_wrong(gradgate_watch):
     wrong_loop()

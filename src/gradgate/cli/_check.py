@@ -77,7 +77,8 @@ def check_program(
         baseline = baseline or settings.get("baseline")
     known = read_baseline(baseline, where=_WHERE) if baseline is not None else frozenset[str]()
     failed = os.environ.pop(FAILED, None)
-    line, stdout = Progress(enabled=progress), sys.stdout  # the script may replace sys.stdout
+    line = Progress(enabled=progress)
+    stdout = sys.stdout if form == "text" or output is not None else _reserved(sys.stdout)
 
     def end(how: How, code: int, logs: list[Log]) -> int:
         line.stop()
@@ -150,6 +151,18 @@ def _write(report: Report, form: str, output: Path | TextIO) -> None:
     how = f"; the script {report.summary.ending}" if report.summary.ending else ""
     where = f"; the report is in {output}" if isinstance(output, Path) else ""
     write_error(f"gradgate: {found}{how}{where}\n")
+
+
+def _reserved(stream: TextIO) -> TextIO:
+    """Reserve standard output for the report: the script and its children write to standard error instead."""
+    try:
+        stream.flush()
+        number = stream.fileno()
+        kept = os.dup(number)
+        os.dup2(2, number)
+    except (OSError, ValueError, AttributeError):  # a stream without a file, or closed
+        return stream
+    return os.fdopen(kept, "w", encoding=stream.encoding, errors=stream.errors)
 
 
 def _open_stream(stream: TextIO) -> TextIO:

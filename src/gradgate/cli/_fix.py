@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from gradgate.checker.analysis._run import enumerated
 from gradgate.checker.fixes import Rewritten, patch, rewritten_files
 from gradgate.checker.reports import Report, counted
 from gradgate.cli._progress import write_error
@@ -51,7 +52,18 @@ def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) ->
                 write_error(f"Restored {file.path}.\n")
             for copy in copies:
                 copy.unlink()
+            write_error(_fixed_first(report))
     return done.returncode
+
+
+def _fixed_first(report: Report) -> str:
+    """Return which mistakes to fix by hand before the edits can work; "" if every mistake has an edit."""
+    left = [each for each in report.entries() if each.finding.severity != "info" and not each.edits]
+    if not left:
+        return ""
+    names = enumerated([f"{each.finding.code} at {each.place}" for each in left])
+    offers = "offers" if len(left) == 1 else "offer"
+    return f"First fix {names}, which {offers} no edit. The edits above may need it.\n"
 
 
 def _agrees(files: Sequence[Rewritten]) -> bool:

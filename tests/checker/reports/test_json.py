@@ -38,6 +38,7 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "processes": 1,
         "equal_counts": True,
         "ended_apart": 0,
+        "too_short": False,
         "silenced": 0,
         "unused": [],
         "known": 0,

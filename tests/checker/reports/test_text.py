@@ -107,6 +107,12 @@ def test_the_command_that_explains_a_rule_stands_once_below_its_last_finding(tmp
             "         tensors ended with different values on the ranks\n"
             "took     12.3 s, 4% of it spent on watching",
         ),
+        (
+            {"steps": 2, "backwards": 2, "too_short": True},
+            "No mistakes found, but this run is too short: some rules need 8 steps.\n"
+            "watched  2 steps, 2 backward calls\n"
+            "took     12.3 s, 4% of it spent on watching",
+        ),
         ({"outcome": "failed", "steps": 0, "backwards": 0}, "train.py failed before training began."),
         (
             {"outcome": "interrupted", "steps": 1, "backwards": 1},

@@ -53,8 +53,9 @@ def test_what_no_step_moves_is_told_and_the_verdict_is_no_certificate(
     report = stepping(moved)
     assert report.findings == ()
     assert [note for note in report.summary.notes if "moved" in note] == said
-    verdict = "No mistakes found, but not everything could be checked." if said else "No mistakes found."
-    assert report.verdict()[0] == verdict
+    unless = "this run is too short: some rules need 8 steps" if len(moved) < 8 else ""
+    unless = "not everything could be checked" if said else unless
+    assert report.verdict()[0] == f"No mistakes found{unless and f', but {unless}'}."
 
 
 def test_a_module_that_is_frozen_during_the_run_is_named_as_a_whole() -> None:

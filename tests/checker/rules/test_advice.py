@@ -107,6 +107,56 @@ for i in range(8):
 """
 )
 
+VIEWS = (
+    HEAD
+    + """
+encoder, projector, predictor = nn.Linear(6, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+def distance(p, z):
+    return -(F.normalize(p, dim=1) * F.normalize(z, dim=1)).sum(1).mean()
+opt = torch.optim.Adam([*encoder.parameters(), *projector.parameters(), *predictor.parameters()], lr=1e-3)
+for i in range(8):
+    x = torch.randn(16, 6)
+    one, two = encoder(x), encoder(x + 0.1 * torch.randn(16, 6))
+    first = projector(one).detach()
+    second = projector(two).detach()
+    loss = distance(predictor(one), second) + distance(predictor(two), first)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+)
+
+SPREAD = (
+    HEAD
+    + """
+encoder, predictor = nn.Linear(6, 4), nn.Linear(4, 4)
+opt = torch.optim.Adam([*encoder.parameters(), *predictor.parameters()], lr=1e-3)
+for i in range(8):
+    x = torch.randn(16, 6)
+    target = encoder(x + 0.1).detach()
+    loss = -(predictor(encoder(x)) * target).mean() + 0.1 * F.relu(1 - target.std(0)).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+)
+
+OFF = (
+    HEAD
+    + """
+encoder, predictor = nn.Linear(6, 4), nn.Linear(4, 4)
+opt = torch.optim.Adam([*encoder.parameters(), *predictor.parameters()], lr=1e-3)
+for i in range(8):
+    x = torch.randn(16, 6)
+    with torch.no_grad():
+        second = -(predictor(encoder(x + 0.1)) * encoder(x)).mean()
+    loss = -(predictor(encoder(x)) * encoder(x + 0.1).detach()).mean() + second
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+)
+
 DEDENTED = (
     HEAD
     + """
@@ -251,6 +301,9 @@ SEEN = {
         [("opt = ", "features.requires_grad_(False)\nopt = ")],
     ),
     "a teacher in the optimizer": (TEACHER, "GG402", "with torch.no_grad", "leave it out of opt", None),
+    "a projector of targets only": (VIEWS, "GG402", "first = ", "leave it out of opt", None),
+    "a target that also has a term": (SPREAD, "GG402", "target = ", "the value itself", None),
+    "two sides under one no_grad": (OFF, "GG402", "with torch.no_grad", "Targets may stay inside", None),
     "a step behind its loop": (
         DEDENTED,
         "GG202",

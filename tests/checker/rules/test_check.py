@@ -1,11 +1,13 @@
 """Judging as a whole: rules are found, a failing one costs only its own findings, logs survive being saved."""
 
 import pickle
+import re
+import sys
 
 import pytest
 
 # private: a symptom is folded into its cause; a rule that fails is put among the others
-from gradgate.checker.rules import Finding, Rule, _check, check, rules
+from gradgate.checker.rules import ENOUGH, Finding, Rule, _check, check, rules
 from gradgate.checker.rules._check import fold
 from tests.checker.rules._build import Story, mean
 
@@ -46,6 +48,18 @@ def test_every_rule_explains_itself(rule: Rule) -> None:
     headings = [line.removeprefix("## ") for line in rule.doc.splitlines() if line.startswith("## ")]
     assert headings == list(SECTIONS)
     assert rule.summary.endswith(".")
+
+
+def test_no_rule_needs_more_steps_than_a_report_says() -> None:
+    assert rules()
+    needed = [
+        number
+        for name, module in sys.modules.items()
+        if name.startswith("gradgate.checker.rules.")
+        for variable, number in vars(module).items()
+        if re.match("_(LEAST|CALLS|STEPS|LOOKS|GROWS|TIMES)", variable) and isinstance(number, int)
+    ]
+    assert max(needed) == ENOUGH
 
 
 def test_codes_and_categories_are_used_once() -> None:

@@ -23,6 +23,13 @@ from tests.checker.rules.test_fixes import fixed
 
 with_item = partial(_graph_fixes.without_cut, ops=("item",))
 with_detach = partial(_graph_fixes.without_cut, ops=("detach",))
+apart = partial(
+    _graph_fixes.unless_compared,
+    ops=("detach", "data"),
+    modules={"head"},
+    fix=partial(_graph_fixes.without_cut, ops=("detach", "data")),
+)
+alone = partial(_graph_fixes.unless_shared, fix=with_detach)
 with_head = partial(_parameter_fixes.added, names=["head.weight", "head.bias"])
 quiet_net = partial(_in_no_optimizer._under_no_grad, names={"net", "w"})
 evaluated = partial(_batch_norms._evaluated, parts=["model.body[1]", "model.norm"])
@@ -45,14 +52,21 @@ after_the_head = partial(_stale_optimizer_params._fix, names=["net.fc.weight"], 
             "v = [a for a in b]\nw = torch.stack(v)\n",
         ),
         (with_item, 1, "v = [a.item() for a in b]\nprint(sum(v))\nw = torch.tensor(v)\n", None),
-        (
-            with_detach,
-            2,
-            "if x:\n    with torch.no_grad():\n        h = f(x,\n              y)\n    g(h)\n",
-            "if x:\n    h = f(x,\n          y)\n    g(h)\n",
-        ),
         (with_detach, 1, "q = f(s, g(s).detach().requires_grad_(True))\n", "q = f(s, g(s))\n"),
-        (with_detach, 1, "@torch.no_grad()\ndef f(x):\n    return x\n", "def f(x):\n    return x\n"),
+        (apart, 1, "h = enc(x).detach()\ny = head(h + 1)\n", "h = enc(x)\ny = head(h + 1)\n"),
+        (apart, 1, "h = x + f(x).detach()\nh += 1\nz = -head(h)\n", "h = x + f(x)\nh += 1\nz = -head(h)\n"),
+        (
+            apart,
+            2,
+            "import torch\ny = torch.cat([a, f(x).detach()])\ny = head(y, z)\n",
+            "import torch\ny = torch.cat([a, f(x)])\ny = head(y, z)\n",
+        ),
+        (
+            alone,
+            1,
+            "t = f(x).detach()\nl = a + t\nprint(t.item())\n",
+            "t = f(x)\nl = a + t\nprint(t.item())\n",
+        ),
         (_graph_fixes.with_graph, 1, "g = grad(s, x)[0]\n", "g = grad(s, x, create_graph=True)[0]\n"),
         (
             _graph_fixes.with_graph,
@@ -179,6 +193,18 @@ def test_a_rule_changes_the_lines_where_there_is_one_way(
 UNCLEAR = {
     "two cuts": (with_detach, 1, "h = f(x).detach() + g(x).detach()\n"),
     "an array": (with_detach, 1, "h = f(x).detach().numpy()\n"),
+    "a method without gradients": (with_detach, 1, "@torch.no_grad()\ndef f(x):\n    return x\n"),
+    "one value without gradients": (
+        with_detach,
+        2,
+        "import torch\nwith torch.no_grad():\n    h = f(x)\n",
+    ),
+    "the target of a function": (apart, 1, "l = D(p, f(x).detach())\n"),
+    "a target by its name": (apart, 1, "t = f(x).detach()\nt = t / 2\nl = D(p, t)\n"),
+    "a target of a product": (apart, 1, "l = (p * f(x).data).sum()\n"),
+    "a target of a method": (apart, 1, "l = p.sub(f(x).detach())\n"),
+    "a target that is returned": (apart, 1, "def g(x):\n    return f(x).detach()\n"),
+    "a target that another term uses": (alone, 1, "t = f(x).detach()\nl = D(p, t) + t.std()\n"),
     "a number out of math": (with_item, 1, "b = math.exp(v.mean().item())\n"),
     "two values without gradients": (
         with_detach,

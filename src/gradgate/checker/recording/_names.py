@@ -87,7 +87,11 @@ class Names:
 
     def _look_in(self, frames: list[FrameType]) -> None:
         for frame in frames:
-            for path, value in variables_of(frame):
+            # A container such as IPython's _oh may hold the value of a variable, too: the variable's name is first.
+            variables = sorted(
+                variables_of(frame), key=lambda pair: (pair[0][:1] == "_", not is_a(pair[1], *_NAMED))
+            )
+            for path, value in variables:
                 if path == _FIRST:
                     continue
                 name = path.removeprefix("self.")

@@ -98,15 +98,15 @@ def candidates() -> Iterator[tuple[str, Site, list[Tensor]]]:
     """
     for frame in user_frames():
         scope = (Frame(frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_code.co_name),)
-        for name, value in variables_of(frame):
-            for path, tensors in _paths_to_graphs(name, value):
-                yield path, scope, tensors
+        for path, tensors in _paths_to_graphs(list(variables_of(frame))):
+            yield path, scope, tensors
 
 
-def _paths_to_graphs(name: str, value: Any) -> Iterator[tuple[str, list[Tensor]]]:
-    todo: deque[tuple[str, Any, int]] = deque([(name, value, 0)])
+def _paths_to_graphs(variables: list[tuple[str, Any]]) -> Iterator[tuple[str, list[Tensor]]]:
+    """Yield paths to tensors with graphs. Short paths come first: other objects may lead to a variable's value."""
+    todo: deque[tuple[str, Any, int]] = deque((name, value, 0) for name, value in variables)
     seen: set[int] = set()
-    while todo and len(seen) < _MOST_SEARCHED:
+    while todo and len(seen) < _MOST_SEARCHED * len(variables):
         path, thing, depth = todo.popleft()
         if id(thing) in seen:
             continue

@@ -14,7 +14,7 @@ from gradgate.checker.analysis._run import enumerated
 from gradgate.checker.fixes import Edit, edits_for
 from gradgate.checker.reports._summary import Held, Summary
 from gradgate.checker.reports._words import counted, duration, place_of
-from gradgate.checker.rules import Finding, Rule
+from gradgate.checker.rules import ENOUGH, Finding, Rule
 from gradgate.events import Log
 
 NOUNS = {"error": "error", "warning": "warning", "info": "note"}
@@ -145,12 +145,15 @@ class Content:
                 return f"With these edits, {name} {how} {when}. The edits are undone.", "error"
             until = f" Found up to that point: {found}." if found else " No mistakes found up to that point."
             return f"{name} {how} {when}.{until if summary.began or found else ''}", "error"
+        short = f"too short: some rules need {ENOUGH} steps" if summary.too_short else ""
         if found:
             worst = min((entry.severity for entry in self.entries()), key=list(NOUNS.values()).index)
-            return f"Found {found}.", worst
+            return f"Found {found}.{'' if self.faults or not short else f' This run is {short}.'}", worst
         if not summary.began:
             return f"Nothing to check: {name} ran no backward call and no optimizer step.", "warning"
         new = "new " if summary.known else ""
+        if short:
+            return f"No {new}mistakes found, but this run is {short}.", "warning"
         if summary.notes:
             return f"No {new}mistakes found, but not everything could be checked.", "warning"
         return f"No {new}mistakes found.", "ok"

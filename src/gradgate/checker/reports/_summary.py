@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from gradgate.checker.analysis._optimizer_names import optimizer_names
 from gradgate.checker.reports._words import counted, duration, place_of
+from gradgate.checker.rules import ENOUGH
 from gradgate.events import Log, OptimizerMade, Stepped
 
 _EQUAL = 1e-6  # relative: the values are compared by sums
@@ -40,6 +41,7 @@ class Summary:
     ended_apart: int = (
         0  # parameters that began with equal values on all ranks and ended with different values
     )
+    too_short: bool = False  # whether no optimizer made as many steps as some rules need
     silenced: int = 0  # findings left out because of a comment in the source
     unused: tuple[str, ...] = ()  # comments that silenced no finding: "train.py:12"
     known: int = 0  # findings left out because they are in the baseline
@@ -86,10 +88,17 @@ def summarized(
         processes=max(1, len(trained)),
         equal_counts=len({(log.steps, log.backwards) for log in trained}) <= 1,
         ended_apart=_ended_apart([log for log in trained if log.world > 1]),
+        too_short=_is_too_short(trained),
         notes=tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes])),
         outcome=outcome,
         exit_code=exit_code,
     )
+
+
+def _is_too_short(logs: Sequence[Log]) -> bool:
+    """Return whether optimizers made steps, but none of them enough for every rule."""
+    steps = [Counter(event.optimizer for event in log.events if isinstance(event, Stepped)) for log in logs]
+    return 0 < max((count for counts in steps for count in counts.values()), default=0) < ENOUGH
 
 
 def _ended_apart(ranks: Sequence[Log]) -> int:

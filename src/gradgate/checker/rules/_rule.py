@@ -18,6 +18,9 @@ FixAt: TypeAlias = Callable[[Statement], Fix]
 """Reads a finding's statement, and returns the fix, or () if no fix is safe."""
 
 
+ENOUGH = 8
+"""Steps of an optimizer from which every rule can judge the optimizer. Some rules need no more than one."""
+
 Severity: TypeAlias = Literal["error", "warning", "info"]
 """error: the update is wrong; warning: almost certainly not intended; info: wasted work, or a note."""
 

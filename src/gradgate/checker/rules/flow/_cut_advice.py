@@ -17,14 +17,14 @@ from gradgate.checker.rules.flow._graph_fixes import (
     not_reentrant,
     resampled,
     straight_through,
-    unless_target,
+    unless_compared,
     untrained_modules,
     with_graph,
     without_cut,
     without_leaf,
 )
 from gradgate.checker.rules.flow._in_no_optimizer import whole_module
-from gradgate.checker.rules.flow._policy_weights import detached_as_weight, has_another_use, weights_of
+from gradgate.checker.rules.flow._policy_weights import has_another_use, weights_of
 from gradgate.events import Differentiated, Frame, Ids
 
 LEAF, OFF, CHECKPOINT = "A new leaf", "Running without gradients", "A reentrant checkpoint"
@@ -88,7 +88,10 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
         return "None of the checkpoint's inputs requires a gradient. Pass use_reentrant=False.", not_reentrant
     if how in (".argmax()", ".argmin()"):
         return _INDEX, ()
-    cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
+    ops = (how.strip(".()"),)
+    cut: FixAt = partial(
+        unless_compared, ops=ops, modules=run.words(run.parameters), fix=partial(without_cut, ops=ops)
+    )
     fix = {LEAF: without_leaf, NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
     statement = Statement.at(frame)
     chosen = straight_through(statement) if statement is not None else ""
@@ -115,11 +118,9 @@ def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> 
             if not has_another_use(run, statement, weights):
                 return _ONLY_A_WEIGHT.format(network or "it", first.lineno), ()
             weight = f"`{ast.unparse(first)}` at line {first.lineno}"
-            return _BESIDE_A_WEIGHT.format(network or "it", off, weight), partial(
-                detached_as_weight, weights=weights, fix=fix
-            )
+            return _BESIDE_A_WEIGHT.format(network or "it", off, weight), ()
         return (
             f"To train {network or 'this part'}, keep its output in the graph, without {off}. To keep it "
             f"unchanged (a teacher, a fixed target), leave it out of {name}."
-        ), partial(unless_target, fix=fix) if network else fix
+        ), fix
     return f"Keep the value in the graph, {_WITHOUT.get(how, f'without {how.lstrip(chr(46))}')}.", fix

@@ -16,7 +16,14 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import Finding, FixAt, Rule
 from gradgate.checker.rules.flow._cut_samples import RESAMPLE, SAMPLES
-from gradgate.checker.rules.flow._graph_fixes import resampled, untrained_modules, with_graph, without_cut
+from gradgate.checker.rules.flow._graph_fixes import (
+    resampled,
+    unless_compared,
+    unless_shared,
+    untrained_modules,
+    with_graph,
+    without_cut,
+)
 from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, Site
 
 TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts whose result is a tensor
@@ -82,7 +89,9 @@ def idle_terms(run: Run, rule: Rule) -> Iterator[Finding]:
         others -= {site for site in others for span in spans[site] if any(n in span for n in detached)}
         for cut in [*(own or cuts).values()][-1:]:
             drawn = cut.op in SAMPLES
-            fix: FixAt = resampled if drawn else partial(without_cut, ops=(cut.op,))
+            drop: FixAt = partial(without_cut, ops=(cut.op,))
+            drop = partial(unless_compared, ops=(cut.op,), modules=run.words(run.parameters), fix=drop)
+            fix = resampled if drawn else drop
             needing = () if drawn else others  # losses that need the detached value
             shared = [site for site in needing if slice_at(site, run.files).holds(cut.site[0], cut.op)]
             sure = drawn or (len({each.site[0] for each in own.values()}) == 1 and not shared)
@@ -143,7 +152,10 @@ def constant_terms(run: Run, rule: Rule, missing: Ids) -> Iterator[tuple[Finding
             advice = _PARAMETERS
         elif ".numpy(" in text_of(cut):
             advice = _NUMPY
-        drop: Fix | FixAt = partial(without_cut, ops=("detach", "item", "data"), part=part)
+        # A constant term compares its detached values with constants only, but they may have other uses.
+        drop: Fix | FixAt = partial(
+            unless_shared, fix=partial(without_cut, ops=("detach", "item", "data"), part=part)
+        )
         if penalty:
             advice, drop = WITH_GRAPH, with_graph
         if len(likely) > 1:

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from gradgate.checker.analysis._scopes import (
     called,
     functions,
+    imported,
     is_function,
+    is_read,
     last_name,
     may_be_module,
     names_read,
     names_stored,
     own_calls,
+    own_nodes,
+    root_of,
 )
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand, owner
-from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
+from gradgate.checker.fixes import Delete, Fix, Insert, Replace
 from gradgate.checker.rules._rule import FixAt
+from gradgate.events import Frame
 
-_LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
 _NEW_TENSORS = frozenset(("tensor", "as_tensor", "asarray", "array", "Tensor", "FloatTensor", "DoubleTensor"))
+_STOPS = ("detach", "data")
+_NO_GRADIENT = frozenset(("item", "tolist", "numpy", "shape", "ones_like", "zeros_like", "full_like"))
 _TO_NUMBERS = frozenset(("numpy", "tolist", "argmax", "argmin", "long", "int", "round", "float"))
 
 
 def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = None) -> Fix:
-    """Remove the ``no_grad``, or the operation in ``ops``, that detaches a value from its graph.
+    """Remove the operation in ``ops`` that detaches a value from its graph.
 
-    If ``part`` is an expression of this statement, only an operation inside ``part`` is removed.
+    If ``part`` is an expression of this statement, only an operation inside ``part`` is removed. A ``no_grad``
+    stays, because some of the values under it may have no graph on purpose.
     """
-    if is_function(at.node):
-        return tuple(Delete(each.lineno) for each in at.node.decorator_list if "no_grad" in ast.unparse(each))
-    if isinstance(at.node, ast.With):
-        # If there are several values, some may have no graph on purpose.
-        single = len(at.node.items) == len(at.node.body) == 1 and isinstance(at.node.body[0], ast.Assign)
-        return (Unwrap(at.line),) if single and "no_grad" in ast.unparse(at.node.items[0]) else ()
+    if is_function(at.node) or isinstance(at.node, ast.With):
+        return ()
     copy = new_tensor(at, ops)
     if copy is not None:
         return _stacked(at, copy, ops)
@@ -201,16 +204,72 @@ def resampled(at: Statement) -> Fix:
     return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(new)),)
 
 
-def unless_target(at: Statement, fix: FixAt) -> Fix:
-    """Make no edit if the target of a loss is a network's whole output: the network may be a teacher."""
-    if is_function(at.node):
-        return ()
-    given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
-    if isinstance(at.node, ast.With):
-        stored = names_stored(at.node)
-        later = [call for call in own_calls(at.function) if call.lineno > at.line]
-        given = [call for call in later if stored & names_read(*call.args, *call.keywords)]
-    return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
+def unless_compared(at: Statement, ops: tuple[str, ...], modules: Container[str], fix: FixAt) -> Fix:
+    """Make no edit if the value that ``ops`` detach may be compared with another one, as the target of a loss is.
+
+    Without the ``detach()``, gradients might flow to both (SimSiam, BYOL). A value that a module takes has a graph
+    behind it in any case. ``modules`` are the names of modules that have parameters.
+    """
+    if not set(_STOPS).intersection(ops):
+        return fix(at)
+    cuts = [
+        node for node in at.expressions() if isinstance(node, ast.expr) and _cut_value(node, ops) is not None
+    ]
+    return () if any(_may_be_compared(at, cut, modules) for cut in cuts) else fix(at)
+
+
+def unless_shared(at: Statement, fix: FixAt) -> Fix:
+    """Make no edit if the detached value that a statement names is used twice: one use may need it detached."""
+    detaches = any(isinstance(node, ast.expr) and _cut_value(node, _STOPS) for node in at.expressions())
+    names = names_stored(at.node) if detaches and isinstance(at.node, ast.Assign) else set()
+    used = [around for use, node in _uses(at, names) if not _carries_no_gradient(around := use.around(node))]
+    return () if len(used) > 1 else fix(at)
+
+
+def _carries_no_gradient(around: Sequence[ast.AST]) -> bool:
+    """Return whether a value is only read for its number or its shape, given the expressions around it."""
+    names = {called(node) if isinstance(node, ast.Call) else last_name(node) for node in around}
+    return not names.isdisjoint(_NO_GRADIENT)
+
+
+def _uses(at: Statement, names: Container[str]) -> list[tuple[Statement, ast.Name]]:
+    """Return where a statement's function reads these variables."""
+    reads = [node for node in own_nodes(at.function) if is_read(node) and node.id in names]
+    found = [(Statement.at(Frame(at.file, node.lineno, "")), node) for node in reads]
+    return [(statement, node) for statement, node in found if statement is not None]
+
+
+def _may_be_compared(
+    at: Statement, value: ast.AST, modules: Container[str], seen: frozenset[str] = frozenset()
+) -> bool:
+    """Return whether an expression may meet another value in a product, a difference or a function."""
+    inner = value
+    for outer in at.around(value):
+        if isinstance(outer, ast.Call) and inner is not outer.func and last_name(outer.func) in modules:
+            return False
+        if any(names_read(other) for other in _operands(at, outer) if other is not inner):
+            return True
+        inner = outer
+    targets = at.node.targets if isinstance(at.node, ast.Assign) else []
+    if isinstance(at.node, ast.AugAssign) and isinstance(at.node.op, ast.Add):
+        targets = [at.node.target]
+    if not targets or not all(isinstance(target, ast.Name) for target in targets):
+        return True  # returned or stored
+    names = names_stored(*targets) - seen
+    return any(_may_be_compared(use, node, modules, seen | names) for use, node in _uses(at, names))
+
+
+def _operands(at: Statement, node: ast.AST) -> list[ast.AST]:
+    """Return the values that an expression combines, except by adding or joining them."""
+    if isinstance(node, ast.BinOp):
+        return [] if isinstance(node.op, ast.Add) else [node.left, node.right]
+    if not isinstance(node, ast.Call):
+        return []
+    is_method = isinstance(node.func, ast.Attribute) and root_of(node.func) not in {
+        "self",
+        *imported(at.file),
+    }
+    return [*node.args, *node.keywords, *([node.func] if is_method else [])]
 
 
 def detached(calls: Sequence[ast.Call]) -> Fix:

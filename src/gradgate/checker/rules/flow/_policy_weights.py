@@ -1,4 +1,4 @@
-"""Keeps the weights of log-probabilities, such as advantages, detached when an edit puts values into the graph."""
+"""Finds the weights of log-probabilities, such as advantages, which stay detached if their values get a graph."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import scope_at, statements_at
 from gradgate.checker.analysis._slices import Slice
 from gradgate.checker.analysis._source import inside
-from gradgate.checker.analysis._statement import Statement, operand
-from gradgate.checker.fixes import Fix, Replace
-from gradgate.checker.rules._rule import FixAt
+from gradgate.checker.analysis._statement import Statement
 from gradgate.events import Backward, Frame
 
 _LOG_PROBABILITY = re.compile(r"log_?p|ratio\b|surr", re.IGNORECASE)
@@ -44,18 +42,6 @@ def has_another_use(run: Run, at: Statement, weights: Collection[ast.expr]) -> b
         for node in statements_at(site)
     ]
     return _holds(Slice(roots, run.files, lambda _, node: CONSTANT if node in weights else None), at)
-
-
-def detached_as_weight(at: Statement, weights: dict[ast.expr, ast.BinOp], fix: FixAt) -> Fix:
-    """Make an edit that keeps a value's graph, and detach the value where it is a weight."""
-    change = fix(at)
-    for weight, product in weights.items():
-        sides = [
-            f"{operand(side)}.detach()" if side is weight else ast.unparse(side)
-            for side in (product.left, product.right)
-        ]
-        change = change and (*change, Replace(product.lineno, ast.unparse(product), " * ".join(sides)))
-    return change
 
 
 def _holds(value: Slice, at: Statement) -> bool:

@@ -22,8 +22,8 @@ To change only the learning rate, write ``group["lr"] = lr`` or use a scheduler.
 
 ## Known limits
 A new optimizer for each stage, task or fold in a list is assumed to be intended. So is a new optimizer if the
-parameters are reset after it was constructed. In a long run, so is a function that constructs an optimizer and then
-passes over its data several times.
+parameters are reset after it was constructed. If a loop that counts epochs or steps follows the construction, the
+optimizer may belong to a training run of its own, such as the training after each round of pruning. This is a note.
 
 ## Sources
 Kingma and Ba, "Adam: a method for stochastic optimization", section 3.
@@ -71,12 +71,12 @@ def _judge(run: Run) -> Iterator[Finding]:
         if not event.added and _keeps_state(event)
     )
     for (_, kind, ids), several in made.items():
-        resets = [
-            number
+        resets = {
+            number: run.stepped(next(step for step in run.steps(new) if step > number)).site
             for (_, old), (number, new) in itertools.pairwise(several)
             if _continues(run, old, new, number, ids)
-        ]
-        again = run.events[resets[-1]].site if resets else ()
+        }
+        again = run.events[max(resets)].site if resets else ()
         if not resets or len(resets) * 2 < len(several) - 1 or _in_stages(again):
             continue
         steps = [run.stepping[optimizer] for _, optimizer in several]
@@ -84,15 +84,20 @@ def _judge(run: Run) -> Iterator[Finding]:
         # Whether the function that constructs the optimizer is called only once
         once = len(sites) == 1 and not any(loops_around(frame) for frame in again[1:])
         function = "" if once or innermost(again).function == "<module>" else innermost(again).function
+        apart = all(_is_run_of_its_own(run.events[number].site, step) for number, step in resets.items())
+        advice = (
+            f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass it in. "
+            "Set group['lr'] to change only the learning rate."
+        )
         yield RULE.finding(
             # The first call of a function that constructs optimizers may be correct.
             next((frame for frame in again if frame not in run.events[several[0][0]].site), innermost(again)),
             f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
             f"state; none made more than {max(steps)} step{'s' if max(steps) > 1 else ''}.",
             why=_WHY if kind != "SGD" else _WHY_SGD,
-            advice=f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass "
-            "it in. Set group['lr'] to change only the learning rate.",
-            fix=_made_once if once else (),
+            advice=f"If the training continues: {advice[0].lower()}{advice[1:]}" if apart else advice,
+            fix=_made_once if once and not apart else (),
+            severity="info" if apart else None,
             count=len(resets),
             evidence={"made": len(several), "steps": steps[:32]},
         )
@@ -113,28 +118,35 @@ def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
         return False
     first = run.stepped(after[0])
     if first.kept and not (first.seen and run.stepped(before[-1]).seen):
-        return not _fits(run.events[made].site, first.site)
+        return True
     return not _written(run, before[-1], after[0], ids)
 
 
-def _fits(made: Site, step: Site) -> bool:
-    """Return whether an optimizer passes over the same data several times, as a training run of its own does."""
+def _is_run_of_its_own(made: Site, step: Site) -> bool:
+    """Return whether a loop that counts steps, or passes over the data, follows an optimizer's construction."""
     frames = zip(made[::-1], step[::-1], strict=False)
     outer = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], frames))
     inner = step[: len(step) - outer]
-    around = made[len(made) - outer - 1].line if inner and outer < len(made) else 0
-    loops = [loop for frame in inner for loop in loops_around(frame) if not spans(loop, around)]
-    return any(_repeats(loop, whole=number == 0) for number, loop in enumerate(loops))
+    around = made[len(made) - outer - 1] if inner and outer < len(made) else None
+    loops = [
+        loop
+        for frame in inner
+        for loop in loops_around(frame)
+        if around is None or not spans(loop, around.line)
+    ]
+    # Below the loop that constructs the optimizers, a loop over batches may be an epoch.
+    looped = around is None or bool(loops_around(around))
+    return any(_counts(loop, over_batches=looped and not number) for number, loop in enumerate(loops))
 
 
-def _repeats(loop: ast.For | ast.While, *, whole: bool) -> bool:
-    """Return whether a loop counts passes over the data. ``whole``: it has no inner loop over batches."""
+def _counts(loop: ast.For | ast.While, *, over_batches: bool) -> bool:
+    """Return whether a loop counts passes or steps. With ``over_batches``, a loop that draws batches doesn't."""
     if isinstance(loop, ast.While):
         return True
     counted = isinstance(loop.iter, ast.Call) and called(loop.iter) in ("range", "trange")
     taken = names_read(*(node.slice for part in loop.body for node in inside(ast.Subscript, part)))
-    batches = whole and any(_DRAWN.search(ast.unparse(part)) for part in loop.body)
-    return counted and not batches and taken.isdisjoint(names_stored(loop.target))
+    draws = over_batches and any(_DRAWN.search(ast.unparse(part)) for part in loop.body)
+    return counted and not draws and taken.isdisjoint(names_stored(loop.target))
 
 
 def _written(run: Run, start: int, end: int, ids: Ids) -> bool:
