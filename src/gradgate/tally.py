@@ -45,11 +45,6 @@ class Tally:
         return self.total / self.count
 
 
-def unit_of(count: int | float | Tensor) -> int | float | Tensor:
-    """Return a count as the unit of a sum; 1 where a count on a device is 0. Does not synchronize."""
-    return torch.where(count > 0, count, torch.ones_like(count)) if isinstance(count, Tensor) else count
-
-
 def power_of_two(count: int | float | Tensor) -> float | Tensor:
     """Return the largest power of two up to a count, without synchronizing; 1 for a count of 0.
 

@@ -4,7 +4,6 @@ from gradgate.accumulation._accumulator import Accumulator
 from gradgate.accumulation._counts import (
     Count,
     Counted,
-    as_number,
     checked_count,
     count_in_graph,
     counted_terms,
@@ -13,16 +12,15 @@ from gradgate.accumulation._counts import (
     is_sum,
     refuse_divided,
 )
-from gradgate.accumulation._gradients import dense_values, multiply, separate
+from gradgate.accumulation._gradients import dense_values, multiply, separate, total_norm
 from gradgate.accumulation._loss_checks import (
     are_proportional,
     check_scalar,
     warn_divided_twice,
     warn_not_proportional,
 )
-from gradgate.accumulation._norm import total_norm
 from gradgate.accumulation._settings import Decay, decay, owned_parameters
-from gradgate.accumulation._sums import LossSum
+from gradgate.accumulation._sums import LossSum, as_number
 from gradgate.accumulation._window import Update
 from gradgate.accumulation._windows import Window, Windows, windows
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._gradients import Stamps, check_left
 from gradgate.accumulation._precision import has_wide_state
 from gradgate.accumulation._settings import Decay, UpdateSettings
-from gradgate.accumulation._window import TrainingState, Update
+from gradgate.accumulation._sums import Stamps
+from gradgate.accumulation._window import TrainingState, Update, check_left
 from gradgate.errors import StateError
 
 _FORMAT = 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from contextlib import suppress
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -191,42 +190,6 @@ def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
 
 def _kind(node: Any) -> str:
     return "a leaf" if node is None else str(node.name())
-
-
-def is_zero(count: Count) -> bool:
-    """Return whether a count is known to be zero without synchronizing with a device."""
-    return not isinstance(count, Tensor) and count == 0
-
-
-def as_number(count: Count) -> int | float:
-    """Return a count as a number. If it is a tensor, this synchronizes with its device."""
-    return _proved(count.item()) if isinstance(count, Tensor) else count
-
-
-def total(counts: list[Count]) -> int | float:
-    """Return the sum of counts. Synchronizes at most once with each device that holds a count."""
-    known = sum(count for count in counts if not isinstance(count, Tensor))
-    on_devices = by_device(count for count in counts if isinstance(count, Tensor))
-    return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in on_devices.values())
-
-
-def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[Tensor]]:
-    """Return tensors grouped by device, in order."""
-    found: dict[torch.device, list[Tensor]] = {}
-    for tensor in tensors:
-        found.setdefault(tensor.device, []).append(tensor)
-    return found
-
-
-def _proved(count: int | float) -> int | float:
-    """Return a count that was read from a device; raise CountError if it is nan."""
-    if math.isnan(count):
-        raise CountError(
-            "update: a count on the device is nan. It was passed as nan, or read from a cross entropy with label "
-            "smoothing, whose two terms ignore different targets. Pass the number of items in this loss: "
-            "count=(labels != -100).sum()."
-        )
-    return count
 
 
 Counted: TypeAlias = "dict[tuple[Any, ...], tuple[float, float]]"

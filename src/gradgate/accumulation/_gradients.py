@@ -1,167 +1,28 @@
-"""Works on the ``.grad`` of many parameters: saves and restores it, notices writes to it, adds and scales it."""
+"""Works on the gradients of many parameters at once: separates, adds and scales them, and computes their norm."""
 
 from __future__ import annotations
 
-import weakref
-from collections import Counter
+import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from gradgate.accumulation._counts import by_device
-from gradgate.accumulation._precision import Wide, narrow, widen
-from gradgate.accumulation._settings import Decay, UpdateSettings
-from gradgate.errors import GradientError, OwnerError
-from gradgate.ownership import claims
 from gradgate.torch_compat import (
     foreach_add_,
     foreach_mul_,
+    foreach_norm,
     is_dtensor,
     owns_memory,
-    tensor_version,
 )
 
-_FULL = frozenset({torch.float32, torch.float64})
-_dtype, _grad, _is_cpu = attrgetter("dtype"), attrgetter("grad"), attrgetter("is_cpu")
+_HALF, _FULL = frozenset({torch.float16, torch.bfloat16}), frozenset({torch.float32, torch.float64})
+_dtype, _is_cpu = attrgetter("dtype"), attrgetter("is_cpu")
 _scalar = lru_cache(maxsize=16)(partial(torch.full, (), device="cpu"))  # windows with equal counts share it
-
-
-def check_unowned(parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
-    """Raise OwnerError if an open update already owns one of the parameters, or one is listed twice."""
-    mine = set(map(id, parameters))
-    if len(mine) < len(parameters):
-        times = Counter(map(id, parameters))
-        twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
-        raise OwnerError(
-            f"update: the optimizers list {settings.names(twice)} twice, so both steps would use the same "
-            "gradient. List each parameter once, in one group of one optimizer."
-        )
-    for others in list(claims.values()):
-        shared = [parameter for parameter in others if id(parameter) in mine]
-        if shared:
-            raise OwnerError(
-                f"update: another update that is still open owns {settings.names(shared)}. Both would add to the "
-                "same gradients. Leave the other block first, or give each parameter one optimizer. If an "
-                "interrupt left a window open, call accumulator.discard()."
-            )
-
-
-class Stamps:
-    """The gradients that parameters hold at one moment, and their versions, to notice writes by other code.
-
-    Args:
-        parameters: the parameters.
-        thorough: stamp every gradient, rather than only the first and the last. Two are enough to notice clearing,
-            clipping, unscaling and other backward passes.
-        earlier: the stamps of parameters that hold no gradient now. A frozen module has no ``.grad``, but its
-            gradients are saved and will be restored.
-    """
-
-    def __init__(
-        self, parameters: Sequence[Tensor] = (), *, thorough: bool = True, earlier: Stamps | None = None
-    ) -> None:
-        self._parameters = parameters if thorough else _ends(parameters)
-        self._stamps: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-        if earlier is not None and earlier._stamps:
-            self._stamps = {id(p): earlier._stamps[id(p)] for p in parameters if id(p) in earlier._stamps}
-        version = tensor_version.use
-        for parameter in self._parameters:
-            gradient = parameter.grad
-            if gradient is not None:
-                self._stamps[id(parameter)] = weakref.ref(gradient), version(gradient)
-
-    def holds(self, parameter: Tensor) -> bool:
-        """Return whether a parameter's gradient is still the stamped one, and nothing has written to it."""
-        gradient, stamp = parameter.grad, self._stamps.get(id(parameter))
-        if gradient is None or stamp is None:
-            return gradient is None and stamp is None
-        return stamp[0]() is gradient and stamp[1] == tensor_version.use(gradient)
-
-    def hold(self) -> bool:
-        """Return whether all stamped gradients are unchanged."""
-        return all(map(self.holds, self._parameters))
-
-
-def _ends(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return the first and the last parameter that hold a gradient."""
-    ends = []
-    for order in (parameters, parameters[::-1]):
-        for parameter in order:  # a generator here would cost 2 % of a tiny model's update
-            if parameter.grad is not None:
-                ends.append(parameter)
-                break
-    return ends
-
-
-class SavedGradients:
-    """The ``.grad`` of the owned parameters before a window; restored if the window is rolled back.
-
-    Zeros that ``clear="zero"`` left stay in ``.grad``; decayed gradients are set aside until the window's own sum
-    has been divided. Any other gradient comes from other code, and adding to it would mix two updates.
-
-    Args:
-        parameters: the parameters that the accumulator owns.
-        settings: the accumulator's settings.
-        left: the gradients that the accumulator itself left in ``.grad``.
-
-    Raises:
-        GradientError: a parameter holds a gradient that the accumulator did not leave there.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor], settings: UpdateSettings, left: Stamps) -> None:
-        check_left(parameters, settings, left)
-        self.parameters = parameters
-        self.before = list(map(_grad, parameters))
-        self.wide: list[Wide] = []
-        # The decayed gradients to add to the mean, or None if nothing decays.
-        decays = isinstance(settings.clear, Decay) and any(g is not None for g in self.before)
-        self.carried = self.before if decays else None
-        self._clear = settings.clear
-
-    def prepare(self) -> None:
-        """Prepare ``.grad`` for a window's sum."""
-        if isinstance(self._clear, Decay):
-            for parameter in self.parameters:
-                parameter.grad = None
-        if not _FULL.issuperset(map(_dtype, self.parameters)):
-            widen(self.parameters, self.wide)
-        if self._clear == "zero":
-            for parameter, zeros in zip(self.parameters, self.before, strict=True):
-                # `widen` has dropped the zeros together with their dtype.
-                if zeros is not None and parameter.grad is None:
-                    parameter.grad = zeros.to(parameter.grad_dtype)
-
-    def restore(self) -> None:
-        """Restore everything to its state before the window."""
-        for parameter in self.parameters:
-            parameter.grad = None
-        narrow(self.wide)
-        for parameter, gradient in zip(self.parameters, self.before, strict=True):
-            if gradient is not None and self._clear == "zero":
-                gradient.zero_()  # the window added to it in place
-            parameter.grad = gradient
-
-    def close(self) -> None:
-        """End the window after a step."""
-        if self.wide and self._clear == "none":
-            narrow(self.wide)
-        torch.clear_autocast_cache()  # it holds casts of the old weights, if the whole loop runs under autocast
-
-
-def check_left(parameters: Sequence[Tensor], settings: UpdateSettings, left: Stamps) -> None:
-    """Raise GradientError if a parameter holds a gradient that is not ``left``."""
-    strange = [p for p in parameters if p.grad is not None and not left.holds(p)]
-    if strange:
-        raise GradientError(
-            f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
-            f"accumulator did not make: {settings.names(strange)}. Adding to it would mix two updates. "
-            "Call optimizer.zero_grad() before the block, or run that backward through "
-            "update.backward(...)."
-        )
 
 
 def separate(parameters: Iterable[Tensor]) -> None:
@@ -240,3 +101,78 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
             terms.append(local_part(other))
     if targets:
         foreach_add_(targets, terms, alpha=factor)
+
+
+def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[Tensor]]:
+    """Return tensors grouped by device, in order."""
+    found: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.device, []).append(tensor)
+    return found
+
+
+def total_norm(gradients: Sequence[Tensor], *, scaled: bool = False) -> float | Tensor:
+    """Return the 2-norm of all gradients together; a tensor if reading it would synchronize.
+
+    Each rank squares and adds its own shards. Ranks then exchange one number for each kind of sharding, that is for
+    each mesh and the dimensions along which it splits gradients. The squares of these numbers add up.
+
+    Args:
+        gradients: dense tensors, sharded or not, in the same order on all ranks.
+        scaled: whether to divide by the largest value before squaring, which may overflow. Synchronizes.
+    """
+    local_norm = _scaled_norm if scaled else _norm
+    if {*map(type, gradients)} == {Tensor} or not any(map(is_dtensor, gradients)):
+        return local_norm(gradients)
+    kinds: dict[Any, list[Tensor]] = {}
+    for gradient in gradients:
+        kinds.setdefault(_sharding(gradient), []).append(local_part(gradient))
+    return math.hypot(*(_over_ranks(float(local_norm(kinds[kind])), *kind) for kind in kinds))
+
+
+def _sharding(gradient: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return a gradient's mesh, and the mesh's dimensions along which ranks hold different parts of it."""
+    if not is_dtensor(gradient):
+        return None, ()
+    places = enumerate(gradient.placements)
+    return gradient.device_mesh, tuple(dim for dim, placement in places if not placement.is_replicate())
+
+
+def _over_ranks(norm: float, mesh: Any, dims: tuple[int, ...]) -> float:
+    """Return the norm of the parts that the processes along some dimensions of a mesh hold together."""
+    for dim in dims:
+        mine = torch.tensor([norm], dtype=torch.float64, device=mesh.device_type)
+        norms = [torch.empty_like(mine) for _ in range(mesh.size(dim))]
+        dist.all_gather(norms, mine, group=mesh.get_group(dim))
+        norm = math.hypot(*torch.cat(norms).tolist())
+    return norm
+
+
+def _norm(values: Sequence[Tensor]) -> float | Tensor:
+    """Return the norm of tensors of this process. 16-bit ones are squared in float32: float16 ends at 65504."""
+    if not _HALF.isdisjoint(map(_dtype, values)):
+        wide = [torch.promote_types(value.dtype, torch.float32) for value in values]
+        pairs = zip(values, wide, strict=True)
+        norms = [torch.linalg.vector_norm(value, dtype=dtype) for value, dtype in pairs]
+    else:
+        norms = foreach_norm.use(values)
+    if all(map(_is_cpu, values)):
+        return math.hypot(*map(Tensor.item, norms))
+    first = norms[0]
+    if any(norm.device != first.device or norm.dtype != first.dtype for norm in norms):
+        norms = [norm.to(first.device, torch.float64) for norm in norms]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
+
+
+def _scaled_norm(values: Sequence[Tensor]) -> float:
+    filled = [value for value in values if value.numel()]
+    if not filled:
+        return 0.0
+    largest = float(
+        torch.stack([value.abs().max().double().cpu() for value in filled]).max()
+    )  # nan if any is
+    if not 0 < largest < math.inf:
+        return largest
+    # One tensor at a time: float64 copies of all gradients would take up to four times their memory.
+    return largest * math.hypot(*(float((value.double().abs() / largest).norm()) for value in filled))

@@ -46,15 +46,15 @@ _CALLS = 16  # backward calls of each loss that are checked
 class LossChecks:
     """Checks the first backward calls of each loss of an accumulator.
 
-    Later, only the first call of each window is checked against its ``reduction``, and a graph is walked again only
-    when its size changes. Autograd numbers the nodes that a thread creates, so a graph's size is the difference of
-    two numbers.
+    Later, a loss is checked again only when its graph ends in another operation, or changes its size. Autograd
+    numbers the nodes that a thread creates, so a graph's size is the difference of two numbers.
     """
 
     def __init__(self) -> None:
         self.node_number = 0  # at the end of the last backward pass
-        # The size of the last graph that was walked, by loss, and whether the window already held that loss.
-        self.passed: dict[tuple[str, bool], int] = {}
+        # The size and the last node of the graph that was walked last, by loss, and whether the window already held
+        # that loss.
+        self.passed: dict[tuple[str, bool], tuple[int, type]] = {}
         self.settled: set[str] = set()  # the losses whose first calls have all been checked
         self._calls: dict[str, int] = {}
         # For each loss in this window, and each of its terms: the count passed, and the count that its graph shows.
@@ -73,7 +73,7 @@ class LossChecks:
         reduction: Reduction,
         micro_batches: int,
         later: bool,
-        graph_size: int,
+        graph: tuple[int, type],
         batch_norms: BatchNorms,
         *,
         left_out: bool = False,
@@ -82,13 +82,13 @@ class LossChecks:
         """Check one loss before its backward pass; raise or warn about what is wrong.
 
         ``micro_batches`` is the window's number of micro-batches, if known. ``later`` is whether the window has
-        already had a call for this loss. ``graph_size`` is the number of autograd nodes created since the last
-        backward pass. ``left_out`` is whether ``count`` was read from the graph, and ``sharded`` whether the
-        parameters are sharded, so that saved weights may be gone.
+        already had a call for this loss. ``graph`` is the number of autograd nodes created since the last
+        backward pass, and the type of the last one. ``left_out`` is whether ``count`` was read from the graph, and
+        ``sharded`` whether the parameters are sharded, so that saved weights may be gone.
         """
-        if self.passed.pop((name, later), None) != graph_size:
+        if self.passed.pop((name, later), None) != graph:
             refuse_hidden_parameters(loss)
-        self.passed[name, later] = graph_size
+        self.passed[name, later] = graph
         if not later:
             check_reduction(loss, reduction)
         if name in self.settled:

@@ -11,15 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._gradients import (
-    SavedGradients,
-    add,
-    dense_values,
-    local_part,
-    multiply,
-)
+from gradgate.accumulation._gradients import add, dense_values, local_part, multiply, total_norm
 from gradgate.accumulation._loss_scale import LossScale
-from gradgate.accumulation._norm import total_norm
 from gradgate.accumulation._precision import (
     Wide,
     WideState,
@@ -52,7 +45,8 @@ class Mean(NamedTuple):
 
 
 def mean_of(
-    saved: SavedGradients,
+    parameters: Sequence[Tensor],
+    carried: Sequence[Tensor | None] | None,
     factor: float,
     settings: UpdateSettings,
     scale: LossScale | None,
@@ -63,7 +57,8 @@ def mean_of(
     """Unscale the sum in ``.grad``, add decayed gradients, and compute the norm.
 
     Args:
-        saved: the gradients before the window.
+        parameters: the parameters that the accumulator owns.
+        carried: the decayed gradients of earlier windows, to be added to the mean; None if nothing decays.
         factor: the factor that turns the sum into the mean.
         settings: the accumulator's settings.
         scale: the window's loss scale, if it has one.
@@ -74,7 +69,6 @@ def mean_of(
         GraphError: no parameter received a gradient.
         NonfiniteError: the gradient is not finite, and ``nonfinite`` is "raise".
     """
-    parameters = saved.parameters
     if scale is not None:
         scale.unscale(settings.optimizers, parameters[0].device)
     values = dense_values(parameters)
@@ -85,10 +79,10 @@ def mean_of(
             "that the optimizer was made from this model's parameters."
         )
     norm_of_window: float | Tensor | None = None
-    if saved.carried is not None:
+    if carried is not None:
         multiply(values, factor)
         norm_of_window = total_norm(values) if measures else None
-        add(parameters, saved.carried)
+        add(parameters, carried)
         values, factor = dense_values(parameters), 1.0
     norm, usable = _measure(parameters, values, factor, settings)
     if not usable and settings.nonfinite == "raise":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -13,14 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._counts import Count, Reduction, as_number, by_device, is_zero, total
-from gradgate.accumulation._gradients import Stamps, add, dense_values, multiply, separate
+from gradgate.accumulation._counts import Count, Reduction
+from gradgate.accumulation._gradients import (
+    add,
+    by_device,
+    dense_values,
+    multiply,
+    separate,
+    total_norm,
+)
 from gradgate.accumulation._loss_scale import LossScale
-from gradgate.accumulation._norm import total_norm
 from gradgate.autograd_graph import Graph
 from gradgate.backward_weight import backward_weight
 from gradgate.batch_size import SmallBatch
-from gradgate.errors import GradientError, GraphError, UpdateError
+from gradgate.errors import CountError, GradientError, GraphError, UpdateError
 from gradgate.ownership import checksum
 from gradgate.ranks import Coordinator, RankStatus, ShardedCoordinator, Totals
 from gradgate.tally import Tally
@@ -28,6 +35,7 @@ from gradgate.torch_compat import (
     is_dtensor,
     reuses_gradients,
     run_backward,
+    tensor_version,
     transforming,
 )
 
@@ -52,14 +60,19 @@ class LossSum:
     def __repr__(self) -> str:
         return f"LossSum({self.name!r}, {len(self.contributions)} contributions)"
 
-    def weight(self, loss: Tensor, per_item: Count, unit_of: Callable[[Count], Count]) -> Count:
+    def weight(self, loss: Tensor, per_item: Count, unit_of: Callable[[Count], Count] | None = None) -> Count:
         """Return the weight of a contribution whose gradient is ``1 / per_item`` times a sum over its items.
 
-        ``unit_of`` chooses the unit from the first such number. Does not synchronize.
+        ``unit_of`` chooses the unit by the first such number; by default, that number. Does not synchronize.
         """
         unit = self.unit
-        if unit is None:
+        if unit is None and unit_of is not None:
             unit = self.unit = unit_of(per_item)
+        elif unit is None:
+            unit = per_item
+            if isinstance(per_item, Tensor):  # a zero on a device is not read, and 0 is no unit
+                unit = torch.where(per_item > 0, per_item, torch.ones_like(per_item))
+            self.unit = unit
         if type(unit) is type(per_item) is int:
             return 1.0 if unit == per_item else per_item / unit
         if not isinstance(per_item, Tensor) and not isinstance(unit, Tensor):
@@ -75,15 +88,17 @@ class LossSum:
     @property
     def known_empty(self) -> bool:
         """Whether the sum is known to hold no items. Does not synchronize."""
-        return all(is_zero(count) for count, _, _ in self.contributions)
+        return not any(isinstance(count, Tensor) or count for count, _, _ in self.contributions)
 
     def total_count(self) -> int | float:
         """Return the number of items so far. Synchronizes with the device if counts are on a device."""
-        return total([count for count, _, _ in self.contributions])
+        counts = [count for count, _, _ in self.contributions]
+        return total(counts) if any(isinstance(count, Tensor) for count in counts) else sum(counts)  # type: ignore[arg-type]
 
     def factor(self, count: float) -> float:
         """Return the factor that turns the sum into the mean over ``count`` items."""
-        return 0.0 if self.unit is None or not count else as_number(self.unit) / count
+        unit = as_number(self.unit) if isinstance(self.unit, Tensor) else self.unit
+        return 0.0 if unit is None or not count else unit / count
 
     def tally(self) -> Tally:
         """Return the loss summed over its items, and the number of items. Synchronizes with the device."""
@@ -116,6 +131,53 @@ class LossSum:
         ]
         contributions = list(zip(state["counts"], state["reductions"], state["losses"], strict=True))
         return cls(state["name"], state["unit"], contributions, gradients)
+
+
+class Stamps:
+    """The gradients that parameters hold at one moment, and their versions, to notice writes by other code.
+
+    Args:
+        parameters: the parameters.
+        thorough: stamp every gradient, rather than only the first and the last. Two are enough to notice clearing,
+            clipping, unscaling and other backward passes.
+        earlier: the stamps of parameters that hold no gradient now. A frozen module has no ``.grad``, but its
+            gradients are saved and will be restored.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor] = (), *, thorough: bool = True, earlier: Stamps | None = None
+    ) -> None:
+        self._parameters = parameters if thorough else _ends(parameters)
+        self._stamps: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        if earlier is not None and earlier._stamps:
+            self._stamps = {id(p): earlier._stamps[id(p)] for p in parameters if id(p) in earlier._stamps}
+        version = tensor_version.use
+        for parameter in self._parameters:
+            gradient = parameter.grad
+            if gradient is not None:
+                self._stamps[id(parameter)] = weakref.ref(gradient), version(gradient)
+
+    def holds(self, parameter: Tensor) -> bool:
+        """Return whether a parameter's gradient is still the stamped one, and nothing has written to it."""
+        gradient, stamp = parameter.grad, self._stamps.get(id(parameter))
+        if gradient is None or stamp is None:
+            return gradient is None and stamp is None
+        return stamp[0]() is gradient and stamp[1] == tensor_version.use(gradient)
+
+    def hold(self) -> bool:
+        """Return whether all stamped gradients are unchanged."""
+        return all(map(self.holds, self._parameters))
+
+
+def _ends(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return the first and the last parameter that hold a gradient."""
+    ends = []
+    for order in (parameters, parameters[::-1]):
+        for parameter in order:  # a generator here would cost 2 % of a tiny model's update
+            if parameter.grad is not None:
+                ends.append(parameter)
+                break
+    return ends
 
 
 class GradientSums:
@@ -186,7 +248,7 @@ class GradientSums:
                 )
             new = [parameter for parameter in inputs if parameter.grad is None]
             per_item = items or (1.0 if reduction == "sum" else count)
-            weight = 0.0 if empty else chosen.weight(loss, per_item, self._coordinator.unit)
+            weight = 0.0 if empty else chosen.weight(loss, per_item, self._coordinator.unit_of)
             # New for each pass, because a hook on the loss may change it in place.
             plain = not isinstance(weight, Tensor) and weight == 1
             # A 16-bit loss would round its weight, so its gradient is weighted after the pass.
@@ -392,6 +454,29 @@ def on_purpose() -> AbstractContextManager[None]:
     from gradgate import events  # slow to import, and rarely needed
 
     return events.on_purpose()
+
+
+def as_number(count: Count) -> int | float:
+    """Return a count as a number. If it is a tensor, this synchronizes with its device."""
+    return _proved(count.item()) if isinstance(count, Tensor) else count
+
+
+def total(counts: list[Count]) -> int | float:
+    """Return the sum of counts. Synchronizes at most once with each device that holds a count."""
+    known = sum(count for count in counts if not isinstance(count, Tensor))
+    on_devices = by_device(count for count in counts if isinstance(count, Tensor))
+    return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in on_devices.values())
+
+
+def _proved(count: int | float) -> int | float:
+    """Return a count that was read from a device; raise CountError if it is nan."""
+    if math.isnan(count):
+        raise CountError(
+            "update: a count on the device is nan. It was passed as nan, or read from a cross entropy with label "
+            "smoothing, whose two terms ignore different targets. Pass the number of items in this loss: "
+            "count=(labels != -100).sum()."
+        )
+    return count
 
 
 def _seed(loss: Tensor, weight: Count) -> Tensor:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter, length_hint
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -19,19 +21,16 @@ from torch.utils.hooks import RemovableHandle
 from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._calls import (
     Into,
-    MicroBatchCounter,
     check_reached,
     check_window,
-    length_of,
     receivers,
 )
-from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
+from gradgate.accumulation._counts import Count, Reduction, checked_count
 from gradgate.accumulation._coupled import add_coupled, budget_of
-from gradgate.accumulation._gradients import SavedGradients, Stamps, check_unowned
 from gradgate.accumulation._loss_checks import LossChecks, check_scalar
 from gradgate.accumulation._loss_scale import LossScale
-from gradgate.accumulation._precision import keep_loaded_state_wide
-from gradgate.accumulation._settings import UpdateSettings, in_use, owned_parameters
+from gradgate.accumulation._precision import Wide, keep_loaded_state_wide, narrow, widen
+from gradgate.accumulation._settings import Decay, UpdateSettings, in_use, owned_parameters
 from gradgate.accumulation._step import (
     Mean,
     check_prepared,
@@ -40,11 +39,11 @@ from gradgate.accumulation._step import (
     mean_of,
     step,
 )
-from gradgate.accumulation._sums import GradientSums
+from gradgate.accumulation._sums import GradientSums, Stamps
 from gradgate.accumulation._windows import Window
 from gradgate.batch_size import NoiseScale, SmallBatch, add_window, bind_noise_scale, refuse_sharded
 from gradgate.coupled import Encode
-from gradgate.errors import CountError, GraphError, UpdateError
+from gradgate.errors import CountError, GradientError, GraphError, OwnerError, UpdateError
 from gradgate.forward_state import AtRest, is_out_of_memory
 from gradgate.ownership import claims
 from gradgate.ranks import ALONE, Coordinator, RankSetup
@@ -54,6 +53,9 @@ from gradgate.torch_compat import next_node_number
 
 T = TypeVar("T")
 
+_FULL = frozenset({torch.float32, torch.float64})
+_dtype, _grad = attrgetter("dtype"), attrgetter("grad")
+_DISTRIBUTED = dist.is_available()  # a property of torch's build
 _FIRST = 3  # an accumulator checks every gradient in its first windows
 
 
@@ -101,6 +103,165 @@ class TrainingState:
         if self.noise_scale is not None:
             bind_noise_scale(self.noise_scale, self)
         watch_optimizers(self)
+
+
+class SavedGradients:
+    """The ``.grad`` of the owned parameters before a window; restored if the window is rolled back.
+
+    Zeros that ``clear="zero"`` left stay in ``.grad``; decayed gradients are set aside until the window's own sum
+    has been divided. Any other gradient comes from other code, and adding to it would mix two updates.
+
+    Args:
+        parameters: the parameters that the accumulator owns.
+        settings: the accumulator's settings.
+        left: the gradients that the accumulator itself left in ``.grad``.
+
+    Raises:
+        GradientError: a parameter holds a gradient that the accumulator did not leave there.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], settings: UpdateSettings, left: Stamps) -> None:
+        check_left(parameters, settings, left)
+        self.parameters = parameters
+        self.before = list(map(_grad, parameters))
+        self.wide: list[Wide] = []
+        # The decayed gradients to add to the mean, or None if nothing decays.
+        decays = isinstance(settings.clear, Decay) and any(g is not None for g in self.before)
+        self.carried = self.before if decays else None
+        self._clear = settings.clear
+
+    def prepare(self) -> None:
+        """Prepare ``.grad`` for a window's sum."""
+        if isinstance(self._clear, Decay):
+            for parameter in self.parameters:
+                parameter.grad = None
+        if not _FULL.issuperset(map(_dtype, self.parameters)):
+            widen(self.parameters, self.wide)
+        if self._clear == "zero":
+            for parameter, zeros in zip(self.parameters, self.before, strict=True):
+                # `widen` has dropped the zeros together with their dtype.
+                if zeros is not None and parameter.grad is None:
+                    parameter.grad = zeros.to(parameter.grad_dtype)
+
+    def restore(self) -> None:
+        """Restore everything to its state before the window."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        narrow(self.wide)
+        for parameter, gradient in zip(self.parameters, self.before, strict=True):
+            if gradient is not None and self._clear == "zero":
+                gradient.zero_()  # the window added to it in place
+            parameter.grad = gradient
+
+    def close(self) -> None:
+        """End the window after a step."""
+        if self.wide and self._clear == "none":
+            narrow(self.wide)
+        torch.clear_autocast_cache()  # it holds casts of the old weights, if the whole loop runs under autocast
+
+
+def check_left(parameters: Sequence[Tensor], settings: UpdateSettings, left: Stamps) -> None:
+    """Raise GradientError if a parameter holds a gradient that is not ``left``."""
+    strange = [p for p in parameters if p.grad is not None and not left.holds(p)]
+    if strange:
+        raise GradientError(
+            f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
+            f"accumulator did not make: {settings.names(strange)}. Adding to it would mix two updates. "
+            "Call optimizer.zero_grad() before the block, or run that backward through "
+            "update.backward(...)."
+        )
+
+
+def check_unowned(parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
+    """Raise OwnerError if an open update already owns one of the parameters, or one is listed twice."""
+    mine = set(map(id, parameters))
+    if len(mine) < len(parameters):
+        times = Counter(map(id, parameters))
+        twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
+        raise OwnerError(
+            f"update: the optimizers list {settings.names(twice)} twice, so both steps would use the same "
+            "gradient. List each parameter once, in one group of one optimizer."
+        )
+    for others in list(claims.values()):
+        shared = [parameter for parameter in others if id(parameter) in mine]
+        if shared:
+            raise OwnerError(
+                f"update: another update that is still open owns {settings.names(shared)}. Both would add to the "
+                "same gradients. Leave the other block first, or give each parameter one optimizer. If an "
+                "interrupt left a window open, call accumulator.discard()."
+            )
+
+
+class MicroBatchCounter:
+    """Counts the micro-batches and backward calls of a window, and names its losses."""
+
+    in_loop = False  # whether the script loops over `update.micro_batches(...)`
+    expected = 1  # how many micro-batches the window will have, if known
+    micro_batches = 0  # micro-batches begun so far, including those of a resumed window
+    calls = 0  # backward calls in the current micro-batch
+    idle = 0  # earlier micro-batches without a backward call: the loop skipped them, or drew them too early
+    to_skip = 0  # micro-batches that a resumed window has already added
+    unnamed = 0  # losses without a name in the current micro-batch
+    usual = 0  # losses without a name in each earlier micro-batch
+
+    @property
+    def done(self) -> int:
+        """The number of micro-batches whose losses are in the sum."""
+        return self.micro_batches - (self.in_loop and not self.calls)
+
+    def resume(self, done: int) -> None:
+        self.micro_batches = self.to_skip = done
+
+    def begin(self, number: int) -> None:
+        if self.unnamed != self.usual:
+            self.check_losses()
+        if not self.calls and number > self.to_skip + 1:
+            self.idle += 1
+        self.micro_batches, self.calls, self.unnamed = number, 0, 0
+
+    def refuse_idle(self, what: str) -> None:
+        """Raise UpdateError if earlier micro-batches had no backward call, so that the current one is unclear."""
+        if self.idle:
+            raise UpdateError(
+                f"{what}: the loop is at micro-batch {self.micro_batches}, but {self.idle} of the earlier ones had "
+                "no backward call. If list(...) or a prefetcher drew them early, this call belongs to another "
+                "micro-batch. Loop over update.micro_batches(...) itself, and prefetch inside: "
+                "update.micro_batches(prefetch(window)). If they were skipped, pass count=0 for each. Name each "
+                "loss if a micro-batch has several."
+            )
+
+    def start_loop(self) -> None:
+        if self.in_loop:
+            raise UpdateError(
+                "micro_batches: this update was already given its micro-batches. One update is one window; "
+                "pass the whole window at once, for example itertools.chain(labelled, unlabelled)."
+            )
+        self.in_loop = True
+
+    def name(self, given: str | None) -> str:
+        """Return the given name, or one made from the loss's position in the micro-batch."""
+        if given is not None:
+            return given
+        if self.calls and not self.in_loop:
+            raise UpdateError(
+                "backward: a second call without a name, outside update.micro_batches(...), may be another "
+                "micro-batch (averaged with the first) or another loss (added to the first mean). Loop over "
+                "`update.micro_batches(window)`, or name each loss: name='fake'."
+            )
+        self.unnamed += 1
+        if self.unnamed > 1 and self.unnamed > self.usual:
+            self.refuse_idle("backward")
+        return "loss" if self.unnamed == 1 else f"loss {self.unnamed}"
+
+    def check_losses(self) -> None:
+        """Raise UpdateError if micro-batches have different numbers of unnamed losses."""
+        if self.usual and self.unnamed and self.unnamed != self.usual:
+            raise UpdateError(
+                f"backward: micro-batch {self.micro_batches} had {self.unnamed} unnamed losses, but earlier "
+                f"micro-batches had {self.usual}. Unnamed losses are matched by their order, so a missing "
+                "loss would be mistaken for another. Name each loss: update.backward(loss, name='auxiliary')."
+            )
+        self.usual = self.usual or self.unnamed
 
 
 class Update:
@@ -157,8 +318,9 @@ class Update:
         parameters = owned_parameters(settings.optimizers)
         if shared.noise_scale is not None:
             refuse_sharded(parameters)
-        coordinator = shared.ranks.coordinator(parameters, settings, may_replay=self._may_replay)
-        self._coordinator = coordinator
+        if _DISTRIBUTED and dist.is_initialized():
+            self._coordinator = shared.ranks.coordinator(parameters, settings, may_replay=self._may_replay)
+        coordinator = self._coordinator
         check_unowned(parameters, settings)
         self._saved = saved = SavedGradients(parameters, settings, shared.left)
         undo.callback(self._end)
@@ -227,12 +389,21 @@ class Update:
         self._counter.check_losses()
         for optimizer in settings.prepared:
             check_prepared(optimizer)
-        totals = coordinator.exchange(sums.status)
+        totals = None if coordinator is ALONE else coordinator.exchange(sums.status)
         factor = sums.combine(totals)
         if factor is None:
             raise self._no_items(alone=totals is None)
-        coordinator.add()
-        mean = mean_of(saved, factor, settings, self._scale, measures=measures, losses=sums.losses)
+        if totals is not None:
+            coordinator.add()
+        mean = mean_of(
+            saved.parameters,
+            saved.carried,
+            factor,
+            settings,
+            self._scale,
+            measures=measures,
+            losses=sums.losses,
+        )
         self._norm = mean.norm
         if not mean.usable:
             if self._scale is not None:
@@ -299,7 +470,8 @@ class Update:
         shared = self._shared
         self._state = "closed"
         self._sums.release()
-        self._coordinator.release()
+        if self._coordinator is not ALONE:
+            self._coordinator.release()
         shared.open_update = shared.unfinished = None
         shared.left = Stamps(self._saved.parameters, earlier=shared.left)
         shared.windows += 1
@@ -333,12 +505,14 @@ class Update:
         self._require_open("micro_batches")
         counter = self._counter
         counter.start_loop()
-        check_window(window, "micro_batches")
-        window = self._coordinator.even(window)
+        if self._first:
+            check_window(window, "micro_batches")
+        if self._coordinator is not ALONE:
+            window = self._coordinator.even(window)
         if isinstance(window, Window):
             source, counter.expected = window.drain(), window.expected
         else:
-            source, counter.expected = iter(window), length_of(window) or 1
+            source, counter.expected = iter(window), length_hint(window, 1)
         return self._begin_each(source)
 
     def _begin_each(self, source: Iterator[T]) -> Iterator[T]:
@@ -411,7 +585,7 @@ class Update:
         if counter.micro_batches > self._coordinator.own_micro_batches:
             counter.refuse_idle("backward")
             count = 0
-        empty = is_zero(count)
+        empty = not isinstance(count, Tensor) and count == 0
         receiving = None if into is None else self._receivers(into)
         if not loss.requires_grad and not empty:
             raise GraphError(
@@ -425,8 +599,8 @@ class Update:
         if before is None and self._scale is not None:
             self._scale.look_at(loss)
         checks, later = self._shared.loss_checks, before is not None and bool(before.contributions)
-        graph_size = next_node_number.use() - checks.node_number
-        if not later or checks.passed.get((name, later)) != graph_size or name not in checks.settled:
+        graph = next_node_number.use() - checks.node_number, type(loss.grad_fn)
+        if checks.passed.get((name, later)) != graph or name not in checks.settled:
             checks.check(
                 name,
                 loss,
@@ -434,7 +608,7 @@ class Update:
                 reduction,
                 counter.expected,
                 later,
-                graph_size,
+                graph,
                 self._shared.batch_norms,
                 left_out=left_out,
                 sharded=self._coordinator.sharded,

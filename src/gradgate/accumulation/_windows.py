@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from operator import length_hint
 from typing import Any, Generic, TypeVar, overload
 
-from gradgate.accumulation._calls import length_of
 from gradgate.errors import OptionError, UpdateError
 
 T = TypeVar("T")
@@ -101,14 +101,14 @@ class Windows(Iterable[Window[T]], Generic[T]):
 
     def __iter__(self) -> Iterator[Window[T]]:
         loader = _with_progress(self._loader, self._size) if self._progress else self._loader
-        left = length_of(self._loader)
+        left = length_hint(self._loader, -1)  # -1: unknown
         source = iter(loader)
         for first in source:
-            expected = self._size if left is None else max(1, min(self._size, left))
+            expected = self._size if left < 0 else max(1, min(self._size, left))
             window = Window(source, self._size, first, expected)
             yield window
             drawn = len(window)  # unread micro-batches belong to this window, not to the next one
-            left = None if left is None else left - drawn
+            left = left if left < 0 else max(0, left - drawn)
 
 
 def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Windows[T]:
@@ -149,5 +149,6 @@ def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
             "windows: progress=True needs tqdm, which is not installed. Run pip install 'gradgate[progress]', "
             "or leave progress out."
         ) from error
-    bar: Iterable[T] = tqdm(loader, unit="micro-batch", desc=f"windows of {size}", total=length_of(loader))
+    total = len(loader) if isinstance(loader, Sized) else None
+    bar: Iterable[T] = tqdm(loader, unit="micro-batch", desc=f"windows of {size}", total=total)
     return bar

@@ -149,7 +149,8 @@ class RankCoordinator(Coordinator):
 
     # -- sums -------------------------------------------------------------------------------------
 
-    def unit(self, count: Count) -> Count:
+    def unit_of(self, count: Count) -> Count:
+        """Return a power of two, so that ranks convert between their units without rounding."""
         return power_of_two(count)
 
     def exchange(self, status: Callable[[], RankStatus]) -> Totals | None:

@@ -59,7 +59,8 @@ class ShardedCoordinator(RankCoordinator):
         self.reached: set[int] = set()  # ids of owned parameters
         self._without: list[Tensor] = []  # owned parameters without a gradient when the window began
 
-    def unit(self, count: Count) -> Count:
+    def unit_of(self, count: Count) -> Count:
+        """Return the unit of all ranks."""
         return self.ranks.unit  # fixed in advance: ranks add before they exchange statuses
 
     def hold(self) -> None:

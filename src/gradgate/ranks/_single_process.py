@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradgate.ranks._status_exchange import RankStatus, Totals
-from gradgate.tally import Tally, unit_of
+from gradgate.tally import Tally
 
 T = TypeVar("T")
 
@@ -29,6 +29,9 @@ class Coordinator:
         False  # whether backward passes reduce-scatter gradients, so that all ranks run equally many passes
     )
     tallies: dict[str, Tally] | None = None  # each loss's sum and count over several ranks; otherwise None
+    unit_of: Callable[[Count], Count] | None = (
+        None  # chooses a sum's unit by its first count; None: that count
+    )
     own_micro_batches: float = math.inf  # later ones repeat the last one, because another rank has more
 
     def hold(self) -> None:
@@ -40,10 +43,6 @@ class Coordinator:
 
     def begin(self, *, last: bool) -> None:
         """Begin a micro-batch."""
-
-    def unit(self, count: Count) -> Count:
-        """Return the unit in which a loss's gradients are summed, given its first count in the window."""
-        return unit_of(count)
 
     def exchange(self, status: Callable[[], RankStatus]) -> Totals | None:
         """Exchange statuses at the end of a window; return the counts and units over all ranks.
