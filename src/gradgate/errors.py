@@ -21,7 +21,7 @@
     GradgateWarning       (UserWarning)
     ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
     ├── CountWarning                         counts do not match the items that the losses' graphs show
-    ├── CoupledLossWarning                   a loss compares items, or is a function of their mean
+    ├── CoupledLossWarning                   a loss or a model couples items, or a hook clips each micro-batch
     ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches or items
     └── EstimateWarning                      a plan's estimate is uncertain, or left fake tensors behind
 
@@ -108,7 +108,10 @@ class BatchNormWarning(GradgateWarning):
 
 
 class CoupledLossWarning(GradgateWarning):
-    """A loss compares the items of a micro-batch, or is a function of their mean, so no split is exact."""
+    """No split is exact: a loss or model couples the items of a micro-batch, or a hook or gate clips its gradient.
+
+    A loss couples items if it compares them, or if it is a function of their mean.
+    """
 
 
 class EstimateWarning(GradgateWarning):

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import gradgate as gg
 from gradgate.errors import BatchNormWarning, CoupledLossWarning
@@ -67,6 +68,15 @@ def test_without_a_split_between_samples_there_is_no_warning(sizes: tuple[int, .
 def test_samples_that_come_later_in_a_window_are_seen() -> None:
     with pytest.warns(CoupledLossWarning, match="MeanBackward1"):
         train(model_of(), lambda h: h - h.mean(0), sizes=(1, 1, 4))
+
+
+def test_who_counts_operations_counts_those_of_training_alone() -> None:
+    counted = []
+    for between in (lambda h: h - h.mean(0), lambda h: h - h.mean(1, keepdim=True)):
+        with no_warning(), FlopCounterMode(display=False) as flops:
+            train(model_of(), between)
+        counted.append(flops.get_total_flops())
+    assert counted[0] == counted[1]
 
 
 def test_a_batch_norm_has_its_own_warning_only() -> None:

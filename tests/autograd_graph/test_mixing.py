@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gradgate.accumulation._counts import terms_of
-from gradgate.autograd_graph import mixing
+from gradgate.autograd_graph import inputs, mixing
 
 SAMPLES, TIME, WIDTH, CLASSES, WORDS = 6, 5, 8, 3, 11
 
@@ -147,7 +146,8 @@ def test_mixing_is_found_exactly_where_a_split_changes_the_gradient(name: str) -
 
 
 def found(loss: Tensor) -> object:
-    return next((mixed for term, _ in terms_of(loss.grad_fn) if (mixed := mixing(term))), None)
+    terms = [loss.grad_fn, *inputs(loss.grad_fn)]  # of a sum, its two terms
+    return next((mixed for term in terms if (mixed := mixing(term))), None)
 
 
 def test_as_many_samples_as_steps_are_not_confused() -> None:
@@ -228,6 +228,13 @@ def test_no_hook_no_module_and_no_generator_is_run() -> None:
     assert ran == []
     assert state.equal(torch.get_rng_state())
     assert all(parameter.grad is None for parameter in modules.parameters())
+
+
+def test_a_loss_of_a_parameter_alone_adds_nothing_to_its_gradient() -> None:
+    weight = nn.Parameter(torch.ones(4, 3))
+    for loss in (weight.mean(), F.mse_loss(weight, torch.zeros(4, 3)), (weight * 2).square().sum()):
+        assert found(loss) is None
+    assert weight.grad is None
 
 
 def test_the_graph_gives_the_same_gradient_afterwards() -> None:

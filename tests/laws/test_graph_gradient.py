@@ -21,6 +21,8 @@ from gradgate.errors import CountWarning
 from tests.reference import assert_same, problem, received, small_model
 from tests.tensors import DEVICE, randn
 
+pytestmark = pytest.mark.filterwarnings("ignore:backward. the graph holds gg.clip_gradient")
+
 LIMIT = 0.02  # which about half of the entries below exceed
 
 

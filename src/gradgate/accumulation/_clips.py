@@ -13,7 +13,7 @@ from torch import Tensor
 from gradgate.accumulation._counts import terms_of
 from gradgate.autograd_graph import mixing, walk
 from gradgate.errors import CoupledLossWarning
-from gradgate.torch_compat import leaf_hooks
+from gradgate.torch_compat import dispatch_modes, leaf_hooks
 from gradgate.user_warnings import warn
 
 _TERMS = 4  # terms of a loss that are searched for mixed samples
@@ -22,7 +22,9 @@ _ROUNDING = 1e-3  # relative, of a norm that was clipped
 
 def warn_if_mixed(loss: Tensor) -> bool:
     """Warn if an operation below a loss mixes samples. Return whether one does. Synchronizes."""
-    terms = [] if loss.is_meta else terms_of(loss.grad_fn)[:_TERMS]
+    if loss.is_meta or dispatch_modes.use():  # a mode counts operations, or measures memory
+        return False
+    terms = terms_of(loss.grad_fn)[:_TERMS]
     found = next((mixed for term, _ in terms if (mixed := mixing(term)) is not None), None)
     if found is None:
         return False

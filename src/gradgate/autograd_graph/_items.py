@@ -14,8 +14,8 @@ apart. A graph doesn't show where the loss ends and the model begins, so these r
   looks just like weights that were normalized over the micro-batch.
 
 A graph doesn't show computations outside it: targets, class weights or Python numbers that depend on the whole
-micro-batch, or samples mixed before the layer. A micro-batch of one sample doesn't show how several would be
-coupled.
+micro-batch. A micro-batch of one sample doesn't show how several would be coupled. Samples that are mixed before
+the layer don't change the count; :func:`mixing` finds them.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from gradgate.autograd_graph._nodes import (
     PRODUCTS,
     RESHAPES,
     inputs,
+    leaf_at,
     named,
     through,
 )
@@ -155,37 +156,43 @@ class _Trace:
     def __init__(self, seeds: dict[Edge, Pair]) -> None:
         self._graph = Graph([node for node, _ in seeds])
         self._seeds = seeds
-        self._ends: set[Any] = set()  # nodes that can't be called
+        self._ends: set[Any] = set()  # layers of data, and nodes that can't be called
         self._flags: list[Tensor] = []  # whether two gradients meet, read all at once
-        # For each node the index of its flag, and its children: whether they were broadcast, and their flags.
-        self._nodes: dict[Any, tuple[int, list[tuple[Any, bool, int]]]] = {}
+        # For each node its flags, and its children: whether they were broadcast, and the flag of the edge.
+        self._nodes: dict[Any, tuple[list[int], list[tuple[Any, bool, int]]]] = {}
 
     def run(self) -> None:
         waiting: dict[Any, dict[int, Pair]] = {}
-        for (node, output), pair in self._seeds.items():
-            waiting.setdefault(node, {})[output] = pair
+        flags: dict[Edge, int] = {}
+        for edge, pair in self._seeds.items():
+            waiting.setdefault(edge[0], {})[edge[1]] = pair
+            flags[edge] = self._flag(pair)
         for node in self._graph.in_order:
             pairs = waiting.pop(node, None)
             if pairs is None or node.name() == LEAF:
                 continue
             children: list[tuple[Any, bool, int]] = []
-            self._nodes[node] = self._flag(*_without_steps(node, pairs).values()), children
-            if _is_entry(node):
-                continue
-            passed = _passed_on(node, pairs)
+            own = [flags.pop((node, output)) for output in pairs]
+            passed = None if _is_entry(node) else _passed_on(node, pairs)
             if passed is None:
                 self._ends.add(node)
+                ends = _without_steps(node, pairs).values()
+                self._nodes[node] = [self._flag(pair, finite=True) for pair in ends], children
                 continue
-            for (child, output), broadcast, pair in passed:
-                children.append((child, broadcast, self._flag(pair)))
+            self._nodes[node] = own, children
+            for edge, broadcast, pair in passed:
+                child, output = edge
+                flag = self._flag(pair)
+                children.append((child, broadcast, flag))
                 earlier = waiting.setdefault(child, {}).get(output)
                 if earlier is not None:
                     pair = earlier[0] + pair[0], earlier[1] + pair[1]
-                waiting[child][output] = pair
+                    flag = self._flag(pair)
+                waiting[child][output], flags[edge] = pair, flag
 
-    def _flag(self, *pairs: Pair) -> int:
-        meets = [((a != 0) & (b != 0)).any() & (a + b).isfinite().all() for a, b in pairs]
-        self._flags.append(torch.stack(meets).any())
+    def _flag(self, pair: Pair, *, finite: bool = False) -> int:
+        meets = torch.logical_and(*pair).any()
+        self._flags.append(meets & (pair[0].sum() + pair[1].sum()).isfinite() if finite else meets)
         return len(self._flags) - 1
 
     def judge(self, rows: set[int]) -> Mixing | None:
@@ -194,13 +201,13 @@ class _Trace:
         meetings: dict[Any, _Meeting] = {}
         routed: set[Any] = set()
         users: dict[Any, Any] = {}
-        for node, (place, children) in self._nodes.items():
-            if flags[place] and node not in meetings and node not in routed and node in users:
+        for node, (own, children) in self._nodes.items():
+            meets = any(flags[flag] for flag in own)
+            if meets and node not in meetings and node not in routed and node in users:
                 # The sum of two gradients meets, or the steps of a recurrent layer do.
                 meetings[node] = _Meeting(node if node.name() in _RECURRENT else users[node], False)
             met = meetings.get(node)
-            ends = _is_entry(node) or node in self._ends
-            if met is not None and not met.shared and ends and self._has_rows(node, rows):
+            if meets and node in self._ends and met and not met.shared and self._has_rows(node, rows):
                 return Mixing(met.node.name(), shape_of(met.node))
             if met is None and (node in routed or _routes(node)):
                 routed.update(child for child, _, _ in children)
@@ -270,10 +277,11 @@ def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair
     if is_packed(node):
         return None
     both = [call_node.use(node, {output: pair[item] for output, pair in pairs.items()}) for item in (0, 1)]
+    pairs.clear()  # to save memory
     passed = []
     for edge, first, last in zip(edges, *both, strict=False):
         given = last if first is None else first
-        if edge[0] is None or given is None:
+        if edge[0] is None or given is None or leaf_at(edge[0]) is not None:
             continue
         a, b = (torch.zeros_like(given) if each is None else each for each in (first, last))
         shape = shape_of(*edge)
