@@ -77,14 +77,14 @@ class LossChecks:
         batch_norms: BatchNorms,
         *,
         left_out: bool = False,
-        sharded: bool = False,
+        traces: bool = True,
     ) -> None:
         """Check one loss before its backward pass; raise or warn about what is wrong.
 
         ``micro_batches`` is the window's number of micro-batches, if known. ``later`` is whether the window has
         already had a call for this loss. ``graph`` is the number of autograd nodes created since the last
         backward pass, and the type of the last one. ``left_out`` is whether ``count`` was read from the graph, and
-        ``sharded`` whether the parameters are sharded, so that saved weights may be gone.
+        ``traces`` whether gradients may be traced through the graph, which takes memory and needs saved weights.
         """
         if self.passed.pop((name, later), None) != graph:
             refuse_hidden_parameters(loss)
@@ -105,7 +105,7 @@ class LossChecks:
             if name not in self._checked_for_pairs:
                 self.clips.check_gates(loss)
                 warned = _warn_if_coupled(loss) or _warn_if_function_of_mean(loss, count)
-                warned = warned or (not sharded and name not in self._normalized and warn_if_mixed(loss))
+                warned = warned or (traces and name not in self._normalized and warn_if_mixed(loss))
                 if warned or not _is_one(count):  # a single sample has no pairs
                     self._checked_for_pairs.add(name)
         if left_out:

@@ -102,7 +102,8 @@ def run_window(
     with _reporting(coordinator):
         source = source_of(coordinator)
     while True:
-        update, added = Update(state, may_replay=True), False
+        planned = isinstance(source, PlannedMicroBatches)
+        update, added = Update(state, may_replay=True, planned=planned), False
         try:
             pieces = source.pieces()
             with update:

@@ -275,10 +275,11 @@ class Update:
     _saved: SavedGradients  # set when the window opens
     _sums = GradientSums((), ALONE)  # of windows that are not open yet
 
-    def __init__(self, shared: TrainingState, *, may_replay: bool = False) -> None:
+    def __init__(self, shared: TrainingState, *, may_replay: bool = False, planned: bool = False) -> None:
         self._shared = shared
         self._settings = shared.settings
         self._may_replay = may_replay
+        self._planned = planned  # whether a plan has promised a peak of memory
         self._state: Literal["new", "open", "closed"] = "new"
         self._undo = ExitStack()  # every part of the window registers here how to undo what it did
         self._counter = MicroBatchCounter()
@@ -611,7 +612,7 @@ class Update:
                 graph,
                 self._shared.batch_norms,
                 left_out=left_out,
-                sharded=self._coordinator.sharded,
+                traces=not (self._coordinator.sharded or self._planned),
             )
         if name in checks.settled:
             sums.add(name, loss, count, reduction, retain_graph, receiving)
