@@ -38,6 +38,12 @@ SHOWN = pages.shown_scripts("tests/scripts/")
 GAPS = (0.31, 0.47, 0.63)  # where the log of a right script has a gap
 MARKER = re.compile(r"# expect: ([a-z-]+)$")
 
+# What a message counts, as its finding does.
+COUNTED = re.compile(
+    r"(\d+) of \d+ (?:watched )?(?:steps|backward calls|calls|windows)\b|in (?:at least )?(\d+) steps\b|"
+    r"in each of (\d+) |constructed (\d+) times|after (\d+) backward calls"
+)
+
 # What the rules do not find, and why. A rule that learns to find one makes its test fail: take it out then.
 MISSED = {
     "wrong/broken-graph/tokens_argmax": "another path trains every parameter; teacher forcing looks the same",
@@ -328,6 +334,10 @@ def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(watched
             assert [finding for finding in findings if finding.severity != "info"] == []
         assert list(unmoved(watched.log)) == UNUSED.get(name(script), [])
         return
+    for finding in watched.findings:
+        assert {
+            int(number) for groups in COUNTED.findall(finding.message) for number in groups if number
+        } <= {finding.count}
     category = script.parent.name
     of_category = [finding for finding in watched.findings if finding.category == category]
     at_the_line = [finding for finding in of_category if at_a_mark(finding, script)]

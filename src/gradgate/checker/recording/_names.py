@@ -87,10 +87,10 @@ class Names:
 
     def _look_in(self, frames: list[FrameType]) -> None:
         for frame in frames:
-            # A container such as IPython's _oh may hold the value of a variable, too: the variable's name is first.
-            variables = sorted(
-                variables_of(frame), key=lambda pair: (pair[0][:1] == "_", not is_a(pair[1], *_NAMED))
-            )
+            variables = list(variables_of(frame))
+            # IPython keeps displayed values in a dict under the names _oh and Out. Its names come last.
+            private = {id(value) for path, value in variables if path[:1] == "_" and is_a(value, dict)}
+            variables.sort(key=lambda pair: pair[0][:1] == "_" or id(pair[1]) in private)
             for path, value in variables:
                 if path == _FIRST:
                     continue

@@ -131,7 +131,7 @@ def _of_line(
         if condition and cleared and at is not None and is_flag_elsewhere(at, site):
             condition = cleared  # the missing step belongs before it
         if carried and count == 1 and not varied:
-            count += carried
+            count = carried
             message = (
                 f"Micro-batches left at the end of an epoch are added to the next window: {carried} of "
                 f"{len(sizes)} windows hold{'s' * (carried == 1)} {max(sizes)} instead of {size}, and no step uses "

@@ -98,7 +98,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             message=f"In {watched} of {run.steps_of(optimizer)}, the gradients of "
             f"{run.names(ids)} include the loss of line {theirs.line}, in addition to the loss of line "
             f"{mine.line}.",
-            count=len(steps),
+            count=watched,
             evidence={"leaking_line": theirs.line, "parameters": len(ids)},
             about=ids,
         )

@@ -178,7 +178,7 @@ def _finding(
         or f"Use `{attribute}` in the forward pass and in the loss that is back-propagated, or remove the layer.",
         fix=fix,
         severity=severity,
-        count=max(1, len(layers)),
+        count=run.log.steps,
         evidence={"parameters": len(ids), "steps": run.log.steps},
         about=ids,
     )

@@ -88,7 +88,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for frame, several in groups.items():
         factors = _factors(frame)
         ids = frozenset(parameter.id for parameter in several)
-        looks = [parameter.looks for parameter in several]
+        looks = min(parameter.looks for parameter in several)
         chosen, frozen = _written_as_zero(run, frame, factors), _frozen_factor(run, frame)
         advice = _CHOSEN if chosen else _FROZEN.format(frozen) if frozen else _advice(several, frame, factors)
         cause = f"the operation at line {frame.line} has a derivative of zero"
@@ -104,13 +104,13 @@ def _judge(run: Run) -> Iterator[Finding]:
         where = freezing_line(run, ids) if frozen else _made_of_zeros(several) or _rounded(frame, factors)
         yield RULE.finding(
             half[0] if advice == _SCALED else frame if chosen else where or frame,
-            f"The gradient of {run.names(ids)} was all zeros in each of {min(looks)} steps, because {cause}.",
+            f"The gradient of {run.names(ids)} was all zeros in each of {looks} steps, because {cause}.",
             why="The parameters are in the graph and in the optimizer, but the loss doesn't train them.",
             advice=advice,
             fix=() if advice == _SCALED else not_rounded,
             severity="info" if chosen or _has_floor(frame) or run.ended == "stopped" else None,
-            count=max(looks),
-            evidence={"parameters": len(several), "steps": min(looks)},
+            count=looks,
+            evidence={"parameters": len(several), "steps": looks},
             about=ids,
         )
 

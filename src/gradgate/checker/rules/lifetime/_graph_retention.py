@@ -203,7 +203,7 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
             )
             + (_RETAINED if any(isinstance(event, Backward) and event.retain for event in events) else ""),
             fix=() if by_hand else partial(detached_again, names=carried[1]) if carried else _detached,
-            count=longest,
+            count=len(events),
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
         )
 

@@ -49,8 +49,9 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 groups[line, holder][ids] = [event for _, event in events]
     at_least = "" if all(event.seen for event in run.of(Stepped)) else "at least "
     for (line, holder), norms in groups.items():
-        layers, count = len(norms), sum(map(len, norms.values()))
-        if count // layers >= _STEPS:
+        layers = len(norms)
+        steps = sum(map(len, norms.values())) // layers
+        if steps >= _STEPS:
             names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
             parts = sorted({_untrained_module(run, ids, newest=not holder) for ids in norms} - {""})
             at = Statement.at(line)
@@ -65,7 +66,7 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 f"{layers} {'' if holder else 'frozen '}batch norm{'s' if layers > 1 else ''}{named}"
                 f"{' of a network that no loss trains' if holder else ''} {'are' if layers > 1 else 'is'} in "
                 f"training mode: {'their' if layers > 1 else 'its'} running statistics changed in "
-                f"{at_least}{count // layers} steps, but the parameters did not.{_in_numbers(drift)}",
+                f"{at_least}{steps} steps, but the parameters did not.{_in_numbers(drift)}",
                 why="Evaluation uses these statistics: the features differ from those of the trained network. Some "
                 "scripts do this on purpose, to adapt the statistics to new data.",
                 advice="Put the untrained part into evaluation mode, and again after each train()"
@@ -73,10 +74,10 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
                 + (_ONLY_FROZEN.format(line.line) if line in shared else ""),
                 fix=() if holder or line in shared else partial(_evaluated, parts=parts),
                 severity="warning",
-                count=count,
+                count=steps,
                 evidence={
                     "layers": layers,
-                    "steps": count // layers,
+                    "steps": steps,
                     "means_moved": drift[0],
                     "variances_moved": drift[1],
                 },

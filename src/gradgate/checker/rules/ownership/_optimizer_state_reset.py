@@ -98,7 +98,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             advice=f"If the training continues: {advice[0].lower()}{advice[1:]}" if apart else advice,
             fix=_made_once if once and not apart else (),
             severity="info" if apart else None,
-            count=len(resets),
+            count=len(several),
             evidence={"made": len(several), "steps": steps[:32]},
         )
 
