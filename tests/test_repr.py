@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.accumulation import RunningSum
+from gradgate.accumulation import LossSum
 from gradgate.checker.reports import Held, Report, Selection
 from gradgate.checker.rules import rules
 from gradgate.events import Log
@@ -79,8 +79,8 @@ CASES: list[tuple[Callable[[], Any], str]] = [
     (lambda: gg.decay(0.5), "Decay(factor=0.5)"),
     (gg.NoiseScale, "NoiseScale(no estimate after 0 updates)"),
     (
-        lambda: RunningSum("fake", contributions=[(2, "mean", 0.5)] * 2),
-        "RunningSum('fake', 2 contributions)",
+        lambda: LossSum("fake", contributions=[(2, "mean", 0.5)] * 2),
+        "LossSum('fake', 2 contributions)",
     ),
     (lambda: gg.Tally(6.0, 3), "Tally(total=6.0, count=3)"),
     (plan, "Plan(100 samples in 3 micro-batches, 255 B, estimated)"),

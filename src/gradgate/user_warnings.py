@@ -17,6 +17,6 @@ def warn(message: str, category: type[Warning]) -> None:
         category,
         frame.f_code.co_filename,
         frame.f_lineno,
-        module=frame.f_globals.get("__name__"),
+        module=frame.f_globals.get("__name__") or "<string>",  # for None, Python shows nothing
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )

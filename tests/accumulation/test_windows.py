@@ -110,7 +110,7 @@ def test_leaving_the_loop_early_leaks_nothing_into_the_next_epoch() -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_what_is_expected_of_a_window_is_what_comes_or_the_size(known: bool) -> None:
     loader = [0] * 7
-    windows = gg.windows(loader if known else iter(loader), 3)
+    windows = gg.windows(loader if known else (item for item in loader), 3)
     assert [window.expected for window in windows] == ([3, 3, 1] if known else [3, 3, 3])
 
 

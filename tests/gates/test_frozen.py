@@ -209,7 +209,7 @@ def test_a_train_method_of_ones_own_is_kept() -> None:
 @pytest.mark.filterwarnings("ignore::gradgate.errors.BatchNormWarning")
 def test_updates_go_on_with_what_is_not_frozen(frozen: int) -> None:
     whole = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    accumulator = gg.Accumulator(torch.optim.AdamW(whole.parameters()), model=whole, batch_norm="window")
+    accumulator = gg.Accumulator(torch.optim.AdamW(whole.parameters()), model=whole)
 
     def update() -> None:
         with accumulator.update() as update:

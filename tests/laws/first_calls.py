@@ -14,7 +14,6 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +28,7 @@ from torch.utils.data import DataLoader
 import gradgate as gg
 
 FOR_USERS = ("accumulation", "checker", "errors", "gates", "losses", "planning", "tally", "testing")
-TRAINERS = ("accelerate", "lightning", "tensorboard", "transformers")
+TRAINERS = ("accelerate", "lightning", "transformers")
 
 
 def public_names() -> dict[str, Any]:
@@ -171,13 +170,6 @@ def rows() -> Any:
     return handle
 
 
-def mask() -> None:
-    weight = nn.Parameter(torch.ones(3))
-    with gg.train_mask(weight, torch.tensor([True, False, True])):
-        weight.sum().backward()
-        SGD([weight], lr=0.1).step()
-
-
 def flow() -> Any:
     task = Task()
     return gg.flow(task.loss((X, Y)), task.model, optimizer=task.optimizer)
@@ -193,21 +185,13 @@ class Writer:
         """Write nothing."""
 
 
-def logged() -> None:
-    task = Task()
-    accumulator = task.accumulator()
-    gg.log_to(Writer(), accumulator, task.model)
-    with accumulator.update() as update:
-        update.backward(task.loss((X, Y)))
-
-
 def mean() -> Tensor:
     return Task().loss((X, Y))
 
 
 def warned(name: str, *args: Any) -> None:
     with warnings.catch_warnings(record=True):
-        getattr(gg.accumulation, name)("here", *args, stacklevel=2)
+        getattr(gg.accumulation, name)("here", *args)
 
 
 def accelerated(exactly: bool) -> None:
@@ -310,7 +294,6 @@ CALLS: dict[str, Callable[[], object]] = {
     "windows": lambda: [list(window) for window in gg.windows(X.split(2), size=2)],
     "Tally": lambda: gg.Tally(2.0, 4).mean,
     "decay": lambda: gg.decay(0.5),
-    "log_to": logged,
     "stop_gradient": lambda: gg.stop_gradient(X.clone().requires_grad_()),
     "scale_gradient": lambda: gg.scale_gradient(X.clone().requires_grad_(), 0.5).sum().backward(),
     "reverse_gradient": lambda: gg.reverse_gradient(X.clone().requires_grad_()).sum().backward(),
@@ -319,12 +302,11 @@ CALLS: dict[str, Callable[[], object]] = {
     "frozen": frozen,
     "scaled": scaled,
     "train_rows": rows,
-    "train_mask": mask,
     "flow": lambda: str(flow()),
     "expect_flow": expected,
     "watch": watched,
     "accumulation.Decay": lambda: gg.accumulation.Decay(0.5),
-    "accumulation.RunningSum": lambda: gg.accumulation.RunningSum("loss").prepare(mean(), 4, "mean"),
+    "accumulation.LossSum": lambda: gg.accumulation.LossSum("loss").weight(mean(), 4),
     "accumulation.Window": lambda: [list(window) for window in gg.windows(iter(X), size=4)],
     "accumulation.Windows": lambda: len(gg.windows(X.split(2), size=2)),
     "accumulation.are_proportional": lambda: gg.accumulation.are_proportional((1.0, 2.0), (2.0, 4.0)),
@@ -340,7 +322,6 @@ CALLS: dict[str, Callable[[], object]] = {
     "accumulation.multiply": lambda: gg.accumulation.multiply([torch.ones(2)], 2.0),
     "accumulation.owned_parameters": lambda: gg.accumulation.owned_parameters([Task().optimizer]),
     "accumulation.refuse_divided": lambda: gg.accumulation.refuse_divided("here", mean()),
-    "accumulation.register": lambda: gg.accumulation.register(OrderedDict(), print).remove(),
     "accumulation.separate": lambda: gg.accumulation.separate([_with_gradient()]),
     "accumulation.total_norm": lambda: gg.accumulation.total_norm([torch.ones(2)]),
     "accumulation.warn_divided_twice": lambda: warned("warn_divided_twice", 4),
@@ -366,8 +347,6 @@ CALLS: dict[str, Callable[[], object]] = {
     "accelerate.exact": lambda: beside(accelerated),
     "lightning.ExactAccumulation": lambda: fitted("ExactAccumulation"),
     "lightning.WatchGradients": lambda: fitted("WatchGradients", show=False),
-    "tensorboard.Logging": logged,
-    "tensorboard.Writer": Writer,
     "transformers.WatchGradientsCallback": lambda: trained("watch"),
     "transformers.exact": lambda: trained("exact"),
 }

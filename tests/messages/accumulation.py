@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import gradgate as gg
 
 # private: a count on a device is read when the window ends; there is no device here
-from gradgate.accumulation._counts import total
+from gradgate.accumulation._sums import total
 from tests.accumulation.one_weight import StopError, add, one_weight, update_by
 from tests.tensors import zeros
 

@@ -54,7 +54,7 @@ class LossChecks:
         self.node_number = 0  # at the end of the last backward pass
         # The size and the last node of the graph that was walked last, by loss, and whether the window already held
         # that loss.
-        self.passed: dict[tuple[str, bool], tuple[int, type]] = {}
+        self.passed: dict[tuple[str, bool], tuple[int, Any]] = {}
         self.settled: set[str] = set()  # the losses whose first calls have all been checked
         self._calls: dict[str, int] = {}
         # For each loss in this window, and each of its terms: the count passed, and the count that its graph shows.
@@ -73,7 +73,7 @@ class LossChecks:
         reduction: Reduction,
         micro_batches: int,
         later: bool,
-        graph: tuple[int, type],
+        graph: tuple[int, Any],
         batch_norms: BatchNorms,
         *,
         left_out: bool = False,
@@ -83,7 +83,7 @@ class LossChecks:
 
         ``micro_batches`` is the window's number of micro-batches, if known. ``later`` is whether the window has
         already had a call for this loss. ``graph`` is the number of autograd nodes created since the last
-        backward pass, and the type of the last one. ``left_out`` is whether ``count`` was read from the graph, and
+        backward pass, and the kind of the last one. ``left_out`` is whether ``count`` was read from the graph, and
         ``traces`` whether gradients may be traced through the graph, which takes memory and needs saved weights.
         """
         if self.passed.pop((name, later), None) != graph:

@@ -600,7 +600,9 @@ class Update:
         if before is None and self._scale is not None:
             self._scale.look_at(loss)
         checks, later = self._shared.loss_checks, before is not None and bool(before.contributions)
-        graph = next_node_number.use() - checks.node_number, type(loss.grad_fn)
+        node: Any = loss.grad_fn
+        kind = None if node is None else (node.name(), getattr(node, "_saved_reduction", None))
+        graph = next_node_number.use() - checks.node_number, kind
         if checks.passed.get((name, later)) != graph or name not in checks.settled:
             checks.check(
                 name,
