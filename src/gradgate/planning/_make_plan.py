@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.byte_sizes import as_bytes
 from gradgate.errors import EstimateWarning
-from gradgate.planning._estimate import UNCERTAINTY_MARGIN
+from gradgate.planning._estimate import RESERVE
 from gradgate.planning._estimator import Estimator
 from gradgate.planning._plan import Plan
 from gradgate.planning._samples import BatchOptions, Collate, Samples
@@ -100,18 +100,18 @@ def plan(
             f"plan: the optimizer's state is not counted: {resident.unknown_state}. Memory may run out within the "
             "budget. Plan after the first step, when the state is there, or pass a smaller budget_bytes."
         )
-    if margin > UNCERTAINTY_MARGIN:
+    if margin > RESERVE:
         estimator.warnings.append(
             f"plan: {estimate.uncertainty(available)}. {margin:.0%} of the memory for a pass is left unused. If "
             "memory still runs out, pass a smaller budget_bytes."
         )
     for text in dict.fromkeys(estimator.warnings):
         warnings.warn(text, EstimateWarning, stacklevel=2)
-    found = Plan(estimate, budget, samples, resident, options)
+    made = Plan(estimate, budget, samples, resident, options)
     from gradgate.events import Planned, emit  # lazily: training without the checker does not need it
 
-    sizes = tuple(len(part.indices) for part in found.parts)
-    whole = found.peak_bytes(sum(sizes), max(part.length for part in found.parts))
-    peaks = tuple(part.peak_bytes for part in found.parts)
+    sizes = tuple(len(part.indices) for part in made.parts)
+    whole = made.peak_bytes(sum(sizes), max(part.length for part in made.parts))
+    peaks = tuple(part.peak_bytes for part in made.parts)
     emit(lambda: Planned((), budget, resident.total_bytes, peaks, sizes, whole))
-    return found
+    return made

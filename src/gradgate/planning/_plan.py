@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from gradgate.byte_sizes import format_bytes
 from gradgate.errors import BudgetError, OptionError
-from gradgate.planning._estimate import UNCERTAINTY_MARGIN, Estimate
-from gradgate.planning._memory import ResidentMemory
+from gradgate.planning._estimate import Estimate
 from gradgate.planning._micro_batches import Part, Split, counted, deal, pack
+from gradgate.planning._resident_memory import ResidentMemory
 from gradgate.planning._samples import BatchOptions, Samples, pooled
-from gradgate.planning._summary import SummaryRow, as_html, as_text, summary_rows
+from gradgate.planning._summary import summary
 from gradgate.pytree import tensors_in
 
 
@@ -187,7 +187,7 @@ class Plan:
     def _available(self) -> int:
         """Return the bytes that a pass may take."""
         available = self.budget_bytes - self.resident.total_bytes
-        margin = max(self.estimate.margin(available), 0.0 if self.estimated else UNCERTAINTY_MARGIN)
+        margin = self.estimate.margin(available)
         if margin:
             available = int((1 - margin) * available)
         if available <= 0:
@@ -197,9 +197,6 @@ class Plan:
             )
         return min(available, self._most_bytes)
 
-    def _rows(self) -> Iterator[SummaryRow]:
-        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes)
-
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)
         how = "estimated" if self.estimated else "measured"
@@ -207,12 +204,7 @@ class Plan:
         return f"Plan({samples} samples in {counted(len(self.parts))}, {budget}, {how})"
 
     def __str__(self) -> str:
-        return as_text(self._rows())
-
-    def _repr_html_(self) -> str:
-        how = "estimated with fake tensors" if self.estimated else "measured on small micro-batches"
-        budget, resident = format_bytes(self.budget_bytes), format_bytes(self.resident.total_bytes)
-        return as_html(self._rows(), f"within {budget}, of which {resident} are resident; {how}")
+        return summary(self.parts, self.estimate, self.resident, self.budget_bytes)
 
 
 def _first_tensor(batch: Any) -> Any:

@@ -34,6 +34,7 @@ from gradgate.torch_compat._graphs import (
     view_base,
 )
 from gradgate.torch_compat._memory import (
+    fake_errors_unlogged,
     fake_tensors,
     op_schema,
     storage_key,
@@ -99,6 +100,7 @@ __all__ = [
     "default_store",
     "dispatch_modes",
     "end_threads",
+    "fake_errors_unlogged",
     "fake_tensors",
     "flush_open_files",
     "foreach_add_",
