@@ -1,9 +1,9 @@
-"""Which package may import which, what ``import gradgate`` brings in, and how large files and folders may be."""
+"""Which package may import which, and what ``import gradgate`` brings in."""
 
 import ast
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -30,8 +30,8 @@ MAY_IMPORT = {
     "planning": {
         "autograd_graph",
         "byte_sizes",
-        "notebook_tables",
         "errors",
+        "forward_state",
         "batch_layout",
         "pytree",
         "torch",
@@ -315,41 +315,6 @@ def test_a_circle_of_imports_is_noticed(tmp_path: Path) -> None:
         ["pytree.py", "tally.py"],
         ["ranks/__init__.py", "ranks/_plain.py"],
     ]
-
-
-MOST_LINES, MOST_FILES = 300, 25
-
-
-def over_the_limits(root: Path) -> list[str]:
-    """Return the files below ``root`` with too many lines, and the folders with too many files."""
-    files = sorted(root.rglob("*.py"))
-    lines = {file: len(file.read_text("utf-8").splitlines()) for file in files}
-    held = Counter(file.parent for file in files)
-    long = [
-        f"{file.relative_to(root).as_posix()}: {lines[file]} lines"
-        for file in files
-        if lines[file] > MOST_LINES
-    ]
-    full = [
-        f"{folder.relative_to(root).as_posix()}: {held[folder]} files"
-        for folder in held
-        if held[folder] > MOST_FILES
-    ]
-    return [*long, *full]
-
-
-def test_no_file_is_long_and_no_folder_is_full() -> None:
-    assert over_the_limits(PACKAGE) == []
-
-
-def test_a_long_file_and_a_full_folder_are_noticed(tmp_path: Path) -> None:
-    for folder, count in (("most", MOST_FILES), ("more", MOST_FILES + 1)):
-        (tmp_path / folder).mkdir()
-        for number in range(count):
-            (tmp_path / folder / f"_{number}.py").write_text("", "utf-8")
-    (tmp_path / "most" / "_0.py").write_text("pass\n" * MOST_LINES, "utf-8")
-    (tmp_path / "more" / "_0.py").write_text("pass\n" * (MOST_LINES + 1), "utf-8")
-    assert over_the_limits(tmp_path) == ["more/_0.py: 301 lines", "more: 26 files"]
 
 
 def classes_of_one_name(root: Path) -> dict[str, list[str]]:

@@ -41,11 +41,6 @@ def flow() -> object:
     return gg.flow(lambda: model["b"](model["a"](torch.ones(1, 2)).detach()).sum(), model)
 
 
-def plan() -> object:
-    model = nn.Linear(8, 1)
-    return gg.plan(lambda x: model(x).mean(), torch.ones(100, 8), budget_bytes=255)
-
-
 def update() -> object:
     weight = nn.Parameter(torch.tensor([2.0]))
     accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=0.1))
@@ -68,7 +63,6 @@ def report() -> object:
 
 SAYS = {
     flow: ["a", "2", "6", "ModuleDict", "not used"],
-    plan: ["1", "34", "33", "within 255 B, of which"],
     update: ["loss", "9", "over 4 items", "gradient norm", "4.5", "2 micro-batches, stepped"],
     report: ["GG201 missing-zero-grad", "Found 1 error."],
 }

@@ -120,7 +120,7 @@ def test_the_peak_at_any_number_of_samples(name: str, measured: bool) -> None:
 
     plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1GiB")
     assert plan.estimated != measured
-    # cdist uses another kernel for few samples, so that real passes tell nothing of more samples than the batch has.
+    # cdist uses another kernel for few samples, so that real passes of few say nothing about many.
     for samples in (32, 64) if measured and name == "cdist" else (32, 64, 100, 200):
         peak, seen = plan.peak_bytes(samples), tracked(loss_fn, torch.randn(samples, WIDTH))
         assert peak == pytest.approx(seen, rel=1e-2)

@@ -65,8 +65,8 @@ class Estimate:
         self.exact = error <= TOLERANCE and not near
         self.fitted = error < math.inf
         self._numbers = self._factors = torch.ones(1, dtype=torch.float64)
-        self._errors: list[tuple[int, int]] = []
-        if self.fitted and not self.exact:
+        self._errors = self._pairs() if self.fitted else []
+        if self.fitted:
             self._correct()
 
     def _fit(self, passes: Sequence[TracedPass], values: Tensor) -> float:
@@ -94,20 +94,22 @@ class Estimate:
         return least
 
     def _correct(self) -> None:
-        """Correct an inexact fit by factors, so that it is not below any pass that was traced."""
+        """Correct the fit by a factor, or one for each number of samples, so that no traced pass is above it."""
         factors: dict[int, float] = {}
-        for traced, peak in self._pairs():
-            factors[traced.samples] = max(factors.get(traced.samples, 0.0), traced.peak_bytes / max(peak, 1))
-        self._errors = [(traced.peak_bytes, peak) for traced, peak in self._pairs()]
+        for traced, (real, estimated) in zip(self._passes, self._errors, strict=True):
+            number = self._most if self.exact else traced.samples
+            factors[number] = max(factors.get(number, 0.0), real / max(estimated, 1))
         self._numbers, self._factors = (
             torch.tensor(values, dtype=torch.float64) for values in zip(*sorted(factors.items()), strict=True)
         )
 
-    def _pairs(self) -> list[tuple[TracedPass, int]]:
-        """Return the traced passes with their estimated peaks."""
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Return the traced and the estimated peak of each traced pass."""
         passes = self._passes
         sizes, lengths = [traced.samples for traced in passes], [traced.length for traced in passes]
-        return list(zip(passes, self.peaks(sizes, lengths), strict=True))
+        return [
+            (traced.peak_bytes, peak) for traced, peak in zip(passes, self.peaks(sizes, lengths), strict=True)
+        ]
 
     def _powers(self, samples: Sequence[int], lengths: Sequence[int], terms: Terms) -> Tensor:
         n = torch.tensor(samples, dtype=torch.float64)[:, None] / self._most
