@@ -158,12 +158,10 @@ class Snapshot:
                 return []
             items = _items(value)
             if not isinstance(value, (tuple, frozenset)):
-                self.on_restore(partial(_refill, value, items))
-            if isinstance(value, dict):
-                return [
-                    (item, f"{name}.{key}" if isinstance(key, (str, int)) else name) for key, item in items
-                ]
-            return [(item, name) for item in items]
+                self._undo.append(partial(_refill, value, items))
+            if not isinstance(value, dict):
+                return [(item, name) for item in items]
+            return [(item, f"{name}.{key}" if isinstance(key, (str, int)) else name) for key, item in items]
         elif isinstance(value, torch.Generator):
             self.on_restore(partial(value.set_state, value.get_state()))
         else:
@@ -245,36 +243,30 @@ def _data_object(snapshot: Snapshot, value: Any, name: str) -> list[tuple[Any, s
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
-_CONTAINERS = (dict, list, set, deque, tuple, frozenset)
-# How containers are filled again: by methods of these classes, which subclasses may override.
-_REFILL: dict[type[Any], str] = {
-    OrderedDict: "update",
-    dict: "update",
-    list: "extend",
-    set: "update",
-    deque: "extend",
-}
+_CONTAINERS = (dict, list, deque, set, tuple, frozenset)
 
 
+# Methods of the base classes, which subclasses may override. Those of dict ignore ``OrderedDict.move_to_end``.
 def _items(value: Any) -> list[Any]:
     if isinstance(value, OrderedDict):
-        return list(OrderedDict.items(value))  # dict.items ignores move_to_end
+        return list(OrderedDict.items(value))
     return list(dict.items(value) if isinstance(value, dict) else value)
 
 
-def _refill(value: Any, before: list[Any]) -> None:
-    now = _items(value)
-    if len(now) == len(before) and all(map(_is_same, now, before)):
-        return
-    kind = next(kind for kind in _REFILL if isinstance(value, kind))
-    kind.clear(value)
-    getattr(kind, _REFILL[kind])(value, before)
-
-
-def _is_same(now: Any, before: Any) -> bool:
-    if type(now) is tuple and type(before) is tuple and len(now) == len(before):
-        return all(a is b for a, b in zip(now, before, strict=True))
-    return now is before
+def _refill(value: Any, items: list[Any]) -> None:
+    if isinstance(value, OrderedDict):
+        OrderedDict.clear(value)
+        OrderedDict.update(value, items)
+    elif isinstance(value, dict):
+        dict.clear(value)
+        dict.update(value, items)
+    elif isinstance(value, set):
+        set.clear(value)
+        set.update(value, items)
+    else:
+        kind = list if isinstance(value, list) else deque
+        kind.clear(value)
+        kind.extend(value, items)
 
 
 @torch.no_grad()
