@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradgate.planning._traced_pass import TracedPass
 
-TOLERANCE = 3e-3
+_TOLERANCE = 3e-3  # relative to the peak of a pass; a fit with smaller errors is exact
 RESERVE = 0.05  # share of a pass's memory that stays unused if the estimate is not exact
 
 Terms: TypeAlias = "tuple[tuple[int, int], ...]"
@@ -62,7 +62,7 @@ class Estimate:
             (*(traced.highs if self._aligned else (traced.peak_bytes,)), traced.work) for traced in same
         ]
         error = self._fit(same, torch.tensor(values, dtype=torch.float64))
-        self.exact = error <= TOLERANCE and not near
+        self.exact = error <= _TOLERANCE and not near
         self.fitted = error < math.inf
         self._numbers = self._factors = torch.ones(1, dtype=torch.float64)
         self._errors = self._pairs() if self.fitted else []
@@ -86,10 +86,10 @@ class Estimate:
             error = float((powers @ fit - values)[:, :-1].div(peaks).abs().max())
             # If nothing is exact, a line is corrected: one with a fixed part, unless that is negative.
             fixed = (self._powers([0] * len(passes), lengths, terms) @ fit[:, :-1]).amax(1).min()
-            if error <= TOLERANCE or least == math.inf or (all_terms is _ALIKE and fixed > 0):
+            if error <= _TOLERANCE or least == math.inf or (all_terms is _ALIKE and fixed > 0):
                 least, self._terms = error, terms
                 self._live, self._work = fit[:, :-1], fit[:, -1:]
-            if least <= TOLERANCE:
+            if least <= _TOLERANCE:
                 break
         return least
 

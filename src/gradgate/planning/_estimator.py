@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from gradgate.byte_sizes import format_bytes
 from gradgate.errors import OptionError
-from gradgate.planning._estimate import TOLERANCE, Estimate
+from gradgate.planning._estimate import Estimate
 from gradgate.planning._fake_tensors import FakePassError, FakeTensors, holder_name
 from gradgate.planning._pass_state import PassState
 from gradgate.planning._resident_memory import FREE_MARGIN, ResidentMemory, free_bytes, in_one_line
@@ -22,6 +22,7 @@ _MEASURED_SAMPLES = 32  # the most samples in a real pass
 _PROBE_STARTS = 10_000  # a real probe may take the time of starting this many operations,
 _PROBE_BYTES = 1 << 26  # and this much memory, or this share of the budget
 _PROBE_SHARE = 0.25
+_PROBE_ERROR = 0.01  # relative; a real probe that differs more contradicts the fake one
 _REFINEMENTS = 8
 
 Sizes = Iterable[tuple[int, int]]  # samples and length
@@ -171,7 +172,7 @@ class Estimator:
             peak = self._trace(probe.samples, probe.length, fake=False).peak_bytes
         except Exception as error:  # noqa: BLE001 - a loss function may raise anything
             return f"{what} raised {in_one_line(error)}"
-        if abs(probe.peak_bytes - peak) > TOLERANCE * peak:
+        if abs(probe.peak_bytes - peak) > _PROBE_ERROR * peak:
             raise FakePassError(
                 f"a pass over {probe.samples} samples took {format_bytes(peak)}, but "
                 f"{format_bytes(probe.peak_bytes)} with fake tensors"

@@ -33,16 +33,16 @@ def plan(
     """Estimate the memory that training on a batch needs, and split the batch to fit, with the least padding.
 
     The loss function runs a few times on fake tensors, which have shapes but no values, so nothing is computed or
-    allocated. The live memory after each operation is a polynomial in the number of samples and their length. From
-    it, the plan computes the peak of every micro-batch. One real pass of three samples confirms the estimate, if it
-    takes almost no time. If fake tensors cannot run the loss function (``.item()``, numpy, shapes that depend on
-    values), or give a wrong estimate, real passes of a few samples are measured instead. The plan then restores
-    gradients, random states, and the tensors, attributes and items of everything that the loss function can reach.
+    allocated. The peak is fitted to these passes, as a function of the number of samples and their length. One real
+    pass of three samples confirms it, if that takes almost no time. If fake tensors cannot run the loss function
+    (``.item()``, numpy, shapes that depend on values), or give a wrong estimate, real passes of a few samples are
+    measured instead. The plan then restores gradients, random states, and the tensors, attributes and items of
+    everything that the loss function can reach.
     Training after a plan is bit for bit the same as without it.
 
     Args:
-        loss_fn: takes a micro-batch and returns its loss, or the loss and its count. It is called two to ten
-            times, at least once on real tensors unless that takes long.
+        loss_fn: takes a micro-batch and returns its loss, or the loss and its count. It is usually called four to
+            eight times, once on real tensors unless that takes long.
         batch: a typical training batch: a pytree of tensors, numpy arrays and lists with the samples along
             dimension 0 (details: docs/plan.md), or, with ``collate``, a list of raw samples.
         budget_bytes: the total memory for parameters, gradients, optimizer state and one forward and backward
