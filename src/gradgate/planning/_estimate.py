@@ -94,11 +94,11 @@ class Estimate:
         return least
 
     def _correct(self) -> None:
-        """Correct the fit by a factor, or one for each number of samples, so that no traced pass is above it."""
+        """Correct the fit by a factor for each traced number of samples, so that no traced pass is above it."""
         factors: dict[int, float] = {}
         for traced, (real, estimated) in zip(self._passes, self._errors, strict=True):
-            number = self._most if self.exact else traced.samples
-            factors[number] = max(factors.get(number, 0.0), real / max(estimated, 1))
+            least = factors.get(traced.samples, 1.0 if self.exact else 0.0)
+            factors[traced.samples] = max(least, real / max(estimated, 1))
         self._numbers, self._factors = (
             torch.tensor(values, dtype=torch.float64) for values in zip(*sorted(factors.items()), strict=True)
         )
@@ -166,8 +166,9 @@ class Estimate:
     def costs(self, lengths: Sequence[int]) -> dict[int, float]:
         """Return the cost of a sample at each length, in floating-point operations. It never falls with length."""
         ascending, count = sorted(lengths), len(lengths)
-        one, none = (self._powers([n] * count, ascending, self._terms) @ self._work for n in (1, 0))
-        return dict(zip(ascending, (one - none).flatten().cummax(0).values.tolist(), strict=True))
+        with_sample, without = (self._powers([n] * count, ascending, self._terms) for n in (1, 0))
+        costs = ((with_sample - without) @ self._work).flatten().cummax(0).values
+        return dict(zip(ascending, costs.tolist(), strict=True))
 
     def by_module(self, samples: int, length: int = 0) -> dict[str, int]:
         """Return the bytes that a sample adds to the peak of a micro-batch, by the module that allocates them.

@@ -142,7 +142,7 @@ class Plan:
         if self._options.collate is not None:
             return [sample for batch in batches for sample in batch]
         samples = [self._read(batch) for batch in batches]
-        if len({each.lengths.width for each in samples if each.lengths is not None}) > 1:
+        if len({read.lengths.width for read in samples if read.lengths is not None}) > 1:
             samples = [self._read(batch, even_if_full=True) for batch in batches]
         return pooled(samples, self._options.pad)
 
@@ -178,7 +178,7 @@ class Plan:
         (fits,) = self.estimate.most_samples(self._available(), [part.length], len(part.indices))
         if fits == len(part.indices):  # most of the estimated memory does not depend on the samples
             self._most_samples = (len(part.indices) + 1) // 2
-        rest = [sample for each in split.parts[keep:] for sample in each.indices]
+        rest = [sample for later in split.parts[keep:] for sample in later.indices]
         return Split([*split.parts[:keep], *self._packed(split.samples, rest)], split.samples)
 
     def _packed(self, samples: Samples, among: Sequence[int]) -> list[Part]:
