@@ -180,7 +180,7 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("share", [0.3, 0.9])
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.9])
 def test_what_grows_in_steps_is_said_to_be_uncertain_and_fits(name: str, share: float) -> None:
     batch, loss_fn = torch.randn(300, WIDTH), STEPS[name]
     room = int(share * tracked(loss_fn, batch))
@@ -190,12 +190,15 @@ def test_what_grows_in_steps_is_said_to_be_uncertain_and_fits(name: str, share: 
         try:
             plan = gg.plan(loss_fn, batch, budget_bytes=stands + room)
         except BudgetError:
-            return  # what one sample is padded to may take as much
+            assert tracked(loss_fn, batch[:1]) > room / 2  # to which one sample is padded
+            return
     margin = plan.estimate.margin(room)
     assert margin >= 0.05
     assert [each.category for each in told] == [EstimateWarning] * (margin > 0.05)
     assert "uncertain    " in str(plan)
-    assert all(tracked(loss_fn, batch[: len(part.indices)]) <= room for part in plan.parts[:2])
+    most = max(len(part.indices) for part in plan.parts)
+    assert tracked(loss_fn, batch[:most]) <= room
+    assert 3 * most >= max(n for n in range(1, 151) if tracked(loss_fn, batch[:n]) <= room)
 
 
 def test_raw_samples_of_unequal_length_are_estimated_at_their_lengths() -> None:
