@@ -38,6 +38,7 @@ from gradgate.torch_compat._graphs import (
     view_base,
 )
 from gradgate.torch_compat._memory import (
+    fake_errors_unlogged,
     fake_tensors,
     op_schema,
     owns_memory,
@@ -110,6 +111,7 @@ __all__ = [
     "default_store",
     "dispatch_modes",
     "end_threads",
+    "fake_errors_unlogged",
     "fake_tensors",
     "flush_open_files",
     "foreach_add_",
