@@ -32,7 +32,6 @@ MAY_IMPORT = {
         "autograd_graph",
         "byte_sizes",
         "errors",
-        "forward_state",
         "options",
         "batch_layout",
         "pytree",

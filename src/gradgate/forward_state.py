@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
 import sys
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Container, Iterable
-from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +18,6 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from gradgate.torch_compat import OWN_BUFFERS, OWN_MODULES, OWN_PARAMETERS, is_dtensor, tensor_version
-
-Undo: TypeAlias = "Callable[[], object]"
-Save: TypeAlias = "Callable[[Tensor, str], Undo | None]"
-Inside: TypeAlias = "Callable[[Snapshot, Any, str], list[tuple[Any, str]]]"
 
 LARGE_BYTES = 1 << 20
 _CHUNK = 1 << 20
@@ -36,6 +30,7 @@ _OUT_OF_MEMORY = (
 )
 _OF_MODULES = ("training", OWN_PARAMETERS, OWN_BUFFERS, OWN_MODULES)
 _HOOKS = frozenset(vars(nn.Module())) - {*_OF_MODULES}
+# A wrapper's parameters, buffers and submodules are restored; its other attributes belong to its engine.
 _WRAPPERS = (DistributedDataParallel, DataParallel)
 
 
@@ -83,32 +78,18 @@ class AtRest:
 
 
 class Snapshot:
-    """The state that objects hold, to be restored into the same objects, bit for bit.
+    """A copy of the state that objects hold, to be restored into the same objects, bit for bit.
 
-    It covers tensors, numbers and containers, even in the attributes of modules and other objects. Restoring
-    removes what was added since.
-
-    Args:
-        values: the objects.
-        save: saves a tensor, given its name, and returns a function that restores it; None to leave it out. By
-            default, a copy, so that a snapshot costs as much memory as the originals.
-        inside: records any other object, and returns what it holds, with names. By default, its attributes.
-        most_items: longer containers are neither recorded nor searched.
+    It covers tensors, numbers and containers, even in the attributes of objects, and costs as much memory as the
+    originals. Restoring removes what was added since.
     """
 
-    def __init__(
-        self,
-        values: Iterable[Any],
-        *,
-        save: Save | None = None,
-        inside: Inside | None = None,
-        most_items: float = math.inf,
-    ) -> None:
-        self._save, self._inside, self._most_items = save or _copied, inside or _any_object, most_items
-        self._seen: dict[int, Any] = {}  # by id; kept alive, so that no id is used again
-        self._undo: list[Undo] = []
-        self._tensors: list[Undo] = []
-        self.add(values)
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._seen: set[int] = set()
+        self._undo: list[Callable[[], object]] = []
+        self._copies: list[tuple[Tensor, Tensor]] = []
+        for value in values:
+            self._record(value, type(value).__name__)
 
     @classmethod
     def before_step(cls, parameters: Iterable[Tensor], optimizers: Iterable[Optimizer]) -> Snapshot:
@@ -116,26 +97,40 @@ class Snapshot:
         kept = (part for optimizer in optimizers for part in (optimizer.state, optimizer.param_groups))
         return cls([*parameters, *kept])
 
-    def add(self, values: Iterable[Any]) -> None:
-        """Record objects that are not recorded yet, and all that they hold."""
-        todo = [(value, type(value).__name__) for value in values][::-1]
-        while todo:
-            value, name = todo.pop()
-            if not isinstance(value, _PLAIN) and id(value) not in self._seen:
-                self._seen[id(value)] = value
-                todo.extend(reversed(self._record(value, name)))
-
     def restore(self) -> None:
         """Restore everything."""
-        for undo in (*reversed(self._undo), *self._tensors):
+        for undo in reversed(self._undo):
             undo()
+        for tensor, copied in self._copies:
+            _put_back(tensor, copied)
 
-    def on_restore(self, undo: Undo) -> None:
-        """Call a function when everything is restored."""
-        self._undo.append(undo)
+    def _record(self, value: Any, name: str) -> None:
+        if isinstance(value, _PLAIN) or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if isinstance(value, Tensor):
+            if not is_lazy(value) and not value.is_meta:
+                self._record_tensor(value, name)
+        elif isinstance(value, nn.Module):
+            self._record_attributes(value, name, _OF_MODULES if isinstance(value, _WRAPPERS) else None)
+        elif isinstance(value, (list, deque, dict, set)):
+            self._undo.append(_undo_container(value))
+            items = list(value.items()) if isinstance(value, dict) else [("...", item) for item in value]
+            for key, item in items:
+                self._record(item, f"{name}.{key}" if isinstance(key, (str, int)) else name)
+        elif isinstance(value, tuple):
+            for item in value:
+                self._record(item, name)
+        elif isinstance(value, torch.Generator):
+            state = value.get_state()
+            self._undo.append(lambda: value.set_state(state))
+        elif hasattr(value, "__dict__") and not isinstance(value, type) and self._searches(value):
+            self._record_attributes(value, name, None)
 
-    def attributes(self, value: Any, name: str, only: Container[str] | None = None) -> list[tuple[Any, str]]:
-        """Record the attributes of an object, except hooks of modules, and return them with names."""
+    def _searches(self, value: Any) -> bool:
+        return True
+
+    def _record_attributes(self, value: Any, name: str, only: tuple[str, ...] | None) -> None:
         attributes = vars(value)
         saved = {k: v for k, v in attributes.items() if (k not in _HOOKS if only is None else k in only)}
 
@@ -144,32 +139,15 @@ class Snapshot:
                 del attributes[key]
             attributes.update(saved)
 
-        self.on_restore(undo)
-        return [(item, name if key.startswith("_") else f"{name}.{key}") for key, item in saved.items()]
+        self._undo.append(undo)
+        for key, item in saved.items():
+            self._record(item, name if key.startswith("_") else f"{name}.{key}")
 
-    def _record(self, value: Any, name: str) -> list[tuple[Any, str]]:
-        """Record one object, and return what it holds, with names."""
-        if isinstance(value, Tensor):
-            undo = self._save(value, name)
-            if undo is not None:
-                self._tensors.append(undo)
-        elif isinstance(value, _CONTAINERS):
-            if len(value) > self._most_items:
-                return []
-            items = _items(value)
-            if not isinstance(value, (tuple, frozenset)):
-                self._undo.append(partial(_refill, value, items))
-            if not isinstance(value, dict):
-                return [(item, name) for item in items]
-            return [(item, f"{name}.{key}" if isinstance(key, (str, int)) else name) for key, item in items]
-        elif isinstance(value, torch.Generator):
-            self.on_restore(partial(value.set_state, value.get_state()))
-        else:
-            return self._inside(self, value, name)
-        return []
+    def _record_tensor(self, tensor: Tensor, name: str) -> None:
+        self._copies.append((tensor, tensor.detach().clone()))
 
 
-class ForwardState:
+class ForwardState(Snapshot):
     """A copy of the state of modules and random generators, to be restored.
 
     The copy covers parameters and buffers, and the tensors, numbers and containers in attributes of modules,
@@ -183,15 +161,9 @@ class ForwardState:
         self._owned = {id(tensor) for tensor in owned}
         self._at_rest = AtRest() if at_rest is None else at_rest
         self._resting: list[tuple[str, Tensor]] = []
-        self._copies: list[tuple[Tensor, Tensor]] = []
         self._versions: list[tuple[Tensor, tuple[int, int]]] = []  # of the parameters that are copied
-        self._snapshot = Snapshot(modules, save=self._save, inside=_data_object)
-        self._random = random_states()
-
-    def restore(self) -> None:
-        """Restore everything."""
-        for undo in (*self._random, self._snapshot.restore):
-            undo()
+        super().__init__(modules)
+        self._undo += random_states()
 
     def changed_at_rest(self) -> list[str]:
         """Return the names of tensors that were not copied but have changed. The next window copies them."""
@@ -208,65 +180,37 @@ class ForwardState:
         }
         self._at_rest.learn(self._copies, written)
 
-    def _save(self, tensor: Tensor, name: str) -> Undo | None:
-        if id(tensor) in self._owned or is_lazy(tensor) or tensor.is_meta:
-            return None
+    def _searches(self, value: Any) -> bool:
+        return isinstance(value, SimpleNamespace) or dataclasses.is_dataclass(value)
+
+    def _record_tensor(self, tensor: Tensor, name: str) -> None:
+        if id(tensor) in self._owned:
+            return
         if self._at_rest.holds(tensor):
             self._resting.append((name, tensor))
-            return None
+            return
         if isinstance(tensor, nn.Parameter):
             self._versions.append((tensor, _version_and_pointer(tensor)))
         large = tensor.nbytes > LARGE_BYTES if tensor.layout == torch.strided else False
         detached = tensor.detach()
         # Large copies go to host memory, because device memory is scarce.
-        copied = detached.to("cpu", copy=True) if large else detached.clone()
-        self._copies.append((tensor, copied))
-        return partial(_put_back, tensor, copied)
-
-
-def _copied(tensor: Tensor, _: str) -> Undo | None:
-    if is_lazy(tensor) or tensor.is_meta:
-        return None
-    return partial(_put_back, tensor, tensor.detach().clone())
-
-
-def _any_object(snapshot: Snapshot, value: Any, name: str) -> list[tuple[Any, str]]:
-    if isinstance(value, type) or not hasattr(value, "__dict__"):
-        return []
-    # A wrapper's parameters, buffers and submodules are restored; its other attributes belong to its engine.
-    return snapshot.attributes(value, name, _OF_MODULES if isinstance(value, _WRAPPERS) else None)
-
-
-def _data_object(snapshot: Snapshot, value: Any, name: str) -> list[tuple[Any, str]]:
-    is_data = isinstance(value, (nn.Module, SimpleNamespace)) or dataclasses.is_dataclass(value)
-    return _any_object(snapshot, value, name) if is_data else []
+        self._copies.append((tensor, detached.to("cpu", copy=True) if large else detached.clone()))
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
-_CONTAINERS = (dict, list, deque, set, tuple, frozenset)
 
 
-# Methods of the base classes, which subclasses may override. Those of dict ignore ``OrderedDict.move_to_end``.
-def _items(value: Any) -> list[Any]:
-    if isinstance(value, OrderedDict):
-        return list(OrderedDict.items(value))
-    return list(dict.items(value) if isinstance(value, dict) else value)
+def _undo_container(value: Any) -> Callable[[], None]:
+    saved = value.copy()
 
+    def undo() -> None:
+        value.clear()
+        if isinstance(value, (list, deque)):
+            value.extend(saved)
+        else:
+            value.update(saved)
 
-def _refill(value: Any, items: list[Any]) -> None:
-    if isinstance(value, OrderedDict):
-        OrderedDict.clear(value)
-        OrderedDict.update(value, items)
-    elif isinstance(value, dict):
-        dict.clear(value)
-        dict.update(value, items)
-    elif isinstance(value, set):
-        set.clear(value)
-        set.update(value, items)
-    else:
-        kind = list if isinstance(value, list) else deque
-        kind.clear(value)
-        kind.extend(value, items)
+    return undo
 
 
 @torch.no_grad()
@@ -280,21 +224,21 @@ def _put_back(tensor: Tensor, copied: Tensor) -> None:
             tensor.detach().copy_(copied)
 
 
-def _same_bits(tensor: Tensor, copied: Tensor) -> bool:
+def _same_bits(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors hold the same bits; False if their bits cannot be read."""
-    if tensor.layout != torch.strided or tensor.is_quantized or is_dtensor(tensor):
+    if one.layout != torch.strided or one.is_quantized or is_dtensor(one):
         return False
-    return torch.equal(_bytes(tensor), _bytes(copied))
+    return torch.equal(_bytes(one), _bytes(other))
 
 
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
-def random_states() -> list[Undo]:
+def random_states() -> list[Callable[[], object]]:
     """Return functions that restore the random generators of torch, Python and numpy."""
     cpu, python = torch.get_rng_state(), random.getstate()
-    undo: list[Undo] = [lambda: torch.set_rng_state(cpu), lambda: random.setstate(python)]
+    undo: list[Callable[[], object]] = [lambda: torch.set_rng_state(cpu), lambda: random.setstate(python)]
     if torch.cuda.is_initialized():
         devices = torch.cuda.get_rng_state_all()
         undo.append(lambda: torch.cuda.set_rng_state_all(devices))

@@ -124,24 +124,8 @@ def test_the_peak_of_texts_of_any_number_and_length(name: str) -> None:
             micro = {key: value[:samples, :length].contiguous() for key, value in batch.items()}
             copied = sum(one.numel() * one.element_size() for one in micro.values())
             assert plan.peak_bytes(samples, length) == pytest.approx(
-                copied + tracked(loss_fn, micro), rel=2e-3
+                copied + tracked(loss_fn, micro), rel=1e-3
             )
-
-
-@pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("share", [0.15, 0.4])
-def test_no_micro_batch_takes_more_than_the_budget_leaves(name: str, share: float) -> None:
-    loss_fn, batch = TEXTS[name](), text(48)
-    options = {"lengths": "mask", "trim": ["ids", "mask"]}
-    whole = gg.plan(loss_fn, batch, budget_bytes="1GiB", **options)
-    budget = whole.resident.total_bytes + int(share * whole.peak_bytes(48, WIDTH))
-    split = gg.plan(loss_fn, batch, budget_bytes=budget, **options).split(batch)
-    assert sorted(index for micro in split for index in micro.indices) == list(range(48))
-    for micro in split:
-        copied = sum(field.numel() * field.element_size() for field in micro.data.values())
-        real = copied + tracked(loss_fn, micro.data)
-        assert real <= budget - whole.resident.total_bytes
-        assert micro.peak_bytes == pytest.approx(real, rel=3e-2 if len(micro.indices) < 3 else 3e-3)
 
 
 @pytest.mark.parametrize("make", [perceptron, convolutional])
@@ -205,6 +189,7 @@ def test_sizes_with_a_constant_part_and_operations_for_each_sample_are_estimated
     loss_fn, batch = make(), images()
     plan = gg.plan(loss_fn, batch, budget_bytes="1GiB")
     assert plan.estimated
+    assert plan.estimate.aligned == (make is with_a_queue)
     for samples in (2, 5, 64) if make is with_a_queue else (4, 64):
         micro = tuple(part[:samples] for part in batch)
         assert plan.peak_bytes(samples) == pytest.approx(tracked(loss_fn, micro), rel=1e-3)

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 import gradgate as gg
 from gradgate.errors import EstimateWarning
 
-# private: what is reached from a function is restored, large data sets left out
-from gradgate.planning._pass_state import PassState
+# private: what is reached from a function is put back, large data sets left out
+from gradgate.planning._reachable_state import ReachableState
 
 WIDTH = 8
 MASKS: dict[int, Tensor] = {}
@@ -343,7 +343,7 @@ def test_the_comparison_rejects_a_plan_that_puts_nothing_back(
 ) -> None:
     without = trained(make, planned=False, measured=False)
     # private: the known-wrong version, which puts nothing back
-    monkeypatch.setattr("gradgate.planning._traced_pass._Tracer.restore", lambda *_: None)
+    monkeypatch.setattr("gradgate.planning._pass_tracer.PassTracer.restore", lambda self: None)
     try:
         with_it = trained(make, planned=True, measured=False)
     except (EstimateWarning, RuntimeError, AssertionError, TypeError, NotImplementedError):
@@ -432,7 +432,7 @@ def test_no_fake_tensor_is_alive_after_a_plan() -> None:
 
 def test_what_a_data_set_holds_is_not_looked_through() -> None:
     data = list(range(20_000))
-    state = PassState(lambda: data)
+    state = ReachableState(lambda: data)
     data.append(1)
     state.restore()
     assert len(data) == 20_001
@@ -448,7 +448,7 @@ def test_an_ordered_dict_keeps_its_order_and_a_set_its_items() -> None:
         counts["b"] += 1
         names.add("b")
 
-    state = PassState(changes)
+    state = ReachableState(changes)
     changes()
     state.restore()
     assert (list(ordered), dict(counts), names) == (["a", "b"], {"a": 1}, {"a"})

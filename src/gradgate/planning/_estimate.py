@@ -1,189 +1,235 @@
-"""Fits the memory of a pass, as a function of samples and length, to a few traced passes.
+"""Fits the peak memory of a pass, as a function of samples and length, to a few traced passes.
 
-Memory has a local maximum wherever something is freed after something was allocated. If passes run the same
-operations, the live bytes at each of these moments are a polynomial of small degree in samples and length, and the
-peak is the largest of them. Otherwise the peak itself is fitted.
+The size of every storage is a polynomial in the number of samples (its terms count samples, pairs, triplets) and in
+their length. So is the live memory after each operation. The peak is the maximum of these polynomials.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from gradgate.planning._traced_pass import TracedPass
+from gradgate.planning._pass_tracer import PassTrace
 
-_TOLERANCE = 3e-3  # relative to the peak of a pass; a fit with smaller errors is exact
-RESERVE = 0.05  # share of a pass's memory that stays unused if the estimate is not exact
-
-Terms: TypeAlias = "tuple[tuple[int, int], ...]"
-"""Powers of samples and of length."""
-
-_SHARES: Terms = ((1, 0), (1, 1), (1, 2))  # all memory belongs to samples
-_ALIKE: Terms = ((0, 0), *_SHARES)  # every sample adds the same to a fixed part
-_MASKS: Terms = (*_ALIKE, (0, 1), (0, 2))  # and there is a mask or table of each length
-_PAIRS: Terms = (*_MASKS, (2, 0), (2, 1), (2, 2))  # and pairs of samples
-_TRIPLETS: Terms = (*_PAIRS, (3, 0), (3, 1), (3, 2))
-_CHUNK = 256  # micro-batches whose peaks are computed together
+UNCERTAINTY_MARGIN = 0.05  # share of a pass's memory that stays unused if the estimate is not exact
+TOLERANCE = 0.01  # relative error of a peak up to which an estimate counts as exact
+_CHUNK = 256  # lengths that are computed together
+_DEGREE = 3  # highest power of the number of samples, as in a loss over triplets
+_ROUNDING = 1e-9  # relative; far above float64's, far below the effect of one sample
 
 
 class Estimate:
-    """Estimates the memory of micro-batches that never ran, from traced passes.
+    """Estimates the memory of micro-batches that never ran.
 
-    Passes ``near`` the size in question are too few to tell whether the fit is exact.
+    Args:
+        grid: traced passes, with each number of samples at each of one to three lengths; the first has the most
+            samples.
+        probe: a pass with another number of samples, at any length. If the grid has only one number of samples,
+            the probe shows which power of that number each size follows.
 
     Attributes:
-        resident: the memory that stays allocated between passes.
         start: the work of starting a micro-batch, in floating-point operations.
-        has_batch_norm: whether a batch norm mixes the samples of a micro-batch.
-        exact: whether the fit agrees with more passes than it needs.
-        fitted: whether there are enough passes for any fit.
+        aligned: whether passes run the same operations, so that each size is fitted. Otherwise only peaks are
+            fitted.
+        exact: whether each size is a polynomial, confirmed by more passes than its fit needs.
         measured: why real passes were traced instead of fake ones; "" if they were not.
         unchecked: why no real pass confirms the estimate; "" if one does.
     """
 
     measured = unchecked = ""
 
-    def __init__(self, passes: Sequence[TracedPass], *, near: bool = False) -> None:
-        self._passes = passes = sorted(passes, key=lambda traced: (-traced.samples, -traced.length))
-        first = passes[0]
+    def __init__(self, grid: Sequence[PassTrace], probe: PassTrace | None = None) -> None:
+        first = grid[0]
+        self.grid, self.lengths = list(grid), sorted({trace.length for trace in grid})
+        self._traces = [*grid, *([] if probe is None else [probe])]
+        self._most_samples: dict[tuple[float, int], dict[int, int]] = {}
         self.resident, self.start = first.resident, first.operations * first.start_flops
-        self.has_batch_norm = any(traced.has_batch_norm for traced in passes)
-        self._most, self._longest = first.samples, max(first.length, 1)
-        # Passes of few samples may run other operations. They are left out if enough others remain.
-        same = [traced for traced in passes if len(traced.highs) == len(first.highs)]
-        self._aligned = len({traced.samples for traced in same}) > 2
-        if not self._aligned:
-            same = passes
-        values = [
-            (*(traced.highs if self._aligned else (traced.peak_bytes,)), traced.work) for traced in same
-        ]
-        error = self._fit(same, torch.tensor(values, dtype=torch.float64))
-        self.exact = error <= _TOLERANCE and not near
-        self.fitted = error < math.inf
-        self._numbers = self._factors = torch.ones(1, dtype=torch.float64)
-        self._errors = self._pairs() if self.fitted else []
-        if self.fitted:
-            self._correct()
+        self.has_batch_norm = any(trace.has_batch_norm for trace in self._traces)
+        # A pass of few samples may run other operations than the largest pass. Such a pass is ignored if enough
+        # others remain.
+        run = [(trace.samples, (len(trace.sizes), len(trace.flops))) for trace in self._traces]
+        other = {samples for samples, operations in run if operations != run[0][1]}
+        numbers = list(dict.fromkeys(trace.samples for trace in grid))
+        same = [samples for samples in numbers if samples not in other]
+        with_probe = probe is not None and probe.samples not in other
+        self.aligned = len(same) > 1 or (same == numbers and with_probe)
+        self._samples = same if self.aligned else numbers
+        by_pass = {(trace.samples, trace.length): self._quantities(trace) for trace in grid}
+        rows = [torch.stack([by_pass[n, length] for length in self.lengths]) for n in self._samples]
+        if len(rows) == 1 and probe is not None:
+            terms, self.exact = self._fit_with_probe(rows[0], probe)
+        else:
+            terms, self.exact = self._fit_grid(torch.stack(rows))
+        sizes = len(first.sizes) if self.aligned else 1
+        created = torch.tensor([size > 0 for size in first.sizes[:sizes]])
+        self._sizes, self._modules = terms[..., :sizes], first.modules
+        self._work = terms[..., sizes:].sum(-1)
+        if self.aligned:
+            self._work = self._work + PassTrace.FLOPS_PER_BYTE * self._sizes[..., created].sum(-1)
+        # Memory peaks just before a storage is freed, so of several allocations in a row, only the last can be the
+        # peak.
+        last_of_run = created & ~torch.cat([created[1:], torch.zeros(1, dtype=torch.bool)])
+        self._peak_candidates = last_of_run.nonzero().flatten()
+        self._live = self._sizes.cumsum(-1)[..., self._peak_candidates]
 
-    def _fit(self, passes: Sequence[TracedPass], values: Tensor) -> float:
-        """Fit polynomials to the live bytes and the work, ``[passes, values]``. Return the largest error."""
-        sizes, lengths = [traced.samples for traced in passes], [traced.length for traced in passes]
-        # Relative to the peak, so that a small pass counts as much as a large one.
-        peaks = torch.tensor([[max(traced.peak_bytes, 1)] for traced in passes], dtype=torch.float64)
-        known = len({length for n, length in zip(sizes, lengths, strict=True) if n == self._most})
-        least = math.inf
-        for all_terms in (_SHARES, _ALIKE, _MASKS, _PAIRS, _TRIPLETS):
-            terms = tuple((i, j) for i, j in all_terms if j < known)
-            powers = self._powers(sizes, lengths, terms)
-            # The passes determine all terms, and at least one pass more confirms them.
-            if not int(torch.linalg.matrix_rank(powers)) == len(terms) < len(passes):
-                break
-            fit = torch.linalg.lstsq(powers / peaks, values / peaks).solution
-            error = float((powers @ fit - values)[:, :-1].div(peaks).abs().max())
-            # If nothing is exact, a line is corrected: one with a fixed part, unless that is negative.
-            fixed = (self._powers([0] * len(passes), lengths, terms) @ fit[:, :-1]).amax(1).min()
-            if error <= _TOLERANCE or least == math.inf or (all_terms is _ALIKE and fixed > 0):
-                least, self._terms = error, terms
-                self._live, self._work = fit[:, :-1], fit[:, -1:]
-            if least <= _TOLERANCE:
-                break
-        return least
+    def _quantities(self, trace: PassTrace) -> Tensor:
+        values = [*trace.sizes, *trace.flops] if self.aligned else [trace.peak_bytes, trace.work]
+        return torch.tensor(values, dtype=torch.float64)
 
-    def _correct(self) -> None:
-        """Correct the fit by a factor for each traced number of samples, so that no traced pass is above it."""
-        factors: dict[int, float] = {}
-        for traced, (real, estimated) in zip(self._passes, self._errors, strict=True):
-            least = factors.get(traced.samples, 1.0 if self.exact else 0.0)
-            factors[traced.samples] = max(least, real / max(estimated, 1))
-        self._numbers, self._factors = (
-            torch.tensor(values, dtype=torch.float64) for values in zip(*sorted(factors.items()), strict=True)
+    def _fit_with_probe(self, values: Tensor, probe: PassTrace) -> tuple[Tensor, bool]:
+        """Fit lengths to the grid, and samples to the probe. Return the terms, and whether they are exact."""
+        by_length = torch.linalg.solve(self._powers(self.lengths), values)
+        at_probe = self._powers([probe.length]) @ by_length
+        found, exact = fit(
+            [self._samples[0], probe.samples], torch.cat([at_probe, self._quantities(probe)[None]])
         )
+        return (found != 0)[:, None] * by_length, self.aligned and bool(exact.all())
 
-    def _pairs(self) -> list[tuple[int, int]]:
-        """Return the traced and the estimated peak of each traced pass."""
-        passes = self._passes
-        sizes, lengths = [traced.samples for traced in passes], [traced.length for traced in passes]
-        return [
-            (traced.peak_bytes, peak) for traced, peak in zip(passes, self.peaks(sizes, lengths), strict=True)
-        ]
+    def _fit_grid(self, values: Tensor) -> tuple[Tensor, bool]:
+        fits = [fit(self._samples, values[:, column]) for column in range(len(self.lengths))]
+        by_length = torch.stack([found for found, _ in fits], dim=1)
+        found = torch.linalg.solve(self._powers(self.lengths), by_length)
+        return found, all(bool(exact.all()) for _, exact in fits)
 
-    def _powers(self, samples: Sequence[int], lengths: Sequence[int], terms: Terms) -> Tensor:
-        n = torch.tensor(samples, dtype=torch.float64)[:, None] / self._most
-        length = torch.tensor(lengths, dtype=torch.float64)[:, None] / self._longest
-        return torch.cat([n**i * length**j for i, j in terms], 1)
+    def _powers(self, lengths: Sequence[int]) -> Tensor:
+        return _powers([length / max(self.lengths[-1], 1) for length in lengths], len(self.lengths) - 1)
+
+    def _at(self, samples: Sequence[int], lengths: Sequence[int], terms: Tensor) -> Tensor:
+        """Return the values ``[micro-batches, ...]`` of polynomials with the terms ``[samples, lengths, ...]``."""
+        powers = _powers([each / self._samples[0] for each in samples], _DEGREE)
+        factors = powers[:, :, None] * self._powers(lengths)[:, None, :]
+        return factors.flatten(1) @ terms.flatten(0, 1)
 
     def peaks(self, samples: Sequence[int], lengths: Sequence[int]) -> list[int]:
-        """Return the peak bytes of micro-batches, given the number of samples and the length of each."""
-        peaks: list[int] = []
+        """Return the peak bytes of each of several micro-batches."""
+        found: list[int] = []
         for begin in range(0, len(samples), _CHUNK):
             chunk = slice(begin, begin + _CHUNK)
-            live = (self._powers(samples[chunk], lengths[chunk], self._terms) @ self._live).amax(1)
-            peaks += (live * self._factor(samples[chunk])).clamp(min=0).round().long().tolist()
-        return peaks
+            live = self._at(samples[chunk], lengths[chunk], self._live)
+            found += live.amax(1).clamp(min=0).round().long().tolist()
+        return found
 
-    def _factor(self, samples: Sequence[int]) -> Tensor:
-        """Return the correction at some numbers of samples, interpolated between the traced numbers."""
-        n, last = torch.tensor(samples, dtype=torch.float64), len(self._numbers) - 1
-        n = n.clamp(self._numbers[0], self._numbers[-1])
-        above = torch.searchsorted(self._numbers, n).clamp(min(1, last), last)
-        below = (above - 1).clamp(min=0)
-        gap = (self._numbers[above] - self._numbers[below]).clamp(min=1)
-        return torch.lerp(self._factors[below], self._factors[above], (n - self._numbers[below]) / gap)
-
-    def margin(self, available: float) -> float:
-        """Return the share of the available bytes that should not be used.
-
-        It is 0 for an exact estimate. Otherwise, it is the largest error of the fit, relative to the peak of the
-        pass or a larger ``available``.
-        """
-        if self.exact:
-            return RESERVE if self.measured else 0.0
-        return min(max(RESERVE, self._error(available)), 0.5)
+    def error(self, available: float = 0) -> float:
+        """Return the largest error of an estimate, relative to the pass's peak or a larger ``available``."""
+        estimated = self.peaks(
+            [trace.samples for trace in self._traces], [trace.length for trace in self._traces]
+        )
+        pairs = [(trace.peak_bytes, peak) for trace, peak in zip(self._traces, estimated, strict=True)]
+        return max(abs(traced - peak) / max(traced, available, 1) for traced, peak in pairs)
 
     def uncertainty(self, available: float) -> str:
-        """Return why an estimate that is not exact is uncertain for a pass with this much memory."""
-        off = f"the estimate is up to {self._error(available):.1%} off"
-        return f"{off}, because memory is not a polynomial of samples and length"
+        """Return why the estimate is uncertain for a pass with this much memory; "" if it is certain."""
+        error = self.error(available)
+        if not self.aligned:
+            return f"operations differ with the batch, so only peaks were compared; the estimate is {error:.1%} off"
+        if not self.exact or error > TOLERANCE:
+            return f"the estimate is {error:.1%} off, because sizes are not polynomials of samples and length"
+        return ""
 
-    def _error(self, available: float) -> float:
-        return max(
-            (abs(traced - peak) / max(traced, available, 1) for traced, peak in self._errors), default=0.0
-        )
+    def margin(self, available: float) -> float:
+        """Return the share of the available bytes that should not be used."""
+        if not self.uncertainty(available):
+            return 0.0
+        return min(max(UNCERTAINTY_MARGIN, 2 * self.error(available)), 0.5)
 
     def most_samples(self, available: float, lengths: Sequence[int], most: int) -> list[int]:
         """Return how many samples of each length fit into ``available`` bytes, up to ``most``."""
-        low, high = torch.zeros(len(lengths), dtype=torch.long), torch.full((len(lengths),), most)
-        for _ in range(most.bit_length()):
+        known = self._most_samples.setdefault((available, most), {})  # later batches have the same lengths
+        missing = [length for length in dict.fromkeys(lengths) if length not in known]
+        low, high = torch.zeros(len(missing), dtype=torch.long), torch.full((len(missing),), most)
+        for _ in range(most.bit_length() if missing else 0):
             middle = (low + high + 1) // 2
-            fits = torch.tensor(self.peaks(middle.tolist(), lengths)) <= available
+            fits = torch.tensor(self.peaks(middle.tolist(), missing)) <= available
             low, high = torch.where(fits, middle, low), torch.where(fits, high, middle - 1)
-        return low.tolist()
+        known.update(zip(missing, low.tolist(), strict=True))
+        return [known[length] for length in lengths]
 
     def costs(self, lengths: Sequence[int]) -> dict[int, float]:
         """Return the cost of a sample at each length, in floating-point operations. It never falls with length."""
-        ascending, count = sorted(lengths), len(lengths)
-        with_sample, without = (self._powers([n] * count, ascending, self._terms) for n in (1, 0))
-        costs = ((with_sample - without) @ self._work).flatten().cummax(0).values
-        return dict(zip(ascending, costs.tolist(), strict=True))
+        ascending = sorted(lengths)
+        work = self._work[..., None]
+        count = len(ascending)
+        costs = self._at([1] * count, ascending, work) - self._at([0] * count, ascending, work)
+        return dict(zip(ascending, costs.flatten().cummax(0).values.tolist(), strict=True))
 
     def by_module(self, samples: int, length: int = 0) -> dict[str, int]:
-        """Return the bytes that a sample adds to the peak of a micro-batch, by the module that allocates them.
-
-        It is the average between two traced passes; empty if passes run different operations.
-        """
-        first = self._passes[0]
-        fewer = [
-            traced
-            for traced in self._passes
-            if traced.length == first.length and len(traced.ends) == len(first.ends)
-        ]
-        if not self._aligned or len(fewer) < 2:
+        """Return the bytes that the last sample adds to the peak, by the module that allocates them."""
+        if not self.aligned:
             return {}
-        high = int((self._powers([samples], [length], self._terms) @ self._live).argmax())
-        added = first.by_module(high) - fewer[-1].by_module(high)
-        difference = first.samples - fewer[-1].samples
-        return {module: round(size / difference) for module, size in added.items() if size >= difference}
+        peak = int(self._peak_candidates[self._at([samples], [length], self._live).argmax()]) + 1
+        with_last, without = self._at([samples, samples - 1], [length] * 2, self._sizes[..., :peak])
+        found: dict[str, float] = defaultdict(float)
+        for module, size in zip(self._modules[:peak], (with_last - without).tolist(), strict=True):
+            found[module] += size
+        return {module: round(size) for module, size in found.items() if round(size) >= 1}
+
+
+def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit a polynomial in the number of samples to each quantity, and check whether the values confirm it.
+
+    Two values are enough to confirm a single power: sizes are integers, so a wrong power hardly fits both. Any
+    other polynomial is confirmed if it fits at least one value more than it has terms. If no polynomial is
+    confirmed, a quantity gets a curve above all of its values.
+
+    Args:
+        samples: distinct numbers of samples; the first is the unit of the polynomials.
+        values: the quantities at each number, ``[numbers, quantities]``.
+
+    Returns:
+        The coefficients ``[powers, quantities]``, and which quantities are confirmed.
+
+    Example:
+        >>> values = torch.tensor([[7.0, 21.0, 50.0], [7.0, 9.0, 44.0]], dtype=torch.float64)
+        >>> fit([7, 3], values)[0].T.tolist()[:2]  # 7 always, and 3 n
+        [[7.0, 0.0, 0.0, 0.0], [0.0, 21.0, 0.0, 0.0]]
+        >>> fit([7, 3], values)[1].tolist()  # 50 and 44 may be a line, or not
+        [True, True, False]
+    """
+    powers = _powers([each / samples[0] for each in samples], _DEGREE)
+    bound = 0.5 + _ROUNDING * values.abs().amax(0)
+    found = torch.zeros(_DEGREE + 1, values.shape[1], dtype=torch.float64)
+    confirmed = torch.zeros(values.shape[1], dtype=torch.bool)
+    for power in range(_DEGREE + 1):
+        fits = ((powers[:, power : power + 1] * values[0] - values).abs() <= bound).all(0) & ~confirmed
+        found[power] = torch.where(fits, values[0], 0.0)
+        confirmed |= fits
+    for degree in range(1, min(len(samples) - 2, _DEGREE) + 1):
+        terms = torch.linalg.lstsq(powers[:, : degree + 1], values).solution
+        fits = ((powers[:, : degree + 1] @ terms - values).abs().amax(0) <= bound) & ~confirmed
+        rounded = torch.where(terms.abs() <= bound, 0.0, terms)
+        found[: degree + 1] = torch.where(fits, rounded, found[: degree + 1])
+        confirmed |= fits
+    if not confirmed.all():
+        found[:, ~confirmed] = _cover(powers, values[:, ~confirmed])
+    return found, confirmed
+
+
+def _powers(shares: Sequence[float], degree: int) -> Tensor:
+    """Return the powers of some numbers, ``[numbers, degree + 1]``."""
+    values = torch.tensor(shares, dtype=torch.float64)
+    return values[:, None] ** torch.arange(degree + 1, dtype=torch.float64)
+
+
+def _cover(powers: Tensor, values: Tensor) -> Tensor:
+    """Return a curve, a nonnegative constant plus a single power, that is above all values and close to them."""
+    sizes, best = values.abs(), torch.full((values.shape[1],), math.inf, dtype=torch.float64)
+    found = torch.zeros(_DEGREE + 1, values.shape[1], dtype=torch.float64)
+    for power in range(1, _DEGREE + 1):
+        x = powers[:, power]
+        slopes = [(sizes / x[:, None]).amax(0)]
+        slopes += [(sizes[i] - sizes[j]) / (x[i] - x[j]) for i, j in itertools.combinations(range(len(x)), 2)]
+        for slope in slopes:
+            slope = slope.clamp(min=0)
+            constant = (sizes - slope * x[:, None]).amax(0).clamp(min=0)
+            above = ((constant + slope * x[:, None]) / sizes.clamp(min=1)).sum(0)
+            nearer = above < best - _ROUNDING
+            best = torch.where(nearer, above, best)
+            found[:, nearer] = 0.0
+            found[0] = torch.where(nearer, constant, found[0])
+            found[power] = torch.where(nearer, slope, found[power])
+    return found * values[0].sign()

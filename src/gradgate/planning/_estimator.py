@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import distributed
@@ -10,22 +12,20 @@ from torch.optim import Optimizer
 
 from gradgate.byte_sizes import format_bytes
 from gradgate.errors import OptionError
-from gradgate.planning._estimate import Estimate
-from gradgate.planning._fake_tensors import FakePassError, FakeTensors, holder_name
-from gradgate.planning._pass_state import PassState
-from gradgate.planning._resident_memory import FREE_MARGIN, ResidentMemory, free_bytes, in_one_line
+from gradgate.planning._estimate import TOLERANCE, Estimate
+from gradgate.planning._memory import FREE_MARGIN, ResidentMemory, free_bytes, in_one_line
+from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
+from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
-from gradgate.planning._traced_pass import TracedPass, trace_pass
+from gradgate.planning._trace_pass import holder_name, trace_pass
 
-_FEW, _LEAST = 7, 3  # samples in the smallest fake passes
+_MOST_OPERATIONS = 20_000  # of a pass with many samples; a longer pass loops over the samples
+_PROBE_SAMPLES = 3
 _MEASURED_SAMPLES = 32  # the most samples in a real pass
 _PROBE_STARTS = 10_000  # a real probe may take the time of starting this many operations,
 _PROBE_BYTES = 1 << 26  # and this much memory, or this share of the budget
 _PROBE_SHARE = 0.25
-_PROBE_ERROR = 0.01  # relative; a real probe that differs more contradicts the fake one
-_REFINEMENTS = 8
-
-Sizes = Iterable[tuple[int, int]]  # samples and length
+_REFINEMENTS = 3
 
 
 class Estimator:
@@ -47,19 +47,21 @@ class Estimator:
         self._loss_fn, self._samples = loss_fn, samples
         self._given, self._optimizer = budget_bytes, optimizer
         self._free: int | None = None
+        self._unchecked = ""
         self.warnings: list[str] = []
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training without the checker does not need it
 
         with on_purpose():  # so that the checker does not report reads of tensors
-            self._state = PassState(loss_fn)
+            self._state = ReachableState(loss_fn)
         self._fakes = FakeTensors()
 
     def estimate(self) -> Estimate:
         """Return the estimate, from real passes of small micro-batches if fake passes do not work."""
         reason = ""
         try:
-            estimate = self._from_fake_passes()
+            found = self._from_fake_passes()
+            found.unchecked = self._unchecked
         except FakePassError as error:
             reason = str(error)
         self._remove_fakes()
@@ -70,9 +72,9 @@ class Estimator:
                     "ranks, which would wait for one another in different passes. Make loss_fn independent of "
                     "values: return the count as a tensor, for example, without .item()."
                 )
-            estimate = self._from_real_passes()
-            estimate.measured = reason
-        return estimate
+            found = self._from_real_passes()
+            found.measured = reason
+        return found
 
     def budget(self, resident: ResidentMemory) -> int:
         """Return the memory for a pass and all resident memory together."""
@@ -83,112 +85,102 @@ class Estimator:
         return self._free + resident.allocated_bytes
 
     def _from_fake_passes(self) -> Estimate:
-        longest, between = self._lengths[-1], _length_between(self._samples, self._lengths)
-        passes = self._passes([(_FEW, longest), (_LEAST, between)])
-        many = min(max(2 * self._samples.count, 61), 1021) | 1
-        if len(passes) == 2 and 2 * passes[0].operations > 3 * passes[1].operations:
-            many = 31  # a loop over the samples: fewer are faster
-        passes += [self._trace(many, length) for length in self._lengths]
-        stages = [
-            (),
-            ((_FEW, length) for length in self._lengths[:-1]),
-            ((many // 2 | 1, length) for length in self._lengths),
-            ((number | 1, length) for number in (3 * many // 4, many // 4) for length in self._lengths),
-        ]
-        estimate = self._fitted(passes, stages)
-        probe = min(passes, key=lambda traced: traced.samples)
-        estimate.unchecked = self._contradiction(probe)
-        return estimate
+        many = _coprime(min(max(2 * self._samples.count, 61), 1021))
+        try:
+            grid = [self._trace(many, length, most_operations=_MOST_OPERATIONS) for length in self._lengths]
+        except TooLongError:
+            many = 13
+            grid = [self._trace(many, length) for length in self._lengths]
+        numbers: tuple[int, ...] = (many // 2 | 1, _PROBE_SAMPLES, 3 * many // 4, many // 4 | 1)
+        # A length between two of the grid also confirms the fit over lengths.
+        between = _length_between(self._samples, self._lengths)
+        real = self._real_probe(grid[-1], between)
+        probe = real or self._trace(numbers[0], between)
+        found = Estimate(grid, probe)
+        if grid[0].operations > 2 * probe.operations:  # a loop over the samples: fewer are faster
+            numbers = (7, 13, 31)
+        if not found.exact:
+            found = self._refined(self._with_more(grid, probe, numbers, fake=True), probe)
+        if real is not None and found.error() > TOLERANCE:
+            fake, peak = self._trace(real.samples, real.length).peak_bytes, real.peak_bytes
+            if abs(fake - peak) > TOLERANCE * peak:
+                raise FakePassError(
+                    f"a pass over {real.samples} samples took {format_bytes(peak)}, but "
+                    f"{format_bytes(fake)} with fake tensors"
+                )
+        return found
 
     def _from_real_passes(self) -> Estimate:
         two = self._trace(2, self._lengths[-1], fake=False)
         # Many samples, because some kernels treat few samples specially, but no more than will surely fit.
         available = self.budget(two.resident) - two.resident.total_bytes
         most = min(max(available // 2 // max(two.peak_bytes, 1), 4), _MEASURED_SAMPLES)
-        eighths = [(8, 4, 2), (6,), (5, 3)]
-        numbers = [[max(most * number // 8, 2) for number in stage] for stage in eighths]
-        stages = [((number, length) for number in stage for length in self._lengths) for stage in numbers]
-        return self._fitted([], stages, fake=False)
+        grid = [self._trace(most, length, fake=False) for length in self._lengths]
+        numbers = (most // 2, 3 * most // 4, max(most // 4, 2))
+        return self._with_more(grid, None, numbers, fake=False)
 
-    def _fitted(self, passes: list[TracedPass], stages: Sequence[Sizes], *, fake: bool = True) -> Estimate:
-        """Trace more passes until the fit agrees with one that it does not need, or near the size that fits."""
-        estimate = None
-        for stage in stages:
-            passes += self._passes(stage, passes, fake=fake)
-            estimate = Estimate(passes)
-            if estimate.exact:
-                return estimate
-        if estimate is None or not estimate.fitted:
+    def _with_more(
+        self, grid: list[PassTrace], probe: PassTrace | None, numbers: Sequence[int], *, fake: bool
+    ) -> Estimate:
+        """Trace more numbers of samples until the fit predicts a pass it didn't use. Return the last estimate."""
+        found = None
+        for samples in numbers:
+            if samples in {trace.samples for trace in grid}:
+                continue
+            try:
+                grid = [*grid, *[self._trace(samples, length, fake=fake) for length in self._lengths]]
+            except FakePassError:  # the loss cannot run with this many samples
+                continue
+            found = Estimate(grid, probe)
+            if found.exact:
+                break
+        if found is None:
             raise FakePassError("no pass showed how its memory grows with the samples")
-        resident = estimate.resident.with_optimizer(self._optimizer)
-        available = self.budget(resident) - resident.total_bytes
+        return found
+
+    def _refined(self, found: Estimate, probe: PassTrace) -> Estimate:
+        """Trace the largest micro-batch that fits, until its size stays the same. Return the last estimate."""
         for _ in range(_REFINEMENTS):
-            most, safe = self._samples.count, available
-            if not fake:  # a real pass must not run out of memory
-                most, safe = min(most, 2 * max(traced.samples for traced in passes)), available // 2
-            (fits,) = estimate.most_samples(safe, self._lengths[-1:], most)
-            if fits in (0, *(traced.samples for traced in passes)):
+            resident = found.resident.with_optimizer(self._optimizer)
+            available = self.budget(resident) - resident.total_bytes
+            (fits,) = found.most_samples(available, found.lengths[-1:], self._samples.count)
+            if not found.uncertainty(available) or fits in (0, *(trace.samples for trace in found.grid)):
                 break
-            near = [traced for traced in passes if traced.samples <= 2 * fits]
-            near += self._passes([(fits, length) for length in self._lengths], fake=fake)
-            finer = Estimate(near, near=True)
-            if not finer.fitted:
-                break
-            estimate, passes = finer, near
-        return estimate
+            grid = [*found.grid, *[self._trace(fits, length) for length in found.lengths]]
+            found = Estimate(grid, probe)
+        return found
 
-    def _passes(
-        self, sizes: Sizes, before: Iterable[TracedPass] = (), *, fake: bool = True
-    ) -> list[TracedPass]:
-        """Trace passes of some sizes that were not traced ``before``. A loss may not run with few samples."""
-        known = {(traced.samples, traced.length) for traced in before}
-        passes = []
-        for samples, length in sizes:
-            if (samples, length) not in known:
-                try:
-                    passes.append(self._trace(samples, length, fake=fake))
-                except FakePassError:
-                    continue
-        return passes
+    def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
+        """Return a real pass of a few samples if it takes little time and memory. Otherwise note why not."""
+        share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
+        memory = share * many.peak_bytes + 2 * parameters
+        work = share * many.work + parameters
+        if memory > max(_PROBE_BYTES, _PROBE_SHARE * self.budget(many.resident)):
+            self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too much memory"
+        elif work > _PROBE_STARTS * many.start_flops:
+            self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples would take too long"
+        elif distributed.is_available() and distributed.is_initialized():
+            self._unchecked = "several ranks are running, so no real pass was run"
+        else:
+            self._remove_fakes()
+            try:
+                return self._trace(_PROBE_SAMPLES, length, fake=False)
+            except Exception as error:  # noqa: BLE001 - the loss may need more samples; training shows others
+                self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples raised {in_one_line(error)}"
+        return None
 
-    def _contradiction(self, probe: TracedPass) -> str:
-        """Compare a fake pass of a few samples with a real one, if that takes little time and memory.
-
-        Returns:
-            Why there was no real pass; "" if there was.
-
-        Raises:
-            FakePassError: the real pass took more or less memory.
-        """
-        parameters, what = probe.resident.parameter_bytes, f"a real pass of {probe.samples} samples"
-        if probe.peak_bytes + 2 * parameters > max(_PROBE_BYTES, _PROBE_SHARE * self.budget(probe.resident)):
-            return f"{what} would take too much memory"
-        if probe.work + parameters > _PROBE_STARTS * probe.start_flops:
-            return f"{what} would take too long"
-        if distributed.is_available() and distributed.is_initialized():
-            return "several ranks are running, so no real pass was run"
-        self._remove_fakes()
-        try:
-            peak = self._trace(probe.samples, probe.length, fake=False).peak_bytes
-        except Exception as error:  # noqa: BLE001 - a loss function may raise anything
-            return f"{what} raised {in_one_line(error)}"
-        if abs(probe.peak_bytes - peak) > _PROBE_ERROR * peak:
-            raise FakePassError(
-                f"a pass over {probe.samples} samples took {format_bytes(peak)}, but "
-                f"{format_bytes(probe.peak_bytes)} with fake tensors"
-            )
-        return ""
-
-    def _trace(self, samples: int, length: int, *, fake: bool = True) -> TracedPass:
-        return trace_pass(
+    def _trace(
+        self, samples: int, length: int, *, fake: bool = True, most_operations: float = math.inf
+    ) -> PassTrace:
+        trace = trace_pass(
             self._loss_fn,
             lambda: self._micro_batch(samples, length),
             self._state,
-            self._fakes if fake else None,
-            samples=samples,
-            length=length,
+            fakes=self._fakes if fake else None,
             copies=self._samples.copies,
+            most_operations=most_operations,
         )
+        return replace(trace, samples=samples, length=length)
 
     def _micro_batch(self, samples: int, length: int) -> Any:
         among: Sequence[int] = range(self._samples.count)
@@ -197,13 +189,14 @@ class Estimator:
             fitting = [index for index in among if lengths[index] <= length]
             among = sorted(fitting, key=lambda index: -lengths[index])
         elif self._samples.collates:  # the same samples, for any micro-batch size
-            among = among[:_LEAST]
+            among = among[:_PROBE_SAMPLES]
         return self._samples.take([among[index % len(among)] for index in range(samples)], length)
 
     def _remove_fakes(self) -> None:
-        leaked = self._fakes.take_leaked()
+        leaked = self._fakes.leaked()
         if not leaked:
             return
+        self._fakes.created.clear()
         del leaked[20:]
         names = list(dict.fromkeys([holder_name(tensor, {id(leaked)}) for tensor in leaked]))
         where = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
@@ -212,6 +205,11 @@ class Estimator:
             "Training would fail on them. Clear this object after gg.plan, or keep it in a module, in a global "
             "name that loss_fn uses, or in a functools.lru_cache."
         )
+
+
+def _coprime(number: int) -> int:
+    """Return the largest number up to this one without factors 2, 3 and 5, which reveals rounding to multiples."""
+    return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
 
 
 def _length_between(samples: Samples, lengths: Sequence[int]) -> int:

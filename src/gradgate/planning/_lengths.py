@@ -79,8 +79,8 @@ def lengths_of(source: Any, samples: int) -> Lengths:
 
 
 def _array_like(source: Any) -> Any:
-    if isinstance(source, Sequence) and all(isinstance(length, (int, Tensor)) for length in source):
-        return [int(length) for length in source]
+    if isinstance(source, Sequence) and all(isinstance(each, (int, Tensor)) for each in source):
+        return [int(each) for each in source]
     if hasattr(source, "__array__"):
         return source
     raise OptionError(
@@ -104,10 +104,10 @@ def _of_mask(mask: Tensor, source: Any) -> Lengths:
 
 
 def _of_lengths(values: Tensor, source: Any) -> Lengths:
-    lengths = [int(length) for length in values.tolist()]
+    lengths = [int(each) for each in values.tolist()]
     if min(lengths, default=0) < 0:
         raise OptionError(
             f"plan: sample {lengths.index(min(lengths))} has length {min(lengths)}. A length is a number of "
             "columns from the left: give 0 or more for each sample."
         )
-    return Lengths([max(length, 1) for length in lengths], lengths, 0, source=source)
+    return Lengths([max(each, 1) for each in lengths], lengths, 0, source=source)

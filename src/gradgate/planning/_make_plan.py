@@ -11,7 +11,7 @@ from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.byte_sizes import as_bytes
 from gradgate.errors import EstimateWarning
 from gradgate.options import check_function
-from gradgate.planning._estimate import RESERVE
+from gradgate.planning._estimate import UNCERTAINTY_MARGIN
 from gradgate.planning._estimator import Estimator
 from gradgate.planning._plan import Plan
 from gradgate.planning._samples import BatchOptions, Collate, Samples
@@ -34,16 +34,16 @@ def plan(
     """Estimate the memory that training on a batch needs, and split the batch to fit, with the least padding.
 
     The loss function runs a few times on fake tensors, which have shapes but no values, so nothing is computed or
-    allocated. The peak is fitted to these passes, as a function of the number of samples and their length. One real
-    pass of three samples confirms it, if that takes almost no time. If fake tensors cannot run the loss function
-    (``.item()``, numpy, shapes that depend on values), or give a wrong estimate, real passes of a few samples are
-    measured instead. The plan then restores gradients, random states, and the tensors, attributes and items of
-    everything that the loss function can reach.
+    allocated. The live memory after each operation is a polynomial in the number of samples and their length. From
+    it, the plan computes the peak of every micro-batch. One real pass of three samples confirms the estimate, if it
+    takes almost no time. If fake tensors cannot run the loss function (``.item()``, numpy, shapes that depend on
+    values), or give a wrong estimate, real passes of a few samples are measured instead. The plan then restores
+    gradients, random states, and the tensors, attributes and items of everything that the loss function can reach.
     Training after a plan is bit for bit the same as without it.
 
     Args:
-        loss_fn: takes a micro-batch and returns its loss, or the loss and its count. It is usually called four to
-            eight times, once on real tensors unless that takes long.
+        loss_fn: takes a micro-batch and returns its loss, or the loss and its count. It is called two to ten
+            times, at least once on real tensors unless that takes long.
         batch: a typical training batch: a pytree of tensors, numpy arrays and lists with the samples along
             dimension 0 (details: docs/plan.md), or, with ``collate``, a list of raw samples.
         budget_bytes: the total memory for parameters, gradients, optimizer state and one forward and backward
@@ -103,18 +103,18 @@ def plan(
             f"plan: the optimizer's state is not counted: {resident.unknown_state}. Memory may run out within the "
             "budget. Plan after the first step, when the state is there, or pass a smaller budget_bytes."
         )
-    if margin > RESERVE:
+    if margin > UNCERTAINTY_MARGIN:
         estimator.warnings.append(
             f"plan: {estimate.uncertainty(available)}. {margin:.0%} of the memory for a pass is left unused. If "
             "memory still runs out, pass a smaller budget_bytes."
         )
     for text in dict.fromkeys(estimator.warnings):
         warn(text, EstimateWarning)
-    made = Plan(estimate, budget, samples, resident, options)
+    found = Plan(estimate, budget, samples, resident, options)
     from gradgate.events import Planned, emit  # lazily: training without the checker does not need it
 
-    sizes = tuple(len(part.indices) for part in made.parts)
-    whole = made.peak_bytes(sum(sizes), max(part.length for part in made.parts))
-    peaks = tuple(part.peak_bytes for part in made.parts)
+    sizes = tuple(len(part.indices) for part in found.parts)
+    whole = found.peak_bytes(sum(sizes), max(part.length for part in found.parts))
+    peaks = tuple(part.peak_bytes for part in found.parts)
     emit(lambda: Planned((), budget, resident.total_bytes, peaks, sizes, whole))
-    return made
+    return found

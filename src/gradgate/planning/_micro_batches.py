@@ -133,8 +133,8 @@ def pack(
         order = sorted(among, key=lambda index: (values[index], index))
         lengths = [values[index] for index in order]
     distinct = list(dict.fromkeys(lengths))
-    most_samples = estimate.most_samples(available, distinct, min(limit, len(among)))
-    fits = dict(zip(distinct, most_samples, strict=True))
+    found = estimate.most_samples(available, distinct, min(limit, len(among)))
+    fits = dict(zip(distinct, found, strict=True))
     too_large = [(index, length) for index, length in zip(order, lengths, strict=True) if fits[length] < 1]
     if too_large:
         index, length = max(too_large, key=lambda pair: pair[1])

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from gradgate.byte_sizes import format_bytes
 from gradgate.errors import BudgetError, OptionError
-from gradgate.planning._estimate import Estimate
+from gradgate.planning._estimate import UNCERTAINTY_MARGIN, Estimate
+from gradgate.planning._memory import ResidentMemory
 from gradgate.planning._micro_batches import Part, Split, counted, deal, pack
-from gradgate.planning._resident_memory import ResidentMemory
 from gradgate.planning._samples import BatchOptions, Samples, pooled
-from gradgate.planning._summary import summary
+from gradgate.planning._summary import summary_rows
 from gradgate.pytree import tensors_in
 
 
@@ -142,7 +142,7 @@ class Plan:
         if self._options.collate is not None:
             return [sample for batch in batches for sample in batch]
         samples = [self._read(batch) for batch in batches]
-        if len({read.lengths.width for read in samples if read.lengths is not None}) > 1:
+        if len({each.lengths.width for each in samples if each.lengths is not None}) > 1:
             samples = [self._read(batch, even_if_full=True) for batch in batches]
         return pooled(samples, self._options.pad)
 
@@ -178,7 +178,7 @@ class Plan:
         (fits,) = self.estimate.most_samples(self._available(), [part.length], len(part.indices))
         if fits == len(part.indices):  # most of the estimated memory does not depend on the samples
             self._most_samples = (len(part.indices) + 1) // 2
-        rest = [sample for later in split.parts[keep:] for sample in later.indices]
+        rest = [sample for each in split.parts[keep:] for sample in each.indices]
         return Split([*split.parts[:keep], *self._packed(split.samples, rest)], split.samples)
 
     def _packed(self, samples: Samples, among: Sequence[int]) -> list[Part]:
@@ -187,7 +187,7 @@ class Plan:
     def _available(self) -> int:
         """Return the bytes that a pass may take."""
         available = self.budget_bytes - self.resident.total_bytes
-        margin = self.estimate.margin(available)
+        margin = max(self.estimate.margin(available), 0.0 if self.estimated else UNCERTAINTY_MARGIN)
         if margin:
             available = int((1 - margin) * available)
         if available <= 0:
@@ -204,7 +204,8 @@ class Plan:
         return f"Plan({samples} samples in {counted(len(self.parts))}, {budget}, {how})"
 
     def __str__(self) -> str:
-        return summary(self.parts, self.estimate, self.resident, self.budget_bytes)
+        rows = summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes)
+        return "\n".join(f"{row.label:13}{row.text}".rstrip() for row in rows)
 
 
 def _first_tensor(batch: Any) -> Any:

@@ -1,54 +1,67 @@
-"""The summary of a plan: what uses the memory, and how the batch is split."""
+"""The summary of a plan: rows of a label and a text."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from gradgate.byte_sizes import format_bytes
 from gradgate.planning._estimate import Estimate
+from gradgate.planning._memory import ResidentMemory
 from gradgate.planning._micro_batches import Part, counted, padding_of
-from gradgate.planning._resident_memory import ResidentMemory
 
 _MOST_MODULES = 6
 
 
-def summary(parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int) -> str:
-    """Return the memory by kind, the split, and the memory that the next larger micro-batches would need."""
-    rows = _rows(parts, estimate, resident, budget_bytes)
-    return "\n".join(f"{label:13}{text}".rstrip() for label, text in rows)
+@dataclass(frozen=True)
+class SummaryRow:
+    """A label and a text."""
+
+    label: str = ""
+    text: str = ""
 
 
-def _rows(
+def summary_rows(
     parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[SummaryRow]:
+    """Yield the memory by kind, the split, and the memory that the next larger micro-batches would need."""
+
+    def memory(label: str, size: int, more: str = "") -> SummaryRow:
+        return SummaryRow(label, format_bytes(size) + more)
+
     largest = max(parts, key=lambda part: part.peak_bytes)
     peak = resident.total_bytes + largest.peak_bytes
-    state = f"not counted: {resident.unknown_state}"
-    if resident.state_bytes is not None:
-        state = format_bytes(resident.state_bytes)
-    yield "budget", format_bytes(budget_bytes)
-    yield "  parameters", f"{format_bytes(resident.parameter_bytes)}, including buffers"
-    yield "  gradients", format_bytes(resident.gradient_bytes)
-    yield "  optimizer", state
-    yield "  one pass", f"{format_bytes(largest.peak_bytes)} at most"
-    yield "peak", f"{format_bytes(peak)} ({peak / budget_bytes:.0%} of the budget)"
+    yield memory("budget", budget_bytes)
+    yield memory("  parameters", resident.parameter_bytes, ", including buffers")
+    yield memory("  gradients", resident.gradient_bytes)
+    if resident.state_bytes is None:
+        yield SummaryRow("  optimizer", f"not counted: {resident.unknown_state}")
+    else:
+        yield memory("  optimizer", resident.state_bytes)
+    yield memory("  one pass", largest.peak_bytes, " at most")
+    yield memory("peak", peak, f" ({peak / budget_bytes:.0%} of the budget)")
     yield from _module_rows(estimate.by_module(len(largest.indices), largest.length))
-    yield "", ""
+    yield SummaryRow()
     yield from _split_rows(parts, estimate, resident)
     if estimate.measured:
-        yield "measured", f"on small micro-batches: {estimate.measured}"
+        yield SummaryRow("measured", f"on small micro-batches: {estimate.measured}")
     available = budget_bytes - resident.total_bytes
-    if not estimate.exact:
-        unused = f"{estimate.margin(available):.0%} of a pass's memory is left unused"
-        yield "uncertain", f"{estimate.uncertainty(available)}; {unused}"
+    uncertainty = estimate.uncertainty(available)
+    if uncertainty:
+        yield SummaryRow(
+            "uncertain",
+            f"{uncertainty}; {estimate.margin(available):.0%} of a pass's memory is left unused",
+        )
     if estimate.unchecked:
-        yield "unchecked", estimate.unchecked
+        yield SummaryRow("unchecked", estimate.unchecked)
     if estimate.has_batch_norm:
-        yield "not exact", "batch norm mixes the samples of a micro-batch: a split changes its statistics"
+        yield SummaryRow(
+            "not exact", "batch norm mixes the samples of a micro-batch: a split changes its statistics"
+        )
 
 
-def _module_rows(added: dict[str, int]) -> Iterator[tuple[str, str]]:
+def _module_rows(added: dict[str, int]) -> Iterator[SummaryRow]:
     """Yield a row per module with the bytes it adds. A block of a list is one row: "blocks.3", not "blocks.3.0"."""
     sizes: Counter[str] = Counter()
     for name, size in added.items():
@@ -56,30 +69,29 @@ def _module_rows(added: dict[str, int]) -> Iterator[tuple[str, str]]:
         block = next((index for index, key in enumerate(keys) if key.isdigit()), 0)
         sizes[".".join(keys[: block + 1])] += size
     if sizes:
-        yield "", ""
-        yield "a sample adds at the peak, by module", ""
+        yield SummaryRow()
+        yield SummaryRow("a sample adds at the peak, by module")
     for name, size in sizes.most_common(_MOST_MODULES):
-        yield f"  {format_bytes(size):>9}", name or "(outside of modules)"
+        yield SummaryRow(f"  {format_bytes(size):>9}", name or "(outside of modules)")
     rest = sizes.most_common()[_MOST_MODULES:]
     if rest:
-        yield f"  {format_bytes(sum(size for _, size in rest)):>9}", f"{len(rest)} others"
+        total = format_bytes(sum(size for _, size in rest))
+        yield SummaryRow(f"  {total:>9}", f"{len(rest)} others")
 
 
-def _split_rows(
-    parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory
-) -> Iterator[tuple[str, str]]:
+def _split_rows(parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory) -> Iterator[SummaryRow]:
     sizes, lengths = [len(part.indices) for part in parts], [part.length for part in parts]
     samples, has_lengths = sum(sizes), bool(lengths[0])
-    yield "split", f"{samples} samples in {counted(len(parts))}: {_listed(sizes, in_order=has_lengths)}"
+    listed = _listed(sizes, in_order=has_lengths)
+    yield SummaryRow("split", f"{samples} samples in {counted(len(parts))}: {listed}")
     if has_lengths:
         whole = samples * max(lengths)
         columns = sum(size * length for size, length in zip(sizes, lengths, strict=True))
         padding = padding_of(parts)
         unsplit = 1 - (1 - padding) * columns / whole
-        yield "lengths", _listed(lengths)
-        yield (
-            "padding",
-            f"{padding:.1%} of {columns:,} columns; unsplit it would be {unsplit:.0%} of {whole:,}",
+        yield SummaryRow("lengths", _listed(lengths))
+        yield SummaryRow(
+            "padding", f"{padding:.1%} of {columns:,} columns; unsplit it would be {unsplit:.0%} of {whole:,}"
         )
     fewer = len(parts) - 1
     if fewer:
@@ -89,7 +101,7 @@ def _split_rows(
         else:
             (needed,) = estimate.peaks([-(-samples // fewer)], [0])
         needed = resident.total_bytes + max(needed, *(part.peak_bytes for part in parts))
-        yield "next larger", f"{counted(fewer)} would need {format_bytes(needed)}"
+        yield SummaryRow("next larger", f"{counted(fewer)} would need {format_bytes(needed)}")
 
 
 def _listed(numbers: list[int], *, in_order: bool = True) -> str:

@@ -133,7 +133,7 @@ class _Field:
         if self.is_ids:
             inside = rows[~padding if lengths.mask is None else lengths.mask.to(rows.device)]
             return bool(value == 0) or not bool((inside == value).all())
-        last = torch.tensor([length - 1 for length in lengths.values], device=rows.device)
+        last = torch.tensor([each - 1 for each in lengths.values], device=rows.device)
         shorter = last < lengths.width - 1
         ends = rows[shorter, last[shorter]][:, None].flatten(1)  # a column may be a single number
         return len(set(last[shorter].tolist())) > 1 and bool((ends != value).any(1).all())

@@ -38,7 +38,6 @@ from gradgate.torch_compat._graphs import (
     view_base,
 )
 from gradgate.torch_compat._memory import (
-    fake_errors_unlogged,
     fake_tensors,
     op_schema,
     owns_memory,
@@ -111,7 +110,6 @@ __all__ = [
     "default_store",
     "dispatch_modes",
     "end_threads",
-    "fake_errors_unlogged",
     "fake_tensors",
     "flush_open_files",
     "foreach_add_",

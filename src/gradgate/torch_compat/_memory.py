@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from gradgate.torch_compat._private import Private, torch
@@ -22,17 +20,6 @@ fake_tensors: Private[[], tuple[Any, Any]] = Private(
     find=_fake_tensors,
     works=lambda classes: classes()[1](allow_non_fake_inputs=True),
 )
-
-
-@contextmanager
-def fake_errors_unlogged() -> Iterator[None]:
-    """Keep torch from logging errors of operations on fake tensors, which a caller handles."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    disabled, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = disabled
 
 
 storage_key: Private[[Any], int] = Private(
