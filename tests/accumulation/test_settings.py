@@ -118,7 +118,7 @@ def test_a_scheduler_of_a_new_optimizer_over_the_same_parameters_is_another_ones
 
 def test_a_scheduler_that_shows_no_optimizer_is_taken() -> None:
     for scheduler in (Duck(), Duck(optimizer=None), Duck(optimizer=[3]), Mock()):
-        one_weight(scheduler=scheduler)
+        assert one_weight(scheduler=scheduler)[2]._settings.schedulers == (scheduler,)
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules")
@@ -143,7 +143,8 @@ def test_a_model_belongs_to_the_optimizer(models_of: Any, lazy: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     accumulator = gg.Accumulator(optimizer, model=models_of(model))
     accumulator.model = nn.Linear(3, 3)  # such as a model whose parameters the optimizer gets next
-    gg.Accumulator([one_weight()[1], optimizer], model=models_of(model))
+    models = models_of(model)
+    assert gg.Accumulator([one_weight()[1], optimizer], model=models).model is models
 
 
 def test_a_model_without_a_parameter_of_the_optimizer_is_refused() -> None:
