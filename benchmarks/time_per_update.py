@@ -6,6 +6,7 @@ infinities, and to report it), some bookkeeping in Python, and restricts each ba
 the optimizer owns.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 
@@ -15,6 +16,7 @@ from _models import Batch, exact_update, loss_of, medium, plain_update, tiny
 from torch import nn
 
 import gradgate as gg
+from gradgate.errors import CountWarning
 
 Way = Callable[[], object]
 
@@ -27,12 +29,18 @@ def ways(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimize
             for batch in update.micro_batches(batches):
                 update.backward(loss_of(model, batch))
 
+    def unequal_counts() -> None:
+        with accumulator.update() as update:
+            for number, batch in enumerate(update.micro_batches(batches)):
+                update.backward(loss_of(model, batch), count=batch[1].numel() * (1 + number % 3))
+
     def one_call() -> None:
         accumulator.step_window(lambda batch: loss_of(model, batch), batches)
 
     return {
         "plain loop, loss / k": partial(plain_update, model, batches, optimizer),
         "gradgate": partial(exact_update, model, batches, accumulator),
+        "gradgate, unequal counts": unequal_counts,
         "gradgate, counts left out": counts_left_out,
         "gradgate, step_window": one_call,
     }
@@ -55,6 +63,7 @@ def sections(device: str, rounds: int | None) -> list[str]:
     """Return a table for each model and optimizer."""
     if device == "cpu":
         torch.set_num_threads(1)
+    warnings.simplefilter("ignore", CountWarning)  # the unequal counts are not those of the batches
     tables = []
     both = (("", ways), (", clip_norm", clipped))
     for name, make, usual, cases in (("tiny", tiny, 400, both), ("medium", medium, 12, (("", two_ways),))):
