@@ -46,6 +46,8 @@ class Accumulator:
     therefore does not depend on how the batch was split, and counts need not be known in advance. docs/exactness.md
     has the derivation. The accumulator owns the parameters of its optimizers: it fills only their ``.grad``.
 
+    Most loops need the first options, up to ``clear``, at most.
+
     Args:
         optimizer: a torch optimizer, or several that step together. Groups added later are trained from the next
             window on.
@@ -53,13 +55,13 @@ class Accumulator:
             several modules. Used to delay the all-reduce, find batch norms, restore buffers before a replay, and
             name parameters in messages. Optional in a single process, required with several ranks.
         clip_norm: clip the 2-norm of the mean gradient, over all parameters, to this value.
-        clip_value: clip each entry of the mean gradient to ``[-clip_value, clip_value]`` instead.
         scheduler: a learning-rate scheduler, or several; stepped after each update that was not skipped.
         scaler: a ``torch.amp.GradScaler``; the accumulator makes all calls to it.
-        nonfinite: what to do when the gradient is infinite or NaN: "raise" (the default), "skip" the update (the
-            default with a scaler), or "step" anyway, which saves a synchronization with the device.
         clear: what happens to gradients after a step: "none" drops them, "zero" fills them with zeros, and
             ``gradgate.decay(factor)`` carries a fraction of them into the next update.
+        nonfinite: what to do when the gradient is infinite or NaN: "raise" (the default), "skip" the update (the
+            default with a scaler), or "step" anyway, which saves a synchronization with the device.
+        clip_value: clip each entry of the mean gradient to ``[-clip_value, clip_value]`` instead.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that
             raises halfway can be undone. Without the copy, such a step raises :class:`TornStepError`.
         noise_scale: estimates the useful batch size; see :class:`gradgate.NoiseScale`.
@@ -92,11 +94,11 @@ class Accumulator:
         *,
         model: Model | None = None,
         clip_norm: float | None = None,
-        clip_value: float | None = None,
         scheduler: Any = None,
         scaler: GradScaler | None = None,
-        nonfinite: Nonfinite | None = None,
         clear: Clear = "none",
+        nonfinite: Nonfinite | None = None,
+        clip_value: float | None = None,
         undo_step: bool = False,
         noise_scale: NoiseScale | None = None,
         ranks: RanksOption = None,
