@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "tally": {"errors", "torch"},
     "pytree": {"torch"},
     "batch_layout": {"errors", "pytree", "torch"},
-    "backward_weight": {"torch"},
+    "backward_weight": {"torch", "torch_compat"},
     "byte_sizes": {"errors"},
     "options": {"errors"},
     "call_sites": {"events", "torch"},

@@ -1,4 +1,4 @@
-"""The number with which the running backward pass began.
+"""The number with which a backward pass begins.
 
 A weighted backward pass begins with ``count / unit``, times the loss scale, rather than with 1. A gate whose effect
 is not linear in the gradient, such as :func:`gradgate.clip_gradient`, multiplies its limit by this number. Its
@@ -10,25 +10,59 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
+from gradgate.torch_compat import backward_pass_number
 
-class BackwardWeight:
-    """The seed of the running backward pass: a scalar tensor; None stands for 1.
+# By the number of the pass: passes run in several threads at once, and within one another, and autograd runs the
+# gates of a pass in threads of its own.
+_seeds: dict[int, Tensor] = {}
 
-    Autograd runs gates on threads of its own, so this is no context variable.
+
+@contextmanager
+def begins_with(seed: Tensor, loss: Tensor) -> Iterator[None]:
+    """Publish the seed of the backward pass of ``loss`` in the block."""
+    numbers: list[int] = []
+
+    def begin(_: object) -> None:
+        numbers.append(backward_pass_number.use())
+        _seeds[numbers[-1]] = seed
+
+    hook = None if loss.grad_fn is None else loss.grad_fn.register_prehook(begin)
+    try:
+        yield
+    finally:
+        if hook is not None:
+            hook.remove()
+        for number in numbers:
+            _seeds.pop(number, None)
+
+
+def weight_of_pass(gradient: Tensor) -> float | Tensor:
+    """Return the size of the running pass's seed, for a gate that receives ``gradient``; 1 if none was published.
+
+    Does not synchronize.
     """
-
-    current: Tensor | None = None
-
-    @contextmanager
-    def of(self, seed: Tensor) -> Iterator[None]:
-        """Publish the seed of the backward pass in the block."""
-        before, self.current = self.current, seed
-        try:
-            yield
-        finally:
-            self.current = before
+    if torch.compiler.is_compiling():  # read when the compiled pass runs, not now
+        weight: Tensor = torch.ops.gradgate.weight_of_pass(gradient.detach())
+        return weight
+    seed = _seeds.get(backward_pass_number.use())
+    return 1.0 if seed is None else seed.detach().to(gradient.device).reshape(()).abs()
 
 
-backward_weight = BackwardWeight()
+def _in_compiled_pass(gradient: Tensor) -> Tensor:
+    seed = _seeds.get(backward_pass_number.use())
+    weight = _fake(gradient)
+    return weight.fill_(1.0) if seed is None else weight.copy_(seed.detach().reshape(())).abs_()
+
+
+def _fake(gradient: Tensor) -> Tensor:
+    dtype = torch.promote_types(gradient.dtype, torch.float32).to_real()
+    return torch.empty((), dtype=dtype, device=gradient.device)
+
+
+_library = torch.library.Library("gradgate", "FRAGMENT")
+_library.define("weight_of_pass(Tensor gradient) -> Tensor", tags=(torch.Tag.cudagraph_unsafe,))
+_library.impl("weight_of_pass", _in_compiled_pass, "CompositeExplicitAutograd")
+torch.library.register_fake("gradgate::weight_of_pass", _fake, lib=_library)

@@ -25,7 +25,7 @@ from gradgate.accumulation._gradients import (
 )
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.autograd_graph import Graph
-from gradgate.backward_weight import backward_weight
+from gradgate.backward_weight import begins_with
 from gradgate.batch_size import SmallBatch
 from gradgate.errors import CountError, GradientError, GraphError, UpdateError
 from gradgate.ownership import checksum
@@ -261,7 +261,7 @@ class GradientSums:
             if plain and self._scale is None:
                 self._backward(loss, seed, (*inputs, *also), retain_graph, also)
             else:
-                with backward_weight.of(seed):
+                with begins_with(seed, loss):
                     self._backward(loss, seed, (*inputs, *also), retain_graph, also)
             if new or apart:
                 separate(inputs if apart else new)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from gradgate.backward_weight import backward_weight
+from gradgate.backward_weight import weight_of_pass
 from gradgate.errors import OptionError, ShapeError
 from gradgate.pytree import mapped_tensors, tensors_in
 
@@ -270,8 +270,7 @@ class _Clipped(_Gate):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         # A limit of the gradient of the loss itself, whatever the weight and the loss scale of this pass.
-        seed = backward_weight.current
-        weight: Any = 1.0 if seed is None else seed.detach().to(gradient.device).reshape(()).abs()
+        weight = weight_of_pass(gradient)
         if ctx.max_value is not None:
             limit = ctx.max_value * weight
             return gradient.clamp(-limit, limit), None, None

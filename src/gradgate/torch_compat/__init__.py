@@ -12,6 +12,7 @@ Some names begin with an underscore but are documented, so they are not private:
 """
 
 from gradgate.torch_compat._backward import (
+    backward_pass_number,
     foreach_add_,
     foreach_clamp_max_,
     foreach_clamp_min_,
@@ -100,6 +101,7 @@ __all__ = [
     "Private",
     "anything_compiled",
     "as_torch_itself",
+    "backward_pass_number",
     "batch_norm_classes",
     "before_spawned",
     "buffers_of",

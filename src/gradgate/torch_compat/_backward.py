@@ -25,6 +25,13 @@ transforming: Private[[], bool] = Private(
     instead=lambda: True,  # so that the public function is called
 )
 
+backward_pass_number: Private[[], int] = Private(
+    "torch._C._current_graph_task_id",
+    "tell which backward pass of several is running",
+    find=lambda: torch()._C._current_graph_task_id,
+    instead=lambda: 0,  # as if passes never ran in several threads at once, or within one another
+)
+
 
 def _foreach(name: str, single: Callable[..., Any] | None = None) -> Private[..., Any]:
     """Return a function that applies one operation to many tensors at once.

@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import importlib
 import itertools
 import logging
 import random
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 
 import torch
 
+from gradgate.errors import GradgateWarning
 from tests.laws.fuzz.draw import in_one_process, over_ranks
 from tests.laws.fuzz.ranks import verdicts
 from tests.laws.fuzz.scenario import Scenario
@@ -58,6 +60,10 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("error")
+    if arguments.compiled:  # torch.compile warns of what it does itself, and two losses retain the graph
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", GradgateWarning)
+        importlib.import_module("torch._functorch.config").donated_buffer = False
     warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
     warnings.filterwarnings("ignore", message="backward: the graph holds gg.clip_gradient")
     logging.getLogger("gradgate").setLevel(logging.ERROR)

@@ -27,7 +27,11 @@ class Pool:
         else:
             self.x = torch.randn(POOL, FEATURES, generator=generator, dtype=torch.float64)
             self.y = torch.randint(CLASSES, (POOL,), generator=generator)
-            self.y[torch.rand(POOL, generator=generator) < 0.1] = IGNORED
+            ignored = torch.rand(POOL, generator=generator) < 0.1
+            if (
+                scenario.model != "routed"
+            ):  # an expert that only ignored samples reach gets no gradient, or zeros
+                self.y[ignored] = IGNORED
         self.weight = torch.rand(POOL, generator=generator, dtype=torch.float64) + 1.0
         self.image = torch.randn(POOL, TIME, TIME, generator=generator, dtype=torch.float64)
 
