@@ -231,9 +231,9 @@ def swapped_experts(rank: int) -> Any:
     """Train a window in which both ranks use both experts, each in another micro-batch, as with torch 2.11."""
     from torch.distributed.fsdp import fully_shard
 
-    from gradgate.ranks import ShardedCoordinator
+    from gradgate.ranks import FullySharded
 
-    ShardedCoordinator.can_reduce_unused = lambda self: False  # type: ignore[method-assign]
+    FullySharded.can_reduce_unused = lambda self: False  # type: ignore[method-assign]
     net = Experts().double()
     fully_shard(net)
     accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net, sync="every")

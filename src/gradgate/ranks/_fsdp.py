@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradgate.errors import GradientError, RankError, UpdateError
-from gradgate.ranks._coordinator import RankCoordinator
-from gradgate.ranks._process_group import RankGroup, is_lost, lost
-from gradgate.ranks._single_process import Count
-from gradgate.ranks._status_exchange import RankStatus, StatusExchange, Totals
+from gradgate.ranks._process_group import RankGroup
+from gradgate.ranks._status_exchange import StatusExchange
+from gradgate.tally import Count
 from gradgate.torch_compat import fsdp_records, gathered_parameter, reset_pass
 
-T = TypeVar("T")
 
-
-class ShardedCoordinator(RankCoordinator):
-    """The coordinator for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
+class FullySharded:
+    """The policy for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
 
     It makes ``fully_shard`` add gradients instead of averaging them, and chooses the micro-batches at which ranks
     communicate: at each one with ``every``, otherwise only at the last. Every forward and backward pass involves
@@ -30,18 +26,15 @@ class ShardedCoordinator(RankCoordinator):
     ``modules`` are those under ``fully_shard`` of this and other accumulators.
     """
 
-    sharded = True
-
     def __init__(
         self,
-        ranks: RankGroup,
+        group: RankGroup,
         parameters: Sequence[Tensor],
         modules: Sequence[Any],
         *,
         every: bool,
-        may_replay: bool,
     ) -> None:
-        super().__init__(ranks, parameters, may_replay=may_replay)
+        self._group, self._parameters = group, parameters
         modules = list({id(module): module for module in modules}.values())
         self._modules = modules
         self._owned = owned = set(map(id, parameters))
@@ -53,7 +46,7 @@ class ShardedCoordinator(RankCoordinator):
         # Replicated, such as `ignored_params`; no pass reduces their gradients.
         self._unsharded = [parameter for parameter in parameters if id(parameter) not in sharded]
         self._every = every
-        self._last = self._passed_last = False
+        self._last = self.passed_last = False
         # One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ.
         self._reached_by_pass = ""
         self.reached: set[int] = set()  # ids of owned parameters
@@ -61,9 +54,12 @@ class ShardedCoordinator(RankCoordinator):
 
     def unit_of(self, count: Count) -> Count:
         """Return the unit of all ranks."""
-        return self.ranks.unit  # fixed in advance: ranks add before they exchange statuses
+        return self._group.unit  # fixed in advance: ranks add before they exchange statuses
 
-    def hold(self) -> None:
+    def open(self, undo: ExitStack, closing: ExitStack) -> None:
+        """Have passes add gradients rather than average them, until the window closes."""
+        undo.callback(self._discard)
+        closing.callback(self._release)
         self._reshard()
         if self._unreduced():
             raise GradientError(
@@ -77,9 +73,9 @@ class ShardedCoordinator(RankCoordinator):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
 
-    def release(self) -> None:
+    def _release(self) -> None:
         for module in self._mine:
-            module.set_gradient_divide_factor(float(self.count))
+            module.set_gradient_divide_factor(float(self._group.count))
             module.set_force_sum_reduction_for_comms(False)
         self._reduce_unused(False)
         self.begin(last=True)
@@ -98,15 +94,7 @@ class ShardedCoordinator(RankCoordinator):
         """Return whether ranks can reduce-scatter parameters that only some ranks reached. torch 2.11 cannot."""
         return hasattr(self._mine[0], "set_reduce_scatter_unused_params")
 
-    def exchange(self, status: Callable[[], RankStatus]) -> Totals | None:
-        def checked() -> RankStatus:
-            mine = status()
-            self._check_reduced()
-            return replace(mine, reached_by_pass=self._reached_by_pass)
-
-        return super().exchange(checked)
-
-    def _add_ranks(self, exchange: StatusExchange) -> None:
+    def add(self, exchange: StatusExchange) -> None:
         """Remove the zeros of parameters that no rank has reached; all-reduce gradients of unsharded parameters."""
         filled = [status.filled for status in exchange.statuses]
         differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in exchange.statuses}) > 1
@@ -125,12 +113,13 @@ class ShardedCoordinator(RankCoordinator):
             if id(parameter) in unreached:
                 parameter.grad = None
         kinds = dict(zip(map(id, self._parameters), exchange.filled, strict=True))
-        self._all_reduce(self._unsharded, [kinds[id(parameter)] for parameter in self._unsharded])
-        (total,) = (tally.count for tally in exchange.tallies.values())
+        self._group.add_gradients(self._unsharded, [kinds[id(parameter)] for parameter in self._unsharded])
+        (total,) = (tally.count for tally in exchange.totals.tallies.values())
         # Close to a rank's count in a window, so that sums are about as large as means.
-        self.ranks.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
+        self._group.unit = 2.0 ** round(math.log2(max(total / self._group.count, 1)))
 
     def begin(self, *, last: bool) -> None:
+        """Begin a micro-batch; choose whether its backward pass communicates."""
         self._last = last
         for module in self._mine:
             module.set_requires_gradient_sync(last or self._every, recurse=False)
@@ -140,8 +129,12 @@ class ShardedCoordinator(RankCoordinator):
         for module in self._mine:
             module.reshard()
 
-    def _check_reduced(self) -> None:
-        """Make the shards ready for a step; raise if the window's last micro-batch had no backward pass."""
+    def finish_passes(self) -> str:
+        """Make the shards ready for a step; return which parameters passes have reached, if ranks must not differ.
+
+        Raises:
+            UpdateError: the window's last micro-batch had no backward pass.
+        """
         if self._unreduced():
             raise UpdateError(
                 "update: the window ended before its last backward pass, in which fully_shard adds gradients over "
@@ -149,12 +142,13 @@ class ShardedCoordinator(RankCoordinator):
                 "the window beforehand, pass count=0 for a skipped micro-batch, or use sync='every'."
             )
         self._reshard()
+        return self._reached_by_pass
 
     def _unreduced(self) -> list[Any]:
         """Return the owned parameters with gradients that are not reduce-scattered yet."""
         return [shard for shard in self._shards if any(each is not None for each in _local(shard))]
 
-    def discard(self) -> None:
+    def _discard(self) -> None:
         """Drop the gradients of a rolled-back window, and reset modules whose pass raised."""
         mine = {*map(id, self._mine)}
         # The root has no parameters of its own if all of its parts are sharded as well.
@@ -189,7 +183,7 @@ class ShardedCoordinator(RankCoordinator):
             _set_local(shard, None, None)
         try:
             yield
-            self._passed_last = self._last  # then all passes are over
+            self.passed_last = self._last  # then all passes are over
         finally:
             for shard, gradients in zip(self._others, held, strict=True):
                 _set_local(shard, *gradients)
@@ -208,43 +202,6 @@ class ShardedCoordinator(RankCoordinator):
                 "it would receive gradients too. Pass that module as well: Accumulator(..., model=[mine, "
                 "the_other])."
             )
-
-    def even(self, window: Iterable[T]) -> Sequence[T]:
-        """Return the window, with its last micro-batch repeated to the length of the longest window of any rank."""
-        own = window if isinstance(window, Sequence) else list(window)
-        self.own_micro_batches = len(own)
-        received = self.ranks.exchange({"micro_batches": len(own)})
-        lengths = [int(message["micro_batches"]) for message in received]
-        empty = [rank for rank, length in enumerate(lengths) if not length]
-        if empty and any(lengths):
-            raise RankError(
-                f"micro_batches: rank {self.ranks.processes[empty[0]]} has no micro-batch in this window, but "
-                f"another rank has {max(lengths)}. Under fully_shard every pass waits for all ranks. Give that "
-                "rank a micro-batch with count=0."
-            )
-        return _Repeated(own, max(lengths))
-
-    def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        if self._passed_last:  # before that, the other ranks may be in the middle of a pass
-            super().report(error, out_of_memory=out_of_memory)
-
-    def explained(self, error: BaseException) -> BaseException:
-        return lost(self.ranks, error) if is_lost(error) else error
-
-
-class _Repeated(Sequence[T]):
-    """A sequence, extended to a given length by repeating its last item. Items are made when they are read."""
-
-    def __init__(self, items: Sequence[T], length: int) -> None:
-        self._items, self._length = items, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, place: Any) -> Any:
-        if not 0 <= place < self._length:
-            raise IndexError(place)
-        return self._items[min(place, len(self._items) - 1)]
 
 
 def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:

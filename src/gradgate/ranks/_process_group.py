@@ -87,6 +87,22 @@ class RankGroup:
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
+    def add_gradients(self, parameters: Sequence[Tensor], kinds: Sequence[int]) -> None:
+        """Replace each gradient with its sum over ranks.
+
+        ``kinds`` are those of the sums: 0 no rank has a gradient, 1 dense, 2 all gradients are sparse.
+        """
+        for parameter, kind in zip(parameters, kinds, strict=True):
+            if kind and parameter.grad is None:
+                parameter.grad = _empty(parameter, sparse=kind == 2)
+            elif kind == 1 and parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.all_reduce([gradient for gradient in gradients if not gradient.is_sparse])
+        for parameter in parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = self.all_reduce_sparse(parameter.grad)
+
     def all_reduce_sparse(self, tensor: Tensor) -> Tensor:
         """Return a sparse tensor's sum over ranks: the entries of all ranks in one tensor."""
         tensor = tensor.coalesce()
@@ -148,6 +164,16 @@ class RankGroup:
         except RuntimeError as error:  # includes dist.DistError
             self.broken = True
             raise lost(self, error) from error
+
+
+def _empty(parameter: Tensor, *, sparse: bool) -> Tensor:
+    dtype = parameter.grad_dtype or parameter.dtype
+    if not sparse:
+        return torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+    # Sparse in rows, as embeddings are.
+    indices = torch.empty(1, 0, dtype=torch.long, device=parameter.device)
+    values = torch.empty(0, *parameter.shape[1:], dtype=dtype, device=parameter.device)
+    return sparse_tensor(indices, values, parameter.shape)
 
 
 _PHRASES = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting")
