@@ -34,9 +34,7 @@ class Coordinator(Protocol):
 
     rank: int
     count: int
-    sharded: (
-        FullySharded | None
-    )  # if given, backward passes communicate, so that all ranks run equally many of them
+    sharded: FullySharded | None  # if given, passes communicate, so that all ranks run equally many
     unit_of: Callable[[Count], Count] | None  # chooses a sum's unit by its first count; None: that count
     own_micro_batches: float  # later ones repeat the last one, because another rank has more
 

@@ -27,12 +27,7 @@ class FullySharded:
     """
 
     def __init__(
-        self,
-        group: RankGroup,
-        parameters: Sequence[Tensor],
-        modules: Sequence[Any],
-        *,
-        every: bool,
+        self, group: RankGroup, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
     ) -> None:
         self._group, self._parameters = group, parameters
         modules = list({id(module): module for module in modules}.values())
@@ -61,33 +56,29 @@ class FullySharded:
         undo.callback(self._discard)
         closing.callback(self._release)
         self._reshard()
-        if self._unreduced():
+        if any(map(_unreduced, self._shards)):
             raise GradientError(
                 "update: fully_shard holds gradients from before the window that no pass has reduce-scattered. "
                 "Adding to them would mix two updates. Finish that accumulation first, with "
                 "set_requires_gradient_sync(True) at its last backward pass."
             )
         self._without = [shard.sharded_param for shard in self._shards if shard.sharded_param.grad is None]
-        self._reduce_unused(True)
-        for module in self._mine:
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
+        self._sum(True)
 
     def _release(self) -> None:
-        for module in self._mine:
-            module.set_gradient_divide_factor(float(self._group.count))
-            module.set_force_sum_reduction_for_comms(False)
-        self._reduce_unused(False)
+        self._sum(False)
         self.begin(last=True)
 
-    def _reduce_unused(self, on: bool) -> None:
-        """Have all ranks reduce-scatter the same parameters, with zeros for parameters that a rank did not reach.
+    def _sum(self, on: bool) -> None:
+        """Have passes add gradients, with zeros for parameters that a rank did not reach; or average them again.
 
         By default, each rank sends only the gradients of parameters that it has reached, and ``fully_shard`` may
         then add gradients of different parameters.
         """
-        if self.can_reduce_unused():
-            for module in self._mine:
+        for module in self._mine:
+            module.set_gradient_divide_factor(1.0 if on else float(self._group.count))
+            module.set_force_sum_reduction_for_comms(on)  # gloo has no reduction that multiplies
+            if self.can_reduce_unused():
                 module.set_reduce_scatter_unused_params(on, recurse=False)
 
     def can_reduce_unused(self) -> bool:
@@ -96,23 +87,17 @@ class FullySharded:
 
     def add(self, exchange: StatusExchange) -> None:
         """Remove the zeros of parameters that no rank has reached; all-reduce gradients of unsharded parameters."""
-        filled = [status.filled for status in exchange.statuses]
-        differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in exchange.statuses}) > 1
-        if differ and not self.can_reduce_unused():
+        reached = {(status.filled, status.reached_by_pass) for status in exchange.statuses}
+        if len(reached) > 1 and not self.can_reduce_unused():
             raise RankError(
                 "update: ranks have reached different parameters in this window, and fully_shard of torch "
                 f"{torch.__version__} added their gradients to one another. No step was made. Let every rank use "
                 "every parameter, or use a torch version whose FSDPModule has set_reduce_scatter_unused_params."
             )
-        unreached = {
-            id(p)
-            for p, digits in zip(self._parameters, zip(*filled, strict=True), strict=True)
-            if "1" not in digits
-        }
-        for parameter in self._without:
-            if id(parameter) in unreached:
-                parameter.grad = None
         kinds = dict(zip(map(id, self._parameters), exchange.filled, strict=True))
+        for parameter in self._without:
+            if not kinds[id(parameter)]:
+                parameter.grad = None
         self._group.add_gradients(self._unsharded, [kinds[id(parameter)] for parameter in self._unsharded])
         (total,) = (tally.count for tally in exchange.totals.tallies.values())
         # Close to a rank's count in a window, so that sums are about as large as means.
@@ -122,6 +107,8 @@ class FullySharded:
         """Begin a micro-batch; choose whether its backward pass communicates."""
         self._last = last
         for module in self._mine:
+            # Not `set_requires_all_reduce(last)`: torch adds partial sums of hybrid sharding by their place in a
+            # buffer, which changes if parameters are frozen or unfrozen between micro-batches.
             module.set_requires_gradient_sync(last or self._every, recurse=False)
 
     def _reshard(self) -> None:
@@ -135,7 +122,7 @@ class FullySharded:
         Raises:
             UpdateError: the window's last micro-batch had no backward pass.
         """
-        if self._unreduced():
+        if any(map(_unreduced, self._shards)):
             raise UpdateError(
                 "update: the window ended before its last backward pass, in which fully_shard adds gradients over "
                 "ranks: the loop was left early, or the last micro-batch was skipped. No step was made. Shorten "
@@ -144,10 +131,6 @@ class FullySharded:
         self._reshard()
         return self._reached_by_pass
 
-    def _unreduced(self) -> list[Any]:
-        """Return the owned parameters with gradients that are not reduce-scattered yet."""
-        return [shard for shard in self._shards if any(each is not None for each in _local(shard))]
-
     def _discard(self) -> None:
         """Drop the gradients of a rolled-back window, and reset modules whose pass raised."""
         mine = {*map(id, self._mine)}
@@ -155,7 +138,7 @@ class FullySharded:
         for module in self._modules:
             if not mine.isdisjoint(map(id, module.modules())):
                 reset_pass(module)
-        for shard in self._unreduced():
+        for shard in filter(_unreduced, self._shards):
             _set_local(shard, None, None)
 
     @contextmanager
@@ -168,13 +151,10 @@ class FullySharded:
         others = [leaf for leaf in leaves if id(leaf) not in ours]
         others += [shard.sharded_param for shard in self._others]
         in_graph = set(map(id, leaves))
-        found = [shard for shard in self._shards if id(gathered_parameter(shard)) in in_graph]
-        self.reached.update(id(shard.sharded_param) for shard in found)
+        reached = [id(gathered_parameter(shard)) in in_graph for shard in (*self._shards, *self._others)]
+        self.reached.update(id(s.sharded_param) for s, yes in zip(self._shards, reached, strict=False) if yes)
         if self._every and not self.can_reduce_unused():  # ranks communicate in each pass, this one included
-            everything = (*self._shards, *self._others)
-            self._reached_by_pass += "".join(
-                str(int(id(gathered_parameter(shard)) in in_graph)) for shard in everything
-            )
+            self._reached_by_pass += "".join(map(str, map(int, reached)))
         before = [tensor.grad for tensor in others]
         held = [_local(shard) for shard in self._others]
         for tensor in others:
@@ -208,6 +188,10 @@ def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:
     """Return this rank's gradients that are not reduce-scattered yet."""
     gathered = gathered_parameter(shard)
     return None if gathered is None else gathered.grad, shard.unsharded_accumulated_grad
+
+
+def _unreduced(shard: Any) -> bool:
+    return any(gradient is not None for gradient in _local(shard))
 
 
 @torch.no_grad()

@@ -81,7 +81,7 @@ class RankGroup:
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor with its sum over ranks, in place. Shapes and order must match across ranks."""
-        for bucket in bucketed(tensors, lambda tensor: tensor.dtype):
+        for bucket in _bucketed(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
             self._run(partial(dist.all_reduce, flat, group=self._group))
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
@@ -156,9 +156,6 @@ class RankGroup:
 
     def _run(self, collective: Callable[[], Any]) -> Any:
         self.collectives += 1
-        return self._checked(collective)
-
-    def _checked(self, collective: Callable[[], Any]) -> Any:
         try:
             return collective()
         except RuntimeError as error:  # includes dist.DistError
@@ -198,19 +195,16 @@ def lost(ranks: RankGroup, error: BaseException) -> RankError:
     )
 
 
-def bucketed(tensors: Sequence[Tensor], dtype_of: Callable[[Tensor], torch.dtype]) -> list[list[Tensor]]:
+def _bucketed(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Return tensors in buckets of limited size, grouped by dtype and device, in order."""
     buckets: list[list[Tensor]] = []
     growing: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    sizes: dict[int, int] = {}
+    sizes: dict[tuple[torch.dtype, torch.device], int] = {}
     for tensor in tensors:
-        key = dtype_of(tensor), tensor.device
-        nbytes = tensor.numel() * key[0].itemsize
-        bucket = growing.get(key)
-        if bucket is None or sizes[id(bucket)] + nbytes > _BUCKET_BYTES:
-            bucket = growing[key] = []
-            sizes[id(bucket)] = 0
-            buckets.append(bucket)
-        bucket.append(tensor)
-        sizes[id(bucket)] += nbytes
+        key = tensor.dtype, tensor.device
+        if key not in growing or sizes[key] + tensor.nbytes > _BUCKET_BYTES:
+            growing[key], sizes[key] = [], 0
+            buckets.append(growing[key])
+        growing[key].append(tensor)
+        sizes[key] += tensor.nbytes
     return buckets

@@ -137,16 +137,16 @@ def check_agreement(ranks: RankGroup, facts: dict[str, str | float], error: Rank
                 f"update: rank {rank} cannot begin its window: {str(message['error']).removeprefix('update: ')}"
             )
     for name in facts:
-        values = [each.get(name, "nothing") for each in received]
+        values = [message.get(name, "nothing") for message in received]
         if all(isinstance(value, float) for value in values):
             differ = max(values) - min(values) > 1e-9 * max(values)
             values = [f"{value:.9g}" for value in values] if differ else [""]
         if len(set(values)) > 1:
-            found = "; ".join(
+            listed = "; ".join(
                 f"{_ranks_with(values, value, ranks)} {value}" for value in dict.fromkeys(values)
             )
             raise RankError(
-                f"update: ranks differ in {name}: {found}. Their parameters would diverge. Create the accumulator "
+                f"update: ranks differ in {name}: {listed}. Their parameters would diverge. Create the accumulator "
                 "in the same way on every rank, from the same parameters. If the ranks train separately, pass "
                 "ranks=False."
             )
