@@ -52,8 +52,8 @@ class RankGroup:
         lengths, texts = self._gather(text, _TEXT_BYTES)
         if max(lengths) > _TEXT_BYTES:
             lengths, texts = self._gather(text, max(lengths))
-        received = [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
-        elsewhere = [rank for rank, each in enumerate(received) if each.keys() != message.keys()]
+        received = [json.loads(text[:length]) for text, length in zip(texts, lengths, strict=True)]
+        elsewhere = [rank for rank, other in enumerate(received) if other.keys() != message.keys()]
         if elsewhere:
             raise RankError(
                 f"update: ranks {self.processes[self.rank]} and {self.processes[elsewhere[0]]} are at "
@@ -71,7 +71,7 @@ class RankGroup:
         received = [torch.empty_like(sent) for _ in range(self.count)]
         self._run(lambda: dist.all_gather(received, sent, group=self._group))
         whole = [bytes(tensor.tolist()) for tensor in received]
-        return [int.from_bytes(each[:8], "big") for each in whole], [each[8:] for each in whole]
+        return [int.from_bytes(sent[:8], "big") for sent in whole], [sent[8:] for sent in whole]
 
     @property
     def device(self) -> torch.device:
@@ -106,7 +106,7 @@ class RankGroup:
     def all_reduce_sparse(self, tensor: Tensor) -> Tensor:
         """Return a sparse tensor's sum over ranks: the entries of all ranks in one tensor."""
         tensor = tensor.coalesce()
-        numbers = [int(each["entries"]) for each in self.exchange({"entries": len(tensor.values())})]
+        numbers = [int(other["entries"]) for other in self.exchange({"entries": len(tensor.values())})]
         parts = [
             self.gather_rows(values, numbers) for values in (tensor.indices().T.contiguous(), tensor.values())
         ]
@@ -120,7 +120,7 @@ class RankGroup:
         sent = padded.reshape(-1).view(torch.uint8)
         received = [torch.empty_like(sent) for _ in numbers]
         self._run(lambda: dist.all_gather(received, sent, group=self._group))
-        whole = [each.view(values.dtype).view_as(padded) for each in received]
+        whole = [rows.view(values.dtype).view_as(padded) for rows in received]
         return [rows[:number] for rows, number in zip(whole, numbers, strict=True)]
 
     def gather_objects(self, mine: Any) -> list[Any]:
