@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from gradgate.errors import CountError
+
+Count: TypeAlias = "int | float | Tensor"
+"""The number of items in a loss. A tensor on a device is not read until the window ends, to avoid synchronizing."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Tally:
         return self.total / self.count
 
 
-def power_of_two(count: int | float | Tensor) -> float | Tensor:
+def power_of_two(count: Count) -> float | Tensor:
     """Return the largest power of two up to a count, without synchronizing; 1 for a count of 0.
 
     Ranks convert between units, which rounds nothing if the units are powers of two.

@@ -231,9 +231,9 @@ def swapped_experts(rank: int) -> Any:
     """Train a window in which both ranks use both experts, each in another micro-batch, as with torch 2.11."""
     from torch.distributed.fsdp import fully_shard
 
-    from gradgate.ranks import ShardedCoordinator
+    from gradgate.ranks import FullySharded
 
-    ShardedCoordinator.can_reduce_unused = lambda self: False  # type: ignore[method-assign]
+    FullySharded.can_reduce_unused = lambda self: False  # type: ignore[method-assign]
     net = Experts().double()
     fully_shard(net)
     accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net, sync="every")
@@ -256,3 +256,41 @@ def test_an_old_torch_refuses_ranks_that_use_different_parameters_in_one_pass() 
 
 def routed_by_ranks(rank: int, sync: Any) -> Any:
     return routed(rank, 2, torch.optim.AdamW, sync=sync)
+
+
+class Summands(nn.Module):
+    """Two parameters of the same shape, and so of the same place in a buffer if only one of them is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.ones(4, dtype=torch.float64))
+        self.second = nn.Parameter(torch.ones(4, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.first * x + 10 * self.second * x).mean()
+
+
+def trained_in_turn(rank: int, shape: tuple[int, int], sync: Any) -> list[Tensor]:
+    from torch.distributed.fsdp import fully_shard
+
+    net = Summands()
+    fully_shard(net, mesh=init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")))
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net, sync=sync)
+    with accumulator.update() as update:
+        for trained in update.micro_batches(["first", "second", "second"]):
+            net.reshard()  # type: ignore[operator]
+            for name, parameter in net.named_parameters():
+                parameter.requires_grad_(name == trained)
+            update.backward(net(torch.full((4,), float(rank + 1), dtype=torch.float64)), count=4)
+    net.reshard()  # type: ignore[operator]
+    return whole(net)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1)])
+def test_parameters_trained_in_turn_get_their_own_gradients_under_hybrid_sharding(shape: Any) -> None:
+    for first, second in together(trained_in_turn, 2, shape, "every"):
+        # 3 micro-batches of 4 items on each of the 2 ranks; the items' gradients are x / 4.
+        assert_same([first], [torch.full((4,), 1 - (1 + 2) / 6 / 4, dtype=torch.float64)], rtol=1e-12)
+        assert_same(
+            [second], [torch.full((4,), 1 - 10 * 2 * (1 + 2) / 6 / 4, dtype=torch.float64)], rtol=1e-12
+        )

@@ -22,9 +22,7 @@ from gradgate.autograd_graph import (
     shape_of,
 )
 from gradgate.errors import CountError
-
-Count: TypeAlias = "int | float | Tensor"
-"""The number of items in a loss. A tensor on a device is not read until the window ends, to avoid synchronizing."""
+from gradgate.tally import Count as Count
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 

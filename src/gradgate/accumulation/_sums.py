@@ -29,7 +29,7 @@ from gradgate.backward_weight import begins_with
 from gradgate.batch_size import SmallBatch
 from gradgate.errors import CountError, GradientError, GraphError, UpdateError
 from gradgate.ownership import checksum
-from gradgate.ranks import Coordinator, RankStatus, ShardedCoordinator, Totals
+from gradgate.ranks import Coordinator, FullySharded, RankStatus, Totals
 from gradgate.tally import Tally
 from gradgate.torch_compat import (
     is_dtensor,
@@ -208,7 +208,7 @@ class GradientSums:
         # Returns the measured first micro-batch; reading it synchronizes.
         self.first: Callable[[], SmallBatch | None] = lambda: None
         self._coordinator = coordinator
-        self._sharded = coordinator if isinstance(coordinator, ShardedCoordinator) else None
+        self._sharded = coordinator.sharded
         self._scale = scale
         self._measures, self._thorough = measures, thorough
         self._current: LossSum | None = None  # the sum in `.grad`
@@ -438,7 +438,7 @@ def backward(loss: Tensor, seed: Tensor, inputs: tuple[Tensor, ...], retain_grap
 
 
 def backward_sharded(
-    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedCoordinator, also: Sequence[Tensor] = ()
+    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: FullySharded, also: Sequence[Tensor] = ()
 ) -> None:
     """Add ``seed`` times a loss's gradient to owned parameters and to ``also``, under ``fully_shard``."""
     graph = Graph(loss)

@@ -46,7 +46,7 @@ from gradgate.coupled import Encode
 from gradgate.errors import CountError, GradientError, GraphError, OwnerError, UpdateError
 from gradgate.forward_state import AtRest, is_out_of_memory
 from gradgate.ownership import claims
-from gradgate.ranks import ALONE, Coordinator, RankSetup
+from gradgate.ranks import ALONE, Coordinator, RankSetup, Totals
 from gradgate.signals import uninterrupted
 from gradgate.tally import Tally
 from gradgate.torch_compat import next_node_number
@@ -281,9 +281,11 @@ class Update:
         self._may_replay = may_replay
         self._planned = planned  # whether a plan has promised a peak of memory
         self._state: Literal["new", "open", "closed"] = "new"
-        self._undo = ExitStack()  # every part of the window registers here how to undo what it did
+        # Every part of the window registers how to undo what it did: if it is rolled back, or in any case.
+        self._undo, self._closing = ExitStack(), ExitStack()
         self._counter = MicroBatchCounter()
         self._coordinator: Coordinator = ALONE
+        self._totals: Totals | None = None  # over several ranks, once the block has ended
         self._scale: LossScale | None = None
         self._first = shared.windows < _FIRST
         self._coupled: list[str] = []  # the names of losses over the whole window
@@ -324,7 +326,8 @@ class Update:
         coordinator = self._coordinator
         check_unowned(parameters, settings)
         self._saved = saved = SavedGradients(parameters, settings, shared.left)
-        undo.callback(self._end)
+        self._closing.callback(self._end)
+        undo.callback(self._closing.close)
         claims[id(shared)] = parameters
         self._state, shared.open_update = "open", self
         if settings.scaler is not None:
@@ -333,9 +336,8 @@ class Update:
         undo.callback(saved.restore)
         saved.prepare()
         if coordinator is not ALONE:
-            undo.callback(coordinator.discard)
-            with uninterrupted():  # it changes modules before it can undo the change
-                coordinator.hold()
+            with uninterrupted():
+                coordinator.open(undo, self._closing)
         self._sums = GradientSums(
             parameters,
             coordinator,
@@ -390,7 +392,7 @@ class Update:
         self._counter.check_losses()
         for optimizer in settings.prepared:
             check_prepared(optimizer)
-        totals = None if coordinator is ALONE else coordinator.exchange(sums.status)
+        self._totals = totals = None if coordinator is ALONE else coordinator.exchange(sums.status())
         factor = sums.combine(totals)
         if factor is None:
             raise self._no_items(alone=totals is None)
@@ -434,7 +436,7 @@ class Update:
                 # Runs even if a scheduler raises, because the optimizers have stepped.
                 self._undo.pop_all()
                 saved.close()
-                self._end()
+                self._closing.close()
 
     def _no_items(self, *, alone: bool) -> CountError:
         if alone and not self.micro_batch_count:
@@ -449,7 +451,11 @@ class Update:
 
     def _noise(self, mean: Mean) -> tuple[list[SmallBatch], int, float, float]:
         """Return the window's contribution to the noise scale. Synchronizes with the device."""
-        firsts = [SmallBatch(*first) for first in self._coordinator.firsts(self._sums.first)]
+        if self._totals is None:
+            first = self._sums.first()
+            firsts = [] if first is None else [first]
+        else:
+            firsts = [SmallBatch(*first) for first in self._totals.first_micro_batches]
         counts = [tally.count for tally in self.losses.values()]
         norm = float(mean.norm_of_window)
         return firsts, len(counts), norm * norm, counts[0]  # norm**2 would raise on overflow
@@ -471,8 +477,6 @@ class Update:
         shared = self._shared
         self._state = "closed"
         self._sums.release()
-        if self._coordinator is not ALONE:
-            self._coordinator.release()
         shared.open_update = shared.unfinished = None
         shared.left = Stamps(self._saved.parameters, earlier=shared.left)
         shared.windows += 1
@@ -509,7 +513,7 @@ class Update:
         if self._first:
             check_window(window, "micro_batches")
         if self._coordinator is not ALONE:
-            window = self._coordinator.even(window)
+            window = self._coordinator.pad_to_longest(window)
         if isinstance(window, Window):
             source, counter.expected = window.drain(), window.expected
         else:
@@ -632,7 +636,7 @@ class Update:
         return self._settings.models.name(parameter, self._settings.optimizers)
 
     def _receivers(self, into: Into) -> list[Tensor]:
-        sharded = self._coordinator.sharded
+        sharded = self._coordinator.sharded is not None
         return receivers(into, self._sums.parameters, self._settings.models, sharded=sharded)
 
     def backward_coupled(
@@ -716,7 +720,7 @@ class Update:
             encode,
             list(micro_batches),
             loss_fn,
-            budget_of(budget_bytes, sharded=self._coordinator.sharded),
+            budget_of(budget_bytes, sharded=self._coordinator.sharded is not None),
             name,
             None if into is None else self._receivers(into),
         )
@@ -734,8 +738,9 @@ class Update:
 
         Synchronizes with the device.
         """
-        so_far = self._sums.by_name
-        return self._coordinator.tallies or {name: loss_sum.tally() for name, loss_sum in so_far.items()}
+        if self._totals is not None:
+            return self._totals.tallies
+        return {name: loss_sum.tally() for name, loss_sum in self._sums.by_name.items()}
 
     @property
     def loss(self) -> float:

@@ -46,13 +46,15 @@ def two_passes(
     whether this is the second pass. :class:`Encoder` explains the options.
     """
     own = len(micro_batches)
-    given = list(coordinator.even(micro_batches))  # under fully_shard, all ranks must run equally many passes
+    given = list(
+        coordinator.pad_to_longest(micro_batches)
+    )  # under fully_shard, all ranks must run equally many passes
     encoder = Encoder(
         encode,
         modules,
         owned=owned,
         at_rest=at_rest,
-        sharded=coordinator.sharded,
+        sharded=coordinator.sharded is not None,
         budget_bytes=budget_bytes,
         thorough=thorough,
     )
@@ -75,7 +77,9 @@ def two_passes(
             leaves = encoder.again(encoded) if again else encoded.leaves
             encoded.leaves = []
             reached |= any(leaf.requires_grad for leaf in leaves)
-            pairs = _gradients(leaves, encoded.entries, counted=number < own, sharded=coordinator.sharded)
+            pairs = _gradients(
+                leaves, encoded.entries, counted=number < own, sharded=coordinator.sharded is not None
+            )
             if pairs:
                 scalar: Tensor = _Surrogate.apply(  # type: ignore[no-untyped-call]
                     seed, [gradient for _, gradient in pairs], *(leaf for leaf, _ in pairs)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradgate.errors import GradientError, RankError, UpdateError
-from gradgate.ranks._coordinator import RankCoordinator
-from gradgate.ranks._process_group import RankGroup, is_lost, lost
-from gradgate.ranks._single_process import Count
-from gradgate.ranks._status_exchange import RankStatus, StatusExchange, Totals
+from gradgate.ranks._process_group import RankGroup
+from gradgate.ranks._status_exchange import StatusExchange
+from gradgate.tally import Count
 from gradgate.torch_compat import fsdp_records, gathered_parameter, reset_pass
 
-T = TypeVar("T")
 
-
-class ShardedCoordinator(RankCoordinator):
-    """The coordinator for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
+class FullySharded:
+    """The policy for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
 
     It makes ``fully_shard`` add gradients instead of averaging them, and chooses the micro-batches at which ranks
     communicate: at each one with ``every``, otherwise only at the last. Every forward and backward pass involves
@@ -30,18 +26,10 @@ class ShardedCoordinator(RankCoordinator):
     ``modules`` are those under ``fully_shard`` of this and other accumulators.
     """
 
-    sharded = True
-
     def __init__(
-        self,
-        ranks: RankGroup,
-        parameters: Sequence[Tensor],
-        modules: Sequence[Any],
-        *,
-        every: bool,
-        may_replay: bool,
+        self, group: RankGroup, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
     ) -> None:
-        super().__init__(ranks, parameters, may_replay=may_replay)
+        self._group, self._parameters = group, parameters
         modules = list({id(module): module for module in modules}.values())
         self._modules = modules
         self._owned = owned = set(map(id, parameters))
@@ -53,7 +41,7 @@ class ShardedCoordinator(RankCoordinator):
         # Replicated, such as `ignored_params`; no pass reduces their gradients.
         self._unsharded = [parameter for parameter in parameters if id(parameter) not in sharded]
         self._every = every
-        self._last = self._passed_last = False
+        self._last = self.passed_last = False
         # One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ.
         self._reached_by_pass = ""
         self.reached: set[int] = set()  # ids of owned parameters
@@ -61,78 +49,66 @@ class ShardedCoordinator(RankCoordinator):
 
     def unit_of(self, count: Count) -> Count:
         """Return the unit of all ranks."""
-        return self.ranks.unit  # fixed in advance: ranks add before they exchange statuses
+        return self._group.unit  # fixed in advance: ranks add before they exchange statuses
 
-    def hold(self) -> None:
+    def open(self, undo: ExitStack, closing: ExitStack) -> None:
+        """Have passes add gradients rather than average them, until the window closes."""
+        undo.callback(self._discard)
+        closing.callback(self._release)
         self._reshard()
-        if self._unreduced():
+        if any(map(_unreduced, self._shards)):
             raise GradientError(
                 "update: fully_shard holds gradients from before the window that no pass has reduce-scattered. "
                 "Adding to them would mix two updates. Finish that accumulation first, with "
                 "set_requires_gradient_sync(True) at its last backward pass."
             )
         self._without = [shard.sharded_param for shard in self._shards if shard.sharded_param.grad is None]
-        self._reduce_unused(True)
-        for module in self._mine:
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
+        self._sum(True)
 
-    def release(self) -> None:
-        for module in self._mine:
-            module.set_gradient_divide_factor(float(self.count))
-            module.set_force_sum_reduction_for_comms(False)
-        self._reduce_unused(False)
+    def _release(self) -> None:
+        self._sum(False)
         self.begin(last=True)
 
-    def _reduce_unused(self, on: bool) -> None:
-        """Have all ranks reduce-scatter the same parameters, with zeros for parameters that a rank did not reach.
+    def _sum(self, on: bool) -> None:
+        """Have passes add gradients, with zeros for parameters that a rank did not reach; or average them again.
 
         By default, each rank sends only the gradients of parameters that it has reached, and ``fully_shard`` may
         then add gradients of different parameters.
         """
-        if self.can_reduce_unused():
-            for module in self._mine:
+        for module in self._mine:
+            module.set_gradient_divide_factor(1.0 if on else float(self._group.count))
+            module.set_force_sum_reduction_for_comms(on)  # gloo has no reduction that multiplies
+            if self.can_reduce_unused():
                 module.set_reduce_scatter_unused_params(on, recurse=False)
 
     def can_reduce_unused(self) -> bool:
         """Return whether ranks can reduce-scatter parameters that only some ranks reached. torch 2.11 cannot."""
         return hasattr(self._mine[0], "set_reduce_scatter_unused_params")
 
-    def exchange(self, status: Callable[[], RankStatus]) -> Totals | None:
-        def checked() -> RankStatus:
-            mine = status()
-            self._check_reduced()
-            return replace(mine, reached_by_pass=self._reached_by_pass)
-
-        return super().exchange(checked)
-
-    def _add_ranks(self, exchange: StatusExchange) -> None:
+    def add(self, exchange: StatusExchange) -> None:
         """Remove the zeros of parameters that no rank has reached; all-reduce gradients of unsharded parameters."""
-        filled = [status.filled for status in exchange.statuses]
-        differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in exchange.statuses}) > 1
-        if differ and not self.can_reduce_unused():
+        reached = {(status.filled, status.reached_by_pass) for status in exchange.statuses}
+        if len(reached) > 1 and not self.can_reduce_unused():
             raise RankError(
                 "update: ranks have reached different parameters in this window, and fully_shard of torch "
                 f"{torch.__version__} added their gradients to one another. No step was made. Let every rank use "
                 "every parameter, or use a torch version whose FSDPModule has set_reduce_scatter_unused_params."
             )
-        unreached = {
-            id(p)
-            for p, digits in zip(self._parameters, zip(*filled, strict=True), strict=True)
-            if "1" not in digits
-        }
-        for parameter in self._without:
-            if id(parameter) in unreached:
-                parameter.grad = None
         kinds = dict(zip(map(id, self._parameters), exchange.filled, strict=True))
-        self._all_reduce(self._unsharded, [kinds[id(parameter)] for parameter in self._unsharded])
-        (total,) = (tally.count for tally in exchange.tallies.values())
+        for parameter in self._without:
+            if not kinds[id(parameter)]:
+                parameter.grad = None
+        self._group.add_gradients(self._unsharded, [kinds[id(parameter)] for parameter in self._unsharded])
+        (total,) = (tally.count for tally in exchange.totals.tallies.values())
         # Close to a rank's count in a window, so that sums are about as large as means.
-        self.ranks.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
+        self._group.unit = 2.0 ** round(math.log2(max(total / self._group.count, 1)))
 
     def begin(self, *, last: bool) -> None:
+        """Begin a micro-batch; choose whether its backward pass communicates."""
         self._last = last
         for module in self._mine:
+            # Not `set_requires_all_reduce(last)`: torch adds partial sums of hybrid sharding by their place in a
+            # buffer, which changes if parameters are frozen or unfrozen between micro-batches.
             module.set_requires_gradient_sync(last or self._every, recurse=False)
 
     def _reshard(self) -> None:
@@ -140,28 +116,29 @@ class ShardedCoordinator(RankCoordinator):
         for module in self._mine:
             module.reshard()
 
-    def _check_reduced(self) -> None:
-        """Make the shards ready for a step; raise if the window's last micro-batch had no backward pass."""
-        if self._unreduced():
+    def finish_passes(self) -> str:
+        """Make the shards ready for a step; return which parameters passes have reached, if ranks must not differ.
+
+        Raises:
+            UpdateError: the window's last micro-batch had no backward pass.
+        """
+        if any(map(_unreduced, self._shards)):
             raise UpdateError(
                 "update: the window ended before its last backward pass, in which fully_shard adds gradients over "
                 "ranks: the loop was left early, or the last micro-batch was skipped. No step was made. Shorten "
                 "the window beforehand, pass count=0 for a skipped micro-batch, or use sync='every'."
             )
         self._reshard()
+        return self._reached_by_pass
 
-    def _unreduced(self) -> list[Any]:
-        """Return the owned parameters with gradients that are not reduce-scattered yet."""
-        return [shard for shard in self._shards if any(each is not None for each in _local(shard))]
-
-    def discard(self) -> None:
+    def _discard(self) -> None:
         """Drop the gradients of a rolled-back window, and reset modules whose pass raised."""
         mine = {*map(id, self._mine)}
         # The root has no parameters of its own if all of its parts are sharded as well.
         for module in self._modules:
             if not mine.isdisjoint(map(id, module.modules())):
                 reset_pass(module)
-        for shard in self._unreduced():
+        for shard in filter(_unreduced, self._shards):
             _set_local(shard, None, None)
 
     @contextmanager
@@ -174,13 +151,10 @@ class ShardedCoordinator(RankCoordinator):
         others = [leaf for leaf in leaves if id(leaf) not in ours]
         others += [shard.sharded_param for shard in self._others]
         in_graph = set(map(id, leaves))
-        found = [shard for shard in self._shards if id(gathered_parameter(shard)) in in_graph]
-        self.reached.update(id(shard.sharded_param) for shard in found)
+        reached = [id(gathered_parameter(shard)) in in_graph for shard in (*self._shards, *self._others)]
+        self.reached.update(id(s.sharded_param) for s, yes in zip(self._shards, reached, strict=False) if yes)
         if self._every and not self.can_reduce_unused():  # ranks communicate in each pass, this one included
-            everything = (*self._shards, *self._others)
-            self._reached_by_pass += "".join(
-                str(int(id(gathered_parameter(shard)) in in_graph)) for shard in everything
-            )
+            self._reached_by_pass += "".join(map(str, map(int, reached)))
         before = [tensor.grad for tensor in others]
         held = [_local(shard) for shard in self._others]
         for tensor in others:
@@ -189,7 +163,7 @@ class ShardedCoordinator(RankCoordinator):
             _set_local(shard, None, None)
         try:
             yield
-            self._passed_last = self._last  # then all passes are over
+            self.passed_last = self._last  # then all passes are over
         finally:
             for shard, gradients in zip(self._others, held, strict=True):
                 _set_local(shard, *gradients)
@@ -209,48 +183,15 @@ class ShardedCoordinator(RankCoordinator):
                 "the_other])."
             )
 
-    def even(self, window: Iterable[T]) -> Sequence[T]:
-        """Return the window, with its last micro-batch repeated to the length of the longest window of any rank."""
-        own = window if isinstance(window, Sequence) else list(window)
-        self.own_micro_batches = len(own)
-        received = self.ranks.exchange({"micro_batches": len(own)})
-        lengths = [int(message["micro_batches"]) for message in received]
-        empty = [rank for rank, length in enumerate(lengths) if not length]
-        if empty and any(lengths):
-            raise RankError(
-                f"micro_batches: rank {self.ranks.processes[empty[0]]} has no micro-batch in this window, but "
-                f"another rank has {max(lengths)}. Under fully_shard every pass waits for all ranks. Give that "
-                "rank a micro-batch with count=0."
-            )
-        return _Repeated(own, max(lengths))
-
-    def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        if self._passed_last:  # before that, the other ranks may be in the middle of a pass
-            super().report(error, out_of_memory=out_of_memory)
-
-    def explained(self, error: BaseException) -> BaseException:
-        return lost(self.ranks, error) if is_lost(error) else error
-
-
-class _Repeated(Sequence[T]):
-    """A sequence, extended to a given length by repeating its last item. Items are made when they are read."""
-
-    def __init__(self, items: Sequence[T], length: int) -> None:
-        self._items, self._length = items, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, place: Any) -> Any:
-        if not 0 <= place < self._length:
-            raise IndexError(place)
-        return self._items[min(place, len(self._items) - 1)]
-
 
 def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:
     """Return this rank's gradients that are not reduce-scattered yet."""
     gathered = gathered_parameter(shard)
     return None if gathered is None else gathered.grad, shard.unsharded_accumulated_grad
+
+
+def _unreduced(shard: Any) -> bool:
+    return any(gradient is not None for gradient in _local(shard))
 
 
 @torch.no_grad()

@@ -52,8 +52,8 @@ class RankGroup:
         lengths, texts = self._gather(text, _TEXT_BYTES)
         if max(lengths) > _TEXT_BYTES:
             lengths, texts = self._gather(text, max(lengths))
-        received = [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
-        elsewhere = [rank for rank, each in enumerate(received) if each.keys() != message.keys()]
+        received = [json.loads(text[:length]) for text, length in zip(texts, lengths, strict=True)]
+        elsewhere = [rank for rank, other in enumerate(received) if other.keys() != message.keys()]
         if elsewhere:
             raise RankError(
                 f"update: ranks {self.processes[self.rank]} and {self.processes[elsewhere[0]]} are at "
@@ -71,7 +71,7 @@ class RankGroup:
         received = [torch.empty_like(sent) for _ in range(self.count)]
         self._run(lambda: dist.all_gather(received, sent, group=self._group))
         whole = [bytes(tensor.tolist()) for tensor in received]
-        return [int.from_bytes(each[:8], "big") for each in whole], [each[8:] for each in whole]
+        return [int.from_bytes(sent[:8], "big") for sent in whole], [sent[8:] for sent in whole]
 
     @property
     def device(self) -> torch.device:
@@ -81,16 +81,32 @@ class RankGroup:
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor with its sum over ranks, in place. Shapes and order must match across ranks."""
-        for bucket in bucketed(tensors, lambda tensor: tensor.dtype):
+        for bucket in _bucketed(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
             self._run(partial(dist.all_reduce, flat, group=self._group))
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
+    def add_gradients(self, parameters: Sequence[Tensor], kinds: Sequence[int]) -> None:
+        """Replace each gradient with its sum over ranks.
+
+        ``kinds`` are those of the sums: 0 no rank has a gradient, 1 dense, 2 all gradients are sparse.
+        """
+        for parameter, kind in zip(parameters, kinds, strict=True):
+            if kind and parameter.grad is None:
+                parameter.grad = _empty(parameter, sparse=kind == 2)
+            elif kind == 1 and parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.all_reduce([gradient for gradient in gradients if not gradient.is_sparse])
+        for parameter in parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = self.all_reduce_sparse(parameter.grad)
+
     def all_reduce_sparse(self, tensor: Tensor) -> Tensor:
         """Return a sparse tensor's sum over ranks: the entries of all ranks in one tensor."""
         tensor = tensor.coalesce()
-        numbers = [int(each["entries"]) for each in self.exchange({"entries": len(tensor.values())})]
+        numbers = [int(other["entries"]) for other in self.exchange({"entries": len(tensor.values())})]
         parts = [
             self.gather_rows(values, numbers) for values in (tensor.indices().T.contiguous(), tensor.values())
         ]
@@ -104,7 +120,7 @@ class RankGroup:
         sent = padded.reshape(-1).view(torch.uint8)
         received = [torch.empty_like(sent) for _ in numbers]
         self._run(lambda: dist.all_gather(received, sent, group=self._group))
-        whole = [each.view(values.dtype).view_as(padded) for each in received]
+        whole = [rows.view(values.dtype).view_as(padded) for rows in received]
         return [rows[:number] for rows, number in zip(whole, numbers, strict=True)]
 
     def gather_objects(self, mine: Any) -> list[Any]:
@@ -140,14 +156,21 @@ class RankGroup:
 
     def _run(self, collective: Callable[[], Any]) -> Any:
         self.collectives += 1
-        return self._checked(collective)
-
-    def _checked(self, collective: Callable[[], Any]) -> Any:
         try:
             return collective()
         except RuntimeError as error:  # includes dist.DistError
             self.broken = True
             raise lost(self, error) from error
+
+
+def _empty(parameter: Tensor, *, sparse: bool) -> Tensor:
+    dtype = parameter.grad_dtype or parameter.dtype
+    if not sparse:
+        return torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+    # Sparse in rows, as embeddings are.
+    indices = torch.empty(1, 0, dtype=torch.long, device=parameter.device)
+    values = torch.empty(0, *parameter.shape[1:], dtype=dtype, device=parameter.device)
+    return sparse_tensor(indices, values, parameter.shape)
 
 
 _PHRASES = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting")
@@ -172,19 +195,16 @@ def lost(ranks: RankGroup, error: BaseException) -> RankError:
     )
 
 
-def bucketed(tensors: Sequence[Tensor], dtype_of: Callable[[Tensor], torch.dtype]) -> list[list[Tensor]]:
+def _bucketed(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Return tensors in buckets of limited size, grouped by dtype and device, in order."""
     buckets: list[list[Tensor]] = []
     growing: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    sizes: dict[int, int] = {}
+    sizes: dict[tuple[torch.dtype, torch.device], int] = {}
     for tensor in tensors:
-        key = dtype_of(tensor), tensor.device
-        nbytes = tensor.numel() * key[0].itemsize
-        bucket = growing.get(key)
-        if bucket is None or sizes[id(bucket)] + nbytes > _BUCKET_BYTES:
-            bucket = growing[key] = []
-            sizes[id(bucket)] = 0
-            buckets.append(bucket)
-        bucket.append(tensor)
-        sizes[id(bucket)] += nbytes
+        key = tensor.dtype, tensor.device
+        if key not in growing or sizes[key] + tensor.nbytes > _BUCKET_BYTES:
+            growing[key], sizes[key] = [], 0
+            buckets.append(growing[key])
+        growing[key].append(tensor)
+        sizes[key] += tensor.nbytes
     return buckets

@@ -12,17 +12,19 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError, RankError
 from gradgate.options import check_choice
-from gradgate.ranks._coordinator import RankCoordinator, Sync
-from gradgate.ranks._ddp import check_wrappers, wrappers_in
-from gradgate.ranks._fsdp import ShardedCoordinator
+from gradgate.ranks._coordinator import ALONE, Coordinator, Ranks
+from gradgate.ranks._ddp import Replicated, check_wrappers, wrappers_in
+from gradgate.ranks._fsdp import FullySharded
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._reduction import group_of, named, processes_of, reductions
-from gradgate.ranks._single_process import ALONE, Coordinator
 from gradgate.ranks._status_exchange import check_agreement
 from gradgate.torch_compat import fsdp_records, fully_sharded, is_dtensor
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+Sync: TypeAlias = Literal["last", "every"]
+"""When gradients are all-reduced."""
 
 RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
 """Ranks that train together: a process group, a mesh of one dimension, or False for this process alone.
@@ -85,10 +87,13 @@ class RankSetup:
             elif error is not None:
                 raise error
         self._agreed, self._roots = parameters, models.roots
+        wrapper: Replicated | FullySharded
         if len(others) < len(parameters):
-            everywhere, every = [*sharded, *fully_sharded(neighbours)], self._sync == "every"
-            return ShardedCoordinator(ranks, parameters, everywhere, every=every, may_replay=may_replay)
-        return RankCoordinator(ranks, parameters, models.roots, modules, neighbours, may_replay=may_replay)
+            everywhere = [*sharded, *fully_sharded(neighbours)]
+            wrapper = FullySharded(ranks, parameters, everywhere, every=self._sync == "every")
+        else:
+            wrapper = Replicated(ranks, parameters, models.roots, modules, neighbours)
+        return Ranks(ranks, wrapper, may_replay=may_replay)
 
     def _find_ranks(
         self, parameters: Sequence[Tensor], settings: Any

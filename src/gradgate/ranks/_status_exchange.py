@@ -28,14 +28,15 @@ class RankStatus:
     trained: int = 0  # a checksum of the frozen parameters, and of the rows chosen by train_rows
     first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
     rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
-    reached_by_pass: str = ""  # see ShardedCoordinator
+    reached_by_pass: str = ""  # see FullySharded
 
 
 class Totals(NamedTuple):
-    """The counts and units of a window over all ranks, by the name of the loss."""
+    """The sums, counts and units of a window over all ranks. Dictionaries are keyed by the name of the loss."""
 
     tallies: dict[str, Tally]
-    units: dict[str, float]  # in which ranks hold their sums before they add them
+    units: dict[str, float]  # the largest of any rank; ranks convert their sums to it before they add them
+    first_micro_batches: list[tuple[float, float]]  # each rank's squared gradient norm and items, if measured
 
 
 @dataclass(frozen=True)
@@ -70,63 +71,50 @@ class StatusExchange:
             f"rank {self.processes[number]}{others} stopped in this window: {first.error.removesuffix('.')}."
         )
 
-    @property
-    def differ_in_coupled(self) -> str | None:
-        """An error message if only some ranks have reached a loss over all ranks' representations; else None."""
-        coupled = [rank for rank, status in enumerate(self.statuses) if status.phase == "coupled"]
-        if len(coupled) in (0, len(self.statuses)):
-            return None
-        return (
-            f"update: rank {self.processes[coupled[0]]} called update.backward_coupled(...) and others did "
-            "not, so they would wait for each other. No rank made a step. Call it on every rank, with an "
-            "empty list of micro-batches if the rank has none."
-        )
-
-    @property
-    def differ_in_trained(self) -> str | None:
-        """An error message if ranks do not train the same parameters and rows; else None."""
-        found = [status.trained for status in self.statuses]
-        other = next((rank for rank, trained in enumerate(found) if trained != found[0]), None)
-        if other is None:
-            return None
-        return (
-            f"update: ranks {self.processes[0]} and {self.processes[other]} do not train the same entries: "
-            "they froze different parameters, or chose different rows with train_rows. Their parameters would "
-            "diverge. No rank made a step. Make the same calls on every rank."
-        )
+    def problem(self, rank: int) -> str | None:
+        """Return why the ranks cannot go on together; None if they can."""
+        stopped = self.stopped(rank)
+        if stopped is not None:
+            return f"update: {stopped} No rank made a step. Fix the error on that rank first."
+        coupled = [status.phase == "coupled" for status in self.statuses]
+        if any(coupled) and not all(coupled):
+            return (
+                f"update: rank {self.processes[coupled.index(True)]} called update.backward_coupled(...) and "
+                "others did not, so they would wait for each other. No rank made a step. Call it on every rank, "
+                "with an empty list of micro-batches if the rank has none."
+            )
+        for process, status in zip(self.processes, self.statuses, strict=True):
+            if status.trained != self.statuses[0].trained:
+                return (
+                    f"update: ranks {self.processes[0]} and {process} do not train the same entries: they froze "
+                    "different parameters, or chose different rows with train_rows. Their parameters would "
+                    "diverge. No rank made a step. Make the same calls on every rank."
+                )
+        return None
 
     @property
     def replays(self) -> bool:
         """Whether all ranks rerun the window: memory ran out somewhere, and nothing else failed."""
-        found = {status.status for status in self.statuses}
-        return "out of memory" in found and "failed" not in found
+        outcomes = {status.status for status in self.statuses}
+        return "out of memory" in outcomes and "failed" not in outcomes
 
     @property
-    def tallies(self) -> dict[str, Tally]:
-        """Each loss's sum and count over all ranks."""
-        tallies = {}
-        for name in self._names():
+    def totals(self) -> Totals:
+        """The totals over all ranks."""
+        tallies, units = {}, {}
+        for name in dict.fromkeys(name for status in self.statuses for name in status.counts):
             count = sum(status.counts.get(name, 0) for status in self.statuses)
             total = sum(status.totals.get(name, 0.0) for status in self.statuses)
             tallies[name] = Tally(total, int(count) if count == int(count) else count)
-        return tallies
-
-    @property
-    def units(self) -> dict[str, float]:
-        """For each loss, the largest unit of any rank. Ranks convert their sums to this unit before adding them."""
-        return {
-            name: max((status.units[name] for status in self.statuses if name in status.units), default=1.0)
-            for name in self._names()
-        }
+            units[name] = max((s.units[name] for s in self.statuses if name in s.units), default=1.0)
+        firsts = [status.first for status in self.statuses if status.first is not None]
+        return Totals(tallies, units, firsts)
 
     @property
     def filled(self) -> list[int]:
         """For each parameter, whether any rank has a gradient for it: 0 none, 1 dense, 2 sparse."""
         digits = zip(*(status.filled for status in self.statuses), strict=True)
         return [max(map(int, of_all)) for of_all in digits]
-
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(name for status in self.statuses for name in status.counts))
 
 
 def check_agreement(ranks: RankGroup, facts: dict[str, str | float], error: RankError | None) -> None:
@@ -149,16 +137,16 @@ def check_agreement(ranks: RankGroup, facts: dict[str, str | float], error: Rank
                 f"update: rank {rank} cannot begin its window: {str(message['error']).removeprefix('update: ')}"
             )
     for name in facts:
-        values = [each.get(name, "nothing") for each in received]
+        values = [message.get(name, "nothing") for message in received]
         if all(isinstance(value, float) for value in values):
             differ = max(values) - min(values) > 1e-9 * max(values)
             values = [f"{value:.9g}" for value in values] if differ else [""]
         if len(set(values)) > 1:
-            found = "; ".join(
+            listed = "; ".join(
                 f"{_ranks_with(values, value, ranks)} {value}" for value in dict.fromkeys(values)
             )
             raise RankError(
-                f"update: ranks differ in {name}: {found}. Their parameters would diverge. Create the accumulator "
+                f"update: ranks differ in {name}: {listed}. Their parameters would diverge. Create the accumulator "
                 "in the same way on every rank, from the same parameters. If the ranks train separately, pass "
                 "ranks=False."
             )
