@@ -205,12 +205,18 @@ def counted_terms(loss: Tensor, count: Count) -> Counted:
     """
     if isinstance(count, Tensor) or not loss.is_cpu or not count:
         return {}
+    return {term: (float(count), float(items)) for term, items in items_of_terms(loss) if float(items)}
+
+
+def items_of_terms(loss: Tensor) -> list[tuple[tuple[Any, ...], Count]]:
+    """Return the number of items in the mean, for each term of a loss whose graph shows that number."""
     divisor = divisor_in_graph(loss)
-    found: list[tuple[tuple[Any, ...], Count | None]] = [((), divisor)]
-    if divisor is None:
-        numbered = enumerate(terms_of(loss.grad_fn))
-        found = [((number, factor), counted_mean(node)) for number, (node, factor) in numbered]
-    return {key: (float(count), float(items)) for key, items in found if items is not None and float(items)}
+    if divisor is not None:
+        return [((), divisor)]
+    terms = [
+        ((number, factor), counted_mean(node)) for number, (node, factor) in enumerate(terms_of(loss.grad_fn))
+    ]
+    return [(term, items) for term, items in terms if items is not None]
 
 
 def terms_of(node: Any) -> list[tuple[Any, float]]:
