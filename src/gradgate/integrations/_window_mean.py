@@ -73,9 +73,7 @@ class WindowMean:
         """Begin a window. Discards an unfinished one."""
         self._sum = LossSum("loss", unit)  # a micro-batch contributes before its backward pass
         self._arrived: list[Tensor] = []  # the gradients that arrived at the losses
-        self._divisors: list[
-            tuple[Any, Any]
-        ] = []  # of losses with unproved counts, and the counts to compare
+        self._divisors: list[tuple[Any, Any]] = []  # of losses with unproved counts, with those counts
         self._owned: list[Tensor] = []  # the parameters that the optimizers step
         self._parameters: list[Tensor] = []  # those whose `.grad` holds the window's sum
         self._empty: list[Tensor] = []  # those without a gradient before the latest backward pass
