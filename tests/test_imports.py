@@ -206,7 +206,7 @@ def test_a_trainer_is_imported_by_the_module_for_it_alone() -> None:
     assert found == {
         ("accelerate", "accelerate"),
         *(("lightning", "lightning"), ("lightning", "pytorch_lightning")),
-        *(("_exact_trainer", "transformers"), ("transformers", "transformers")),
+        ("transformers", "transformers"),
     }
 
 

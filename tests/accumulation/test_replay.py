@@ -8,6 +8,7 @@ from unittest import TestCase
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
@@ -16,7 +17,7 @@ from gradgate.errors import BatchNormWarning, BudgetError, CountWarning, OptionE
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by
 from tests.laws.standing import differences, standing
 from tests.messages import raises, warns
-from tests.tensors import RTOL, arange, ones, tensor
+from tests.tensors import RTOL, arange, labels, on_device, ones, rand, tensor
 
 IGNORE_BATCH_NORM = pytest.mark.filterwarnings("ignore::gradgate.errors.BatchNormWarning")
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 MiB.\nSee documentation."
@@ -484,3 +485,38 @@ def test_an_accuracy_that_is_returned_as_the_count_is_warned_of(as_tensor: bool)
     assert {each.filename for each in said} == {__file__}
     for count in (1.0, 1.5, 4.0):  # a warning would be an error
         accumulator.step_window(counted(count), batches)
+
+
+def test_an_accuracy_beside_a_loss_of_two_terms_is_warned_of() -> None:
+    model = on_device(nn.Linear(2, 3))
+
+    def loss_fn(x: Tensor) -> tuple[Tensor, float]:
+        scores = model(x)
+        return F.cross_entropy(scores, labels([0, 1, 2, 0])) + 0.1 * scores.square().mean(), 0.25
+
+    with warns(CountWarning, "an accuracy as the count"):
+        gg.Accumulator(SGD(model.parameters(), lr=1.0)).step(loss_fn, ones(4, 2))
+
+
+CLASS_WEIGHT = tensor([0.1, 0.2, 0.05])
+
+
+def weighted_mean(scores: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return (weight * F.cross_entropy(scores, y, reduction="none")).sum() / weight.sum(), weight.sum()
+
+
+def weighted_classes(scores: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return F.cross_entropy(scores, y, CLASS_WEIGHT), CLASS_WEIGHT[y].sum()
+
+
+@pytest.mark.parametrize("loss_fn", [weighted_mean, weighted_classes])
+def test_weights_of_samples_may_add_up_to_less_than_one(loss_fn: Any) -> None:
+    model = on_device(nn.Linear(2, 3))
+    x, y, weight = rand(6, 2), labels([0, 1, 2, 2, 1, 1]), rand(6) / 4
+    (truth,) = torch.autograd.grad(loss_fn(model(x), y, weight)[0], model.weight)
+    before = model.weight.detach().clone()
+    window = list(zip(x.split(2), y.split(2), weight.split(2), strict=True))
+    gg.Accumulator(SGD(model.parameters(), lr=1.0)).step_window(
+        lambda micro: loss_fn(model(micro[0]), *micro[1:]), window
+    )  # a warning would be an error
+    assert torch.allclose(before - model.weight.detach(), truth, rtol=0, atol=RTOL)

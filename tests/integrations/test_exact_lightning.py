@@ -18,6 +18,7 @@ from gradgate.accumulation import owned_parameters
 from gradgate.errors import (
     CountError,
     CountWarning,
+    CoupledLossWarning,
     DividedTwiceWarning,
     OptionError,
     UpdateError,
@@ -106,7 +107,8 @@ def test_the_parameters_are_listed_for_each_window_and_not_for_each_micro_batch(
         listed.append(optimizers)
         return owned_parameters(optimizers)
 
-    monkeypatch.setattr("gradgate.integrations.lightning.owned_parameters", counted)
+    # private: parameters are listed once in each window
+    monkeypatch.setattr("gradgate.integrations._window_mean.owned_parameters", counted)
     received(Module(), ExactAccumulation())
     assert len(listed) <= 2 * len(WINDOWS) < len(BATCHES)
 
@@ -195,7 +197,7 @@ def test_a_count_that_is_right_for_one_term_only_is_warned_of() -> None:
     def two_terms(model: Any, x: Tensor, y: Tensor) -> Tensor:
         return tokens(model, x, y) + 0.1 * model(x).square().mean()
 
-    with pytest.warns(CountWarning, match=r"For terms with counts of their own, use a gg\.Accumulator"):
+    with pytest.warns(CountWarning, match=r"with its own count and name, with a gg\.Accumulator in a loop"):
         received(Module(two_terms), ExactAccumulation(lambda batch: len(batch[0])))
 
 
@@ -206,9 +208,32 @@ def test_means_divided_by_hand_are_warned_of_where_counts_are_passed() -> None:
     assert {each.filename for each in said if each.category is DividedTwiceWarning} == {__file__}
 
 
+def contrastive(model: Any, x: Tensor, y: Tensor) -> Tensor:
+    z = model(x).mean(1)
+    return F.cross_entropy(z @ z.T, torch.arange(len(z)))
+
+
+def root(model: Any, x: Tensor, y: Tensor) -> Tensor:
+    return F.mse_loss(model(x[:, 0]), torch.ones(len(x), 9).double()).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"), [(contrastive, "compares the items"), (root, "nonlinear function")]
+)
+def test_losses_that_no_count_makes_exact_are_warned_of(loss: Any, says: str) -> None:
+    with pytest.warns(CoupledLossWarning, match=f"^lightning: .*{says}.* in a loop of your own: update"):
+        received(Module(loss), ExactAccumulation(lambda batch: len(batch[0])))
+
+
+def balanced(model: Any, x: Tensor, y: Tensor) -> Tensor:
+    weight = 1.0 / torch.bincount(y[:, 0], minlength=9).clamp(min=1).double()
+    return F.cross_entropy(model(x[:, 0]), y[:, 0], weight)
+
+
 @pytest.mark.parametrize(
     ("loss", "says"),
     [
+        (balanced, r"^lightning: count is missing, and this loss has weight=\["),
         (lambda *batch: F.mse_loss(squares(*batch).reshape(1), torch.zeros(1), reduction="sum"), "is a sum"),
         (lambda model, x, y: tokens(model, x, torch.full_like(y, -100)), "have count 0"),
         (lambda *batch: tokens(*batch) / 4, "is a mean divided by 4"),

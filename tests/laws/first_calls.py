@@ -189,11 +189,6 @@ def mean() -> Tensor:
     return Task().loss((X, Y))
 
 
-def warned(name: str, *args: Any) -> None:
-    with warnings.catch_warnings(record=True):
-        getattr(gg.accumulation, name)("here", *args)
-
-
 def accelerated(exactly: bool) -> None:
     from accelerate import Accelerator
 
@@ -306,28 +301,26 @@ CALLS: dict[str, Callable[[], object]] = {
     "expect_flow": expected,
     "watch": watched,
     "accumulation.Decay": lambda: gg.accumulation.Decay(0.5),
+    "accumulation.Caller": lambda: gg.accumulation.Caller("here", "Pass the count."),
+    "accumulation.LossChecks": lambda: gg.accumulation.LossChecks().check_count(
+        "loss", mean(), 6, "mean", 4, True, left_out=True
+    ),
+    "accumulation.Stamps": lambda: gg.accumulation.Stamps([_with_gradient()]).hold(),
     "accumulation.LossSum": lambda: gg.accumulation.LossSum("loss").weight(mean(), 4),
     "accumulation.Window": lambda: [list(window) for window in gg.windows(iter(X), size=4)],
     "accumulation.Windows": lambda: len(gg.windows(X.split(2), size=2)),
-    "accumulation.are_proportional": lambda: gg.accumulation.are_proportional((1.0, 2.0), (2.0, 4.0)),
     "accumulation.as_number": lambda: gg.accumulation.as_number(torch.tensor(3)),
     "accumulation.check_scalar": lambda: gg.accumulation.check_scalar(mean()),
     "accumulation.checked_count": lambda: gg.accumulation.checked_count(mean(), 6, "mean"),
     "accumulation.count_in_graph": lambda: gg.accumulation.count_in_graph(mean()),
-    "accumulation.counted_terms": lambda: gg.accumulation.counted_terms(mean(), 6),
     "accumulation.dense_values": lambda: gg.accumulation.dense_values([_with_gradient()]),
     "accumulation.divided_by": lambda: gg.accumulation.divided_by(mean() / 2),
     "accumulation.divisor_in_graph": lambda: gg.accumulation.divisor_in_graph(mean()),
     "accumulation.is_sum": lambda: gg.accumulation.is_sum(mean()),
     "accumulation.multiply": lambda: gg.accumulation.multiply([torch.ones(2)], 2.0),
     "accumulation.owned_parameters": lambda: gg.accumulation.owned_parameters([Task().optimizer]),
-    "accumulation.refuse_divided": lambda: gg.accumulation.refuse_divided("here", mean()),
     "accumulation.separate": lambda: gg.accumulation.separate([_with_gradient()]),
     "accumulation.total_norm": lambda: gg.accumulation.total_norm([torch.ones(2)]),
-    "accumulation.warn_divided_twice": lambda: warned("warn_divided_twice", 4),
-    "accumulation.warn_not_proportional": lambda: warned(
-        "warn_not_proportional", (1.0, 2.0), (2.0, 3.0), "Count items."
-    ),
     "checker.Watching": watched,
     "gates.Flow": lambda: repr(flow()),
     "gates.Frozen": lambda: repr(gg.frozen(undrawn(net))),

@@ -615,7 +615,7 @@ CASES: dict[str, Any] = {
     "a reentrant checkpoint": reentrant_checkpoint,
     "a deal without a plan": step(None, deal="parts"),
     "a step that returns a number": step(3.0),
-    "an accuracy as the count": step((torch.ones((), requires_grad=True) * 1, 0.75)),
+    "an accuracy as the count": step((F.mse_loss(torch.ones(4, requires_grad=True), torch.zeros(4)), 0.75)),
     "a step without a count": step(torch.ones((), requires_grad=True) * 1),
     "a state of another version": loading(lambda state: state.update(format=0)),
     "a state with decayed gradients": loading(lambda state: state.update(carried=[])),

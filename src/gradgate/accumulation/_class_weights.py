@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._counts import reduced
+from gradgate.accumulation._counts import UPDATE, Caller, reduced
 from gradgate.autograd_graph import WEIGHT_ROUNDING, loss_over_items
 from gradgate.errors import CountError
 from gradgate.torch_compat import tensor_version
@@ -16,7 +16,8 @@ _COUNTED = {"weight": "weight[y].sum()", "pos_weight": "y.numel()"}
 class ClassWeights:
     """Compares the weights in the losses of a window whose counts were left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Caller = UPDATE) -> None:
+        self._caller = caller
         # The first weight in this window, by loss and by the weight's name, with its version and a copy.
         self._first: dict[tuple[str, str], tuple[Tensor, int, Tensor]] = {}
 
@@ -41,10 +42,11 @@ class ClassWeights:
             same = weight.shape == values.shape
             if not (same and torch.allclose(weight, values, rtol=WEIGHT_ROUNDING, atol=0)):
                 raise CountError(
-                    f"backward: count is missing, and this loss has {kind}=[{_row(weight)}], while an earlier loss "
-                    f"in this window had {kind}=[{_row(values)}]. Weights computed from each micro-batch's labels "
-                    "do not give the loss of the whole batch. Compute them once, from the labels of the "
-                    "whole window or data set. If each micro-batch should have its own weights, pass the count: "
+                    f"{self._caller.name}: count is missing, and this loss has {kind}=[{_row(weight)}], while an "
+                    f"earlier loss in this window had {kind}=[{_row(values)}]. Weights computed from each "
+                    "micro-batch's labels do not give the loss of the whole batch. Compute them once, from the "
+                    "labels of the whole window or data set. If each micro-batch should have its own weights, pass "
+                    "the count: "
                     f"count={_COUNTED[kind]}."
                 )
 

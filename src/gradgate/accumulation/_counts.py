@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -27,27 +28,50 @@ from gradgate.tally import Count as Count
 Reduction: TypeAlias = Literal["mean", "sum"]
 
 
-def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
+@dataclass(frozen=True)
+class Caller:
+    """What takes losses, for messages: an update or a trainer.
+
+    Attributes:
+        name: the name of the call or package.
+        count: how to pass a count.
+        loop: how to get an update, if the caller is not one.
+    """
+
+    name: str
+    count: str
+    loop: str = ", with a gg.Accumulator in a loop of your own"
+
+
+UPDATE = Caller(
+    "backward",
+    "Pass the number of items in this loss: count=len(y) for samples, count=y.numel() for elements, "
+    "count=mask.sum() for the valid ones.",
+    "",
+)
+
+
+def checked_count(loss: Tensor, count: Any, reduction: Reduction, caller: Caller = UPDATE) -> Count:
     """Return ``count`` as a number, or as a detached tensor if reading it would synchronize with a device."""
     if count is None:
-        count = _read_or_ask(loss, reduction)
+        count = _read_or_ask(loss, reduction, caller)
     if isinstance(count, Tensor):
         if count.numel() != 1:
             raise CountError(
-                f"backward: count has shape {list(count.shape)}, but it must be a single number: the number of "
-                "items in this micro-batch. Pass count=mask.sum() or count=y.numel()."
+                f"{caller.name}: count has shape {list(count.shape)}, but it must be a single number: the number "
+                "of items in this micro-batch. Pass count=mask.sum() or count=y.numel()."
             )
         if count.device.type != "cpu":
             return count.detach().reshape(())
         count = count.item()
     if isinstance(count, bool) or not isinstance(count, (int, float, Real)):
         raise CountError(
-            f"backward: count is {count!r}, but it must be a number or a tensor with one element. Pass the "
+            f"{caller.name}: count is {count!r}, but it must be a number or a tensor with one element. Pass the "
             "number of items in this micro-batch: count=len(y), or count=mask.sum()."
         )
     if not 0 <= float(count) < math.inf:  # also catches nan
         raise CountError(
-            f"backward: count is {count}, but it must be finite and at least 0: the number of items in this "
+            f"{caller.name}: count is {count}, but it must be finite and at least 0: the number of items in this "
             "loss. An empty micro-batch has count=0."
         )
     return count if isinstance(count, (int, float)) else float(count)
@@ -103,16 +127,6 @@ def divided_by(loss: Tensor) -> float | None:
     return float(divisor)
 
 
-def refuse_divided(where: str, loss: Tensor) -> None:
-    """Raise CountError for a mean that was divided by hand and whose count is missing."""
-    divided = divided_by(loss)
-    if divided is not None:
-        raise CountError(
-            f"{where}: count is missing, and the loss is a mean divided by {divided:g}. The update "
-            "divides once, by the sum of all counts. Pass the mean itself, without the division."
-        )
-
-
 def reduced(loss: Tensor) -> Any:
     """Return the node of the mean or sum that produced a loss, ignoring changes of sign and shape."""
     node: Any = loss.grad_fn
@@ -164,25 +178,30 @@ def _read(node: Any) -> Count:
     return divisor
 
 
-def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
+def _read_or_ask(loss: Tensor, reduction: Reduction, caller: Caller) -> Count:
     why = "a sum does not show its number of items"
     if reduction == "mean":
         try:
             return count_in_graph(loss)
         except SamplesMixedError as mixed:
             raise CountError(
-                "backward: count is missing, and this loss compares the items of a micro-batch with one another: "
-                f"{mixed}. A split loses the pairs between micro-batches, so no count gives the gradient of the "
-                "whole batch. Compute the loss over the whole window: update.backward_coupled(encode, "
-                "micro_batches, loss_fn). If the window has a single micro-batch, pass count=1."
+                f"{caller.name}: count is missing, and this loss compares the items of a micro-batch with one "
+                f"another: {mixed}. A split loses the pairs between micro-batches, so no count gives the gradient "
+                f"of the whole batch. Compute the loss over the whole window{caller.loop}: "
+                "update.backward_coupled(encode, micro_batches, loss_fn). If the window has a single micro-batch, "
+                "pass count=1."
             ) from mixed
         except NotUnderstoodError as unknown:
             why = f"the loss's graph does not prove what it is: {unknown}"
-        refuse_divided("backward", loss)
+        divided = divided_by(loss)
+        if divided is not None:
+            raise CountError(
+                f"{caller.name}: count is missing, and the loss is a mean divided by {divided:g}. The update "
+                "divides once, by the sum of all counts. Pass the mean itself, without the division."
+            )
     raise CountError(
-        f"backward: count is missing, and {why}. Micro-batches are weighted by their counts, so a guess would "
-        "give a wrong update. Pass the number of items in this loss: count=len(y) for samples, "
-        "count=y.numel() for elements, count=mask.sum() for the valid ones."
+        f"{caller.name}: count is missing, and {why}. Micro-batches are weighted by their counts, so a guess "
+        f"would give a wrong update. {caller.count}"
     )
 
 
@@ -203,12 +222,18 @@ def counted_terms(loss: Tensor, count: Count) -> Counted:
     """
     if isinstance(count, Tensor) or not loss.is_cpu or not count:
         return {}
+    return {term: (float(count), float(items)) for term, items in items_of_terms(loss) if float(items)}
+
+
+def items_of_terms(loss: Tensor) -> list[tuple[tuple[Any, ...], Count]]:
+    """Return the number of items in the mean, for each term of a loss whose graph shows that number."""
     divisor = divisor_in_graph(loss)
-    found: list[tuple[tuple[Any, ...], Count | None]] = [((), divisor)]
-    if divisor is None:
-        numbered = enumerate(terms_of(loss.grad_fn))
-        found = [((number, factor), counted_mean(node)) for number, (node, factor) in numbered]
-    return {key: (float(count), float(items)) for key, items in found if items is not None and float(items)}
+    if divisor is not None:
+        return [((), divisor)]
+    terms = [
+        ((number, factor), counted_mean(node)) for number, (node, factor) in enumerate(terms_of(loss.grad_fn))
+    ]
+    return [(term, items) for term, items in terms if items is not None]
 
 
 def terms_of(node: Any) -> list[tuple[Any, float]]:

@@ -12,6 +12,8 @@ from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._class_weights import ClassWeights
 from gradgate.accumulation._clips import Clips, warn_if_mixed
 from gradgate.accumulation._counts import (
+    UPDATE,
+    Caller,
     Count,
     Counted,
     Reduction,
@@ -44,13 +46,14 @@ _CALLS = 16  # backward calls of each loss that are checked
 
 
 class LossChecks:
-    """Checks the first backward calls of each loss of an accumulator.
+    """Checks the first backward calls of each loss of an accumulator or trainer.
 
     Later, a loss is checked again only when its graph ends in another operation, or changes its size. Autograd
     numbers the nodes that a thread creates, so a graph's size is the difference of two numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Caller = UPDATE) -> None:
+        self._caller = caller
         self.node_number = 0  # at the end of the last backward pass
         # The size and the last node of the graph that was walked last, by loss, and whether the window already held
         # that loss.
@@ -60,7 +63,7 @@ class LossChecks:
         # For each loss in this window, and each of its terms: the count passed, and the count that its graph shows.
         self._counted: dict[str, Counted] = {}
         self.clips = Clips()
-        self._weights = ClassWeights()
+        self._weights = ClassWeights(caller)
         self._contradicted = False
         self._checked_for_pairs: set[str] = set()
         self._normalized: set[str] = set()  # the losses with a batch norm, which has its own warning
@@ -79,12 +82,11 @@ class LossChecks:
         left_out: bool = False,
         traces: bool = True,
     ) -> None:
-        """Check one loss before its backward pass; raise or warn about what is wrong.
+        """Check one loss of an update before its backward pass; raise or warn about what is wrong.
 
-        ``micro_batches`` is the window's number of micro-batches, if known. ``later`` is whether the window has
-        already had a call for this loss. ``graph`` is the number of autograd nodes created since the last
-        backward pass, and the kind of the last one. ``left_out`` is whether ``count`` was read from the graph, and
-        ``traces`` whether gradients may be traced through the graph, which takes memory and needs saved weights.
+        ``graph`` is the number of autograd nodes created since the last backward pass, and the kind of the last
+        one. ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved
+        weights. The other arguments are those of :meth:`check_count`.
         """
         if self.passed.pop((name, later), None) != graph:
             refuse_hidden_parameters(loss)
@@ -93,21 +95,45 @@ class LossChecks:
             check_reduction(loss, reduction)
         if name in self.settled:
             return
-        self._calls[name] = self._calls.get(name, 0) + 1
-        if self._calls[name] == _CALLS:
-            self.settled.add(name)
         if not later:
-            _warn_if_divided(loss, micro_batches)
             _warn_if_spread(loss, micro_batches)
         else:
             if batch_norms.warn_once(name, loss):
                 self._normalized.add(name)
             if name not in self._checked_for_pairs:
                 self.clips.check_gates(loss)
-                warned = _warn_if_coupled(loss) or _warn_if_function_of_mean(loss, count)
-                warned = warned or (traces and name not in self._normalized and warn_if_mixed(loss))
-                if warned or not _is_one(count):  # a single sample has no pairs
-                    self._checked_for_pairs.add(name)
+        mixes = traces and name not in self._normalized
+        self.check_count(name, loss, count, reduction, micro_batches, later, left_out=left_out, traces=mixes)
+
+    def check_count(
+        self,
+        name: str,
+        loss: Tensor,
+        count: Count,
+        reduction: Reduction,
+        micro_batches: int,
+        later: bool,
+        *,
+        left_out: bool,
+        traces: bool = False,
+    ) -> None:
+        """Check whether the losses of a window, weighted by their counts, add up to that of the whole batch.
+
+        ``micro_batches`` is the window's number of micro-batches, if known. ``later`` is whether the window has
+        already had a call for this loss. ``left_out`` is whether ``count`` was read from the graph.
+        """
+        if name in self.settled:
+            return
+        self._calls[name] = self._calls.get(name, 0) + 1
+        if self._calls[name] == _CALLS:
+            self.settled.add(name)
+        if not later:
+            self._warn_if_divided(loss, micro_batches)
+        elif name not in self._checked_for_pairs:
+            warned = self._warn_if_coupled(loss) or self._warn_if_function_of_mean(loss, count)
+            warned = warned or (traces and warn_if_mixed(loss))
+            if warned or not _is_one(count):  # a single sample has no pairs
+                self._checked_for_pairs.add(name)
         if left_out:
             self._weights.check(name, loss, later)
         if not self._contradicted and reduction == "mean":
@@ -120,7 +146,10 @@ class LossChecks:
         earlier = self._counted.setdefault(name, {})
         for term, found in counted_terms(loss, count).items():
             first = earlier.setdefault(term, found)
-            if are_proportional(found, first):
+            (passed, items), (first_passed, first_items) = found, first
+            # Only proportions matter: if sequences have equal length, counting sequences is as good as counting
+            # tokens.
+            if math.isclose(passed * first_items, first_passed * items, rel_tol=WEIGHT_ROUNDING):
                 continue
             self._contradicted = True
             advice = (
@@ -129,33 +158,70 @@ class LossChecks:
             )
             if term:  # one count cannot be right for terms with different numbers of items
                 advice = (
-                    "Pass each term with its own count and name: update.backward(term, count=n, name='...')."
+                    f"Pass each term with its own count and name{self._caller.loop}: "
+                    "update.backward(term, count=n, name='...')."
                 )
             else:
                 _emit(lambda events: events.Miscounted((), *found, *first, _is_proved(loss)))  # noqa: B023
-            warn_not_proportional("backward", found, first, advice)
+            warn(
+                f"{self._caller.name}: count is {passed:.10g} for a mean over {items:.10g} items (read from the "
+                f"graph), but an earlier loss in this window had count {first_passed:.10g} for {first_items:.10g} "
+                "items. These counts are not proportional, so the micro-batches get the wrong weights. "
+                f"{advice}",
+                CountWarning,
+            )
             return
 
+    def _warn_if_divided(self, loss: Tensor, micro_batches: int) -> None:
+        """Warn about the ``/ N`` that an ordinary accumulation loop needs and an exact window does not."""
+        divisor = divided_by(loss) if micro_batches > 1 else None
+        if divisor is None or not math.isclose(divisor, micro_batches):
+            return
+        _emit(lambda events: events.DividedTwice((), micro_batches))
+        warn(
+            f"{self._caller.name}: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
+            f"window. The update divides once, by the sum of all counts, so the gradient will be {micro_batches} "
+            "times too small. Pass the loss without the division.",
+            DividedTwiceWarning,
+        )
 
-def are_proportional(found: tuple[float, float], first: tuple[float, float]) -> bool:
-    """Return whether two counts are proportional to the numbers of items that their losses average over.
+    def _warn_if_coupled(self, loss: Tensor) -> bool:
+        """Warn if a loss compares samples, by products or distances. Return whether it does."""
+        compared = compared_items(loss.grad_fn)
+        if compared is None:
+            return False
+        node, mixed = compared
+        kind = "in batch" if finds_each_item(node) else "pairs"
+        _emit(lambda events: events.Combined((), kind, frozenset(), ()))
+        warn(
+            f"{self._caller.name}: this loss compares the items of a micro-batch with one another: {mixed}. A "
+            "split loses the pairs between micro-batches, so no split gives the gradient of the whole batch. "
+            f"Compute the loss over the whole window{self._caller.loop}: "
+            "update.backward_coupled(encode, micro_batches, loss_fn).",
+            CoupledLossWarning,
+        )
+        return True
 
-    Only proportions matter: if sequences have equal length, counting sequences is as good as counting tokens.
-    """
-    return math.isclose(found[0] * first[1], first[0] * found[1], rel_tol=WEIGHT_ROUNDING)
+    def _warn_if_function_of_mean(self, loss: Tensor, count: Count) -> bool:
+        """Warn if a loss is a function of a mean, such as ``mse_loss(...).sqrt()``. Return whether it is.
 
-
-def warn_not_proportional(
-    where: str, found: tuple[float, float], first: tuple[float, float], advice: str
-) -> None:
-    """Warn that the counts of two losses in a window are not proportional to the items that their graphs show."""
-    (count, items), (first_count, first_items) = found, first
-    warn(
-        f"{where}: count is {count:.10g} for a mean over {items:.10g} items (read from the graph), but an earlier "
-        f"loss in this window had count {first_count:.10g} for {first_items:.10g} items. These counts are not "
-        f"proportional, so the micro-batches get the wrong weights. {advice}",
-        CountWarning,
-    )
+        A function of a single item is allowed, and so is a sum with one function per item.
+        """
+        try:
+            functions = functions_of_means(loss.grad_fn)
+        except (NotUnderstoodError, AttributeError):
+            return False
+        if not functions or (not isinstance(count, Tensor) and count == len(functions)):
+            return False
+        warn(
+            f"{self._caller.name}: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over "
+            "the micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no "
+            "split gives the gradient of the whole batch. Compute the loss from the sums of the whole "
+            f"window{self._caller.loop}: update.backward_coupled(encode, micro_batches, loss_fn). If you want the "
+            "mean over micro-batches, pass count=1.",
+            CoupledLossWarning,
+        )
+        return True
 
 
 def _emit(event: Callable[[Any], Any]) -> None:
@@ -172,13 +238,6 @@ def _is_proved(loss: Tensor) -> bool:
     except NotUnderstoodError:
         return False
     return True
-
-
-def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
-    """Warn about the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
-    divisor = divided_by(loss) if micro_batches > 1 else None
-    if divisor is not None and math.isclose(divisor, micro_batches):
-        warn_divided_twice("backward", micro_batches)
 
 
 def _warn_if_spread(loss: Tensor, micro_batches: int) -> None:
@@ -208,17 +267,6 @@ def _spread(loss: Tensor) -> tuple[int, float] | None:
         return None  # the weights of the items may add up to more than their number
     items, divisor = math.prod(reduced_shape(summed)), float(inputs[0].factor)
     return (items, divisor) if divisor > items else None
-
-
-def warn_divided_twice(where: str, micro_batches: int) -> None:
-    """Warn that a mean was also divided by the number of micro-batches."""
-    _emit(lambda events: events.DividedTwice((), micro_batches))
-    warn(
-        f"{where}: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
-        f"window. The update divides once, by the sum of all counts, so the gradient will be {micro_batches} times "
-        "too small. Pass the loss without the division.",
-        DividedTwiceWarning,
-    )
 
 
 def check_scalar(loss: Tensor) -> None:
@@ -257,46 +305,6 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
     )
 
 
-def _warn_if_coupled(loss: Tensor) -> bool:
-    """Warn if a loss compares all samples of a micro-batch, by products or distances. Return whether it does."""
-    compared = compared_items(loss.grad_fn)
-    if compared is None:
-        return False
-    node, mixed = compared
-    _emit(
-        lambda events: events.Combined((), "in batch" if finds_each_item(node) else "pairs", frozenset(), ())
-    )
-    warn(
-        f"backward: this loss compares the items of a micro-batch with one another: {mixed}. A split "
-        "loses the pairs between micro-batches, so no split gives the gradient of the whole batch. "
-        "Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, loss_fn).",
-        CoupledLossWarning,
-    )
-    return True
-
-
 def _is_one(count: Count) -> bool:
     """Return whether a loss has a single item. A count on a device is not read."""
     return (not isinstance(count, Tensor) or count.is_cpu) and float(count) == 1
-
-
-def _warn_if_function_of_mean(loss: Tensor, count: Count) -> bool:
-    """Warn if a loss is a function of a mean, such as ``mse_loss(...).sqrt()``. Return whether it is.
-
-    A function of a single item is allowed, and so is a sum with one function per item.
-    """
-    try:
-        functions = functions_of_means(loss.grad_fn)
-    except (NotUnderstoodError, AttributeError):
-        return False
-    if not functions or (not isinstance(count, Tensor) and count == len(functions)):
-        return False
-    warn(
-        f"backward: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over the "
-        "micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no split "
-        "gives the gradient of the whole batch. Compute the loss from the sums of the whole window: "
-        "update.backward_coupled(encode, micro_batches, loss_fn). If you want the mean over micro-batches, pass "
-        "count=1.",
-        CoupledLossWarning,
-    )
-    return True

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._counts import Count, Reduction
+from gradgate.accumulation._counts import Count, Reduction, items_of_terms
 from gradgate.accumulation._sums import on_purpose
 from gradgate.accumulation._window import TrainingState, Update
 from gradgate.accumulation._windows import Windows
@@ -160,6 +160,8 @@ def _add_each(
     for data in update.micro_batches(micro_batches):
         outcome = loss_fn(data)
         loss, count = _loss_and_count(outcome)
+        if update._first:
+            _warn_of_metric(loss, count)
         try:
             update.backward(loss, count=count, reduction=reduction)
         except CountError as error:
@@ -184,7 +186,6 @@ def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
     if isinstance(outcome, Tensor):
         return outcome, None
     if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], Tensor):
-        _warn_of_metric(outcome[1])
         return outcome
     raise OptionError(
         f"step: loss_fn returned a {type(outcome).__name__}"
@@ -193,11 +194,18 @@ def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
     )
 
 
-def _warn_of_metric(count: Any) -> None:
-    """Warn about a count between 0 and 1, which is probably an accuracy. A count on a device is not read."""
+def _warn_of_metric(loss: Tensor, count: Any) -> None:
+    """Warn if a count is between 0 and 1, but the loss is a mean over more items: it is probably an accuracy.
+
+    A sum of sample weights may also be below 1, but then it divides the loss. A count on a device is not read.
+    """
     known = not isinstance(count, Tensor) or (count.is_cpu and count.numel() == 1)
     number = count.item() if known and isinstance(count, Tensor) else count
-    if isinstance(number, float) and 0 < number < 1:
+    if (
+        isinstance(number, float)
+        and 0 < number < 1
+        and any(float(items) >= 1 for _, items in items_of_terms(loss))
+    ):
         warn(
             "step: loss_fn returned a number between 0 and 1 with its loss. This number is used as the loss's "
             "count, by which micro-batches are weighted. If it is an accuracy or another metric, return the loss "

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from importlib.metadata import version
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradgate.accumulation import (
+    Caller,
     Count,
-    Counted,
+    LossChecks,
     LossSum,
-    are_proportional,
+    Stamps,
     as_number,
     check_scalar,
     checked_count,
     count_in_graph,
-    counted_terms,
     dense_values,
     divided_by,
     divisor_in_graph,
     is_sum,
     multiply,
     owned_parameters,
-    refuse_divided,
-    warn_divided_twice,
-    warn_not_proportional,
+    separate,
 )
 from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
-from gradgate.errors import CountError, UpdateError
-from gradgate.integrations._held_gradient import HeldGradient
+from gradgate.errors import CountError, GradientError, UpdateError
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally, power_of_two
 
@@ -52,6 +49,9 @@ class WindowMean:
     The unit keeps gradients at their usual size, for 16-bit losses. It is a power of two, so it does not round the
     result.
 
+    A trainer calls :meth:`add`, :meth:`before_backward` and :meth:`after_backward` for each micro-batch, and
+    :meth:`finish` when the window ends.
+
     Args:
         library: the name of the trainer's package, for messages.
         advice: how the user passes a count, for messages.
@@ -59,42 +59,44 @@ class WindowMean:
     """
 
     def __init__(self, library: str, advice: str, ranks: int = 1) -> None:
-        self._library, self._advice, self.ranks = library, advice, ranks
-        self._unit: Count | None = None
+        self._caller, self._ranks = Caller(library, advice), ranks
+        self._checks = LossChecks(self._caller)
         self._guards: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
-        self.held = HeldGradient()
+        # Clearing, clipping and other backward passes change all gradients, so watching that of one parameter is
+        # enough: the smallest one, because masks of single rows, which do no harm, act on large parameters.
+        self._watched: list[Tensor] = []
         self.divides_in_closure = False  # True during a step whose closure ends and divides the window
         self.divided = True  # False from the start of a micro-batch until its window is divided
         self.start()
 
-    def start(self) -> None:
+    def start(self, unit: Count | None = None) -> None:
         """Begin a window. Discards an unfinished one."""
-        self._running = LossSum("loss", unit=self._unit)
-        self._expected = 0
-        self._parameters: list[Tensor] = []  # their `.grad` holds the window's sum
-        self.empties: list[Tensor] = []  # those without a gradient before the latest backward pass
-        self._arrived: list[Tensor] = []
-        self._passed: list[tuple[Any, Any]] = []
-        self._counted: Counted = {}  # the count of the first micro-batch, for each term of its loss
-        self._divisors: set[float | None] = set()  # the divisors of means that were divided by hand
+        self._sum = LossSum("loss", unit)  # a micro-batch contributes before its backward pass
+        self._arrived: list[Tensor] = []  # the gradients that arrived at the losses
+        self._divisors: list[tuple[Any, Any]] = []  # of losses with unproved counts, with those counts
+        self._owned: list[Tensor] = []  # the parameters that the optimizers step
+        self._parameters: list[Tensor] = []  # those whose `.grad` holds the window's sum
+        self._empty: list[Tensor] = []  # those without a gradient before the latest backward pass
+        self._stamps = Stamps()
 
     def restart(self) -> None:
         """Begin a window after gradients were cleared. Keep a micro-batch whose backward pass is still to come."""
-        unit, pending = self._running.unit, self._expected - len(self._arrived)
-        self.start()
-        self._running.unit, self._expected = unit, pending
+        pending = self._sum.contributions[len(self._arrived) :]
+        self.start(self._sum.unit)
+        self._sum.contributions = pending
 
     @property
     def open(self) -> bool:
         """Whether a micro-batch was added since the last division."""
-        return self._expected > 0
+        return bool(self._sum.contributions)
 
-    def add(self, loss: Tensor, count: Any = None, *, passed: Any = None) -> None:
+    def add(self, loss: Tensor, count: Any = None, *, micro_batches: int, passed: Any = None) -> None:
         """Weight the gradient of a micro-batch by its count, in the backward pass that follows.
 
         Args:
             loss: the mean over the micro-batch, as the model or the user returned it.
             count: the number of items. If None, it is read from the loss's graph.
+            micro_batches: the number of micro-batches in a full window.
             passed: the number of items that was passed to the loss as its divisor, if any.
 
         Raises:
@@ -102,28 +104,62 @@ class WindowMean:
             ShapeError: the loss is not a floating scalar.
         """
         check_scalar(loss)
-        count = self._count_of(loss, count, passed)
-        weight = self._running.weight(loss, count, self._first_unit)
-        value = loss.detach()  # the loss itself would keep its graph alive
-        self._expected += 1
+        if is_sum(loss):
+            raise CountError(
+                f"{self._caller.name}: the loss of a micro-batch is a sum. The trainer's window is a mean over its "
+                "items: return the mean, loss.mean() or reduction='mean'."
+            )
+        left_out = count is None
+        if left_out and passed is not None and self._divides(loss, passed):
+            count = checked_count(loss, passed, "mean", self._caller)
+        else:
+            count = checked_count(loss, count, "mean", self._caller)
+            self._checks.check_count("loss", loss, count, "mean", micro_batches, self.open, left_out=left_out)
+        weight = self._sum.weight(loss, count, self._first_unit)
+        self._sum.record(loss, count, "mean")
 
         def weighted(gradient: Tensor) -> Tensor | None:
             self._arrived.append(gradient)
-            self._running.record(value, count, "mean")
             if not isinstance(weight, Tensor) and weight == 1:
                 return None
             return (gradient * weight).to(gradient.dtype)
 
         loss.register_hook(weighted)
 
-    def before_backward(self, parameters: Callable[[], Iterable[Tensor]]) -> None:
-        """Raise if gradients were changed within this window, or not cleared after the last window.
+    def before_backward(self, optimizers: Iterable[Any], modules: Iterable[nn.Module]) -> None:
+        """Raise GradientError if gradients were changed within this window, or not cleared after the last window.
 
-        ``parameters`` lists those whose ``.grad`` holds the window's sum. It is called once in each window.
+        ``optimizers`` step the parameters, and the backward pass fills those of ``modules``. Their parameters are
+        listed once in each window.
         """
-        self.held.check(self._library, within=bool(self._arrived))
-        self._parameters = self._parameters or list(dict.fromkeys(parameters()))
-        self.empties = [parameter for parameter in self._parameters if parameter.grad is None]
+        if not self._stamps.hold():
+            raise GradientError(
+                f"{self._caller.name}: gradients were changed between two micro-batches of a window: cleared, "
+                "clipped, or filled by another backward call. Clip with the trainer's own option, or when "
+                "gradients are complete (`if accelerator.sync_gradients:`); add all terms to the loss that the "
+                "trainer receives; and use torch.autograd.grad for other gradients."
+            )
+        if not self._parameters:
+            # Reading a gradient synchronizes, but zero_grad() usually removes it.
+            if any(p.grad is not None and bool(p.grad.norm()) for p in self._watched):
+                raise GradientError(
+                    f"{self._caller.name}: the gradients of the last window were not cleared, so the next window "
+                    "would be added to them. Call optimizer.zero_grad() after each step. In Lightning, an "
+                    "optimizer with a closure (LBFGS) needs accumulate_grad_batches=1."
+                )
+            self._owned = owned_parameters(optimizers)
+            filled = (parameter for module in modules for parameter in module.parameters())
+            self._parameters = list(dict.fromkeys([*self._owned, *filled]))
+        self._empty = [parameter for parameter in self._parameters if parameter.grad is None]
+
+    def after_backward(self) -> None:
+        """Record the gradients, so that changes by other code are noticed before the next backward pass."""
+        separate(self._empty)
+        if not any(parameter.grad is not None for parameter in self._watched):
+            # `zero_grad` of the optimizers clears only the parameters that they own.
+            held = [p for p in self._owned or self._parameters if p.grad is not None]
+            self._watched = [min(held, key=Tensor.numel)] if held else []
+        self._stamps = Stamps(self._watched)
 
     def finish(self, scaler: Any = None, divisors: Collection[float] = ()) -> Tally:
         """Divide the gradients of a window by its count over all ranks, and begin the next one.
@@ -144,51 +180,52 @@ class WindowMean:
         """
         self.divided = True
         scale = 1.0 if scaler is None else scaler.get_scale()
-        running, arrived = self._running, [float(gradient) for gradient in self._arrived]
-        if len(arrived) != self._expected or len(set(arrived)) > 1:
+        added, arrived = len(self._sum.contributions), [float(gradient) for gradient in self._arrived]
+        if len(arrived) != added or len(set(arrived)) > 1:
             raise self._changed(
-                f"{self._expected} micro-batches were added, and their losses received the gradients "
-                f"{arrived}. Each loss should have received the same gradient"
+                f"{added} micro-batches were added, and their losses received the gradients {arrived}. Each loss "
+                "should have received the same gradient"
             )
         known = not divisors or not arrived or not math.isfinite(arrived[0] * scale)
-        if not known and not any(math.isclose(arrived[0] * each, scale, rel_tol=0.01) for each in divisors):
+        if not known and not any(
+            math.isclose(arrived[0] * divisor, scale, rel_tol=0.01) for divisor in divisors
+        ):
             raise self._changed(
                 f"each loss was multiplied by {arrived[0] / scale:.4g} after it was returned, which the division "
                 "by the count would undo"
             )
-        for divisor, passed in self._passed:
+        for divisor, passed in self._divisors:
             if float(passed) and float(divisor) != float(passed):
                 raise CountError(
-                    f"{self._library}: a loss was divided by {float(divisor):g}, but its micro-batch holds "
-                    f"{float(passed):g} items (num_items_in_batch), so its count is unknown. {self._advice}"
+                    f"{self._caller.name}: a loss was divided by {float(divisor):g}, but its micro-batch holds "
+                    f"{float(passed):g} items (num_items_in_batch), so its count is unknown. {self._caller.count}"
                 )
-        if self._expected > 1 and self._divisors == {self._expected}:
-            warn_divided_twice(self._library, self._expected)
-        tally = running.tally()
-        sent: dict[str, Any] = {"total": tally.total, "count": tally.count, "micro_batches": self._expected}
-        sent["per_item"] = (
-            arrived[0] / as_number(running.unit) if arrived and running.unit is not None else None
-        )
-        all_sent = [sent] if self.ranks == 1 else RankGroup().exchange(sent)
+        tally = self._sum.tally()
+        per_item = arrived[0] / as_number(self._sum.unit) if arrived and self._sum.unit is not None else None
+        mine: dict[str, Any] = {
+            "total": tally.total,
+            "count": tally.count,
+            "micro_batches": added,
+            "per_item": per_item,
+        }
+        ranks = [mine] if self._ranks == 1 else RankGroup().exchange(mine)
+        whole = sum((Tally(rank["total"], rank["count"]) for rank in ranks), Tally())
         parameters = self._parameters
         self.start()
-        whole = sum((Tally(each["total"], each["count"]) for each in all_sent), Tally())
-        if len(factors := {each["per_item"] for each in all_sent} - {None}) > 1:
+        if len(factors := {rank["per_item"] for rank in ranks} - {None}) > 1:
             raise self._changed(f"the ranks multiplied their losses by different factors: {sorted(factors)}")
         if not factors:
             raise self._changed("the window ended, but no micro-batch was added to it")
         if not whole.count:
             raise CountError(
-                f"{self._library}: all micro-batches of this window have count 0, so the mean gradient is 0/0. "
+                f"{self._caller.name}: all micro-batches of this window have count 0, so the mean gradient is 0/0. "
                 "Leave batches without items out of the loader."
             )
-        self._unit = self._running.unit = power_of_two(
-            whole.count / sum(each["micro_batches"] for each in all_sent)
-        )
+        self._sum.unit = power_of_two(whole.count / sum(rank["micro_batches"] for rank in ranks))
         (per_item,) = factors
         if math.isfinite(per_item):  # otherwise the loss scale is too large, and its scaler skips the step
             with torch.no_grad():
-                multiply(dense_values(parameters), scale * self.ranks / (per_item * whole.count))
+                multiply(dense_values(parameters), scale * self._ranks / (per_item * whole.count))
         return whole
 
     def guard(self, optimizers: Iterable[Any]) -> None:
@@ -214,66 +251,39 @@ class WindowMean:
             )
         if self.open:
             raise self._changed(
-                f"an optimizer steps in the middle of a window, after {self._expected} micro-batches, before their "
-                "gradients were divided"
+                f"an optimizer steps in the middle of a window, after {len(self._sum.contributions)} "
+                "micro-batches, before their gradients were divided"
             )
         if not self.divided and any(p.grad is not None for p in owned_parameters([optimizer])):
             raise self._changed("an optimizer steps on gradients of a window to which no loss was added")
 
     def _changed(self, what: str) -> UpdateError:
+        library = self._caller.name
         return UpdateError(
-            f"{self._library} {version(self._library)}: {what}. Either the script calls backward or step "
-            f"itself, or this version of {self._library} accumulates in a way that gradgate does not know. No "
-            "step was made. Use a gg.Accumulator in a loop of your own, or a version named in "
-            "docs/limits.md."
+            f"{library} {version(library)}: {what}. Either the script calls backward or step itself, or this "
+            f"version of {library} accumulates in a way that gradgate does not know. No step was made. Use a "
+            "gg.Accumulator in a loop of your own, or a version named in docs/limits.md."
         )
 
-    def _count_of(self, loss: Tensor, count: Any, passed: Any) -> Count:
-        if is_sum(loss):
-            raise CountError(
-                f"{self._library}: the loss of a micro-batch is a sum. The trainer's window is a mean over its "
-                "items: return the mean, loss.mean() or reduction='mean'."
-            )
-        if count is not None:
-            checked = checked_count(loss, count, "mean")
-            self._warn_if_counted_otherwise(loss, checked)
-            self._divisors.add(divided_by(loss))
-            return checked
-        try:
-            return count_in_graph(loss)
-        except SamplesMixedError as mixed:
-            raise CountError(
-                f"{self._library}: the count of a micro-batch is missing, and its loss compares the items of the "
-                f"micro-batch with one another: {mixed}. A split loses the pairs between micro-batches, so no "
-                "count gives the gradient of the whole batch. Use a gg.Accumulator in a loop of your own: "
-                "update.backward_coupled(encode, micro_batches, loss_fn)."
-            ) from None
-        except NotUnderstoodError as unknown:
-            divisor = None if passed is None else _divisor(loss)
-            if divisor is not None:
-                self._passed.append((divisor, passed))
-                return checked_count(loss, passed, "mean")
-            refuse_divided(self._library, loss)
-            raise CountError(
-                f"{self._library}: the count of a micro-batch is missing, and the loss's graph does not prove what "
-                f"it is: {unknown}. Micro-batches are weighted by their counts, so a guess would give a wrong "
-                f"update. {self._advice}"
-            ) from None
+    def _divides(self, loss: Tensor, passed: Any) -> bool:
+        """Return whether a loss that does not prove its count has a divisor, which should be the count ``passed``.
 
-    def _warn_if_counted_otherwise(self, loss: Tensor, count: Count) -> None:
-        """Warn if a window's counts are not proportional to those that the losses' graphs show."""
-        for term, found in counted_terms(loss, count).items():
-            first = self._counted.setdefault(term, found)
-            if not are_proportional(found, first):
-                advice = "Leave count out, or count the items that take part in the loss."
-                if term:  # one count cannot be right for terms with different numbers of items
-                    advice = "For terms with counts of their own, use a gg.Accumulator in a loop of your own."
-                warn_not_proportional(self._library, found, first, advice)
-                return
+        Reading them may synchronize, so they are compared when the window ends.
+        """
+        try:
+            count_in_graph(loss)
+        except SamplesMixedError:
+            return False
+        except NotUnderstoodError:
+            divisor = _divisor(loss)
+            if divisor is not None:
+                self._divisors.append((divisor, passed))
+            return divisor is not None
+        return False
 
     def _first_unit(self, count: Count) -> Count:
         """Return the unit of the first window, the same on all ranks. Synchronizes only with several ranks."""
-        if self.ranks == 1:
+        if self._ranks == 1:
             return power_of_two(count)
         largest = torch.tensor(float(as_number(count)), dtype=torch.float64, device=RankGroup().device)
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)

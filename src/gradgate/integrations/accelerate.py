@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from accelerate import Accelerator
 from torch import Tensor
 
-from gradgate.accumulation import owned_parameters, separate
 from gradgate.errors import OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._trainers import extend, sharding_of
@@ -107,16 +106,12 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
                 )
             accelerator: Any = self
             mean = self._gradgate_mean
-            owned = owned_parameters(accelerator._optimizers)
-            parameters = [parameter for model in models for parameter in model.parameters()]
-            mean.before_backward(lambda: [*owned, *parameters])
-            mean.add(loss, count)
+            mean.before_backward(accelerator._optimizers, models)
+            mean.add(loss, count, micro_batches=accelerator.gradient_accumulation_steps)
             with on_purpose():
                 super().backward(loss, **kwargs)
-            separate(mean.empties)
+            mean.after_backward()
             if accelerator.sync_gradients:
                 mean.finish(accelerator.scaler)
-            # `zero_grad` of the optimizers clears only `owned`, not the models' other parameters.
-            mean.held.remember(owned or parameters, complete=accelerator.sync_gradients)
 
     return ExactAccelerator

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from itertools import chain
 from typing import Any
 
 from torch import Tensor
 
-from gradgate.accumulation import owned_parameters, separate
 from gradgate.errors import OptionError
 from gradgate.events import on_purpose
 from gradgate.integrations._trainers import extend, restore
@@ -144,10 +142,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional lib
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Record the gradients, so that later changes are noticed."""
-        mean = trainer.strategy.gradgate_mean
-        separate(mean.empties)
-        lists = (owned_parameters([optimizer]) for optimizer in trainer.optimizers)
-        mean.held.remember(chain.from_iterable(lists))  # read only for a new window
+        trainer.strategy.gradgate_mean.after_backward()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the strategy and the optimizer."""
@@ -171,20 +166,22 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
         gradgate_mean: WindowMean
         gradgate_skipped = False
 
+        @property
+        def gradgate_window(self: Any) -> Any:
+            return self.lightning_module.trainer.accumulate_grad_batches
+
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             output = super().training_step(*args, **kwargs)
             loss = output.get("loss") if isinstance(output, Mapping) else output
             self.gradgate_skipped = loss is None
             if isinstance(loss, Tensor) and loss.requires_grad:
                 count = None if self.gradgate_count is None else self.gradgate_count(args[0])
-                self.gradgate_mean.add(loss, count)
+                self.gradgate_mean.add(loss, count, micro_batches=self.gradgate_window)
             return output
 
         def backward(self, *args: Any, **kwargs: Any) -> Any:
             strategy: Any = self
-            self.gradgate_mean.before_backward(
-                lambda: [*strategy.lightning_module.parameters(), *owned_parameters(strategy.optimizers)]
-            )
+            self.gradgate_mean.before_backward(strategy.optimizers, [strategy.lightning_module])
             with on_purpose():
                 return super().backward(*args, **kwargs)
 
@@ -194,10 +191,7 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
                 strategy: Any = self
                 if self.gradgate_mean.open or not self.gradgate_skipped:
                     scaler = getattr(strategy.precision_plugin, "scaler", None)
-                    divisors = {strategy.lightning_module.trainer.accumulate_grad_batches}
-                    self.gradgate_mean.finish(scaler, divisors)
-                    owned = (parameter for group in optimizer.param_groups for parameter in group["params"])
-                    self.gradgate_mean.held.remember(owned, complete=True)
+                    self.gradgate_mean.finish(scaler, {self.gradgate_window})
                 return result
 
             self.gradgate_mean.divides_in_closure = True
