@@ -23,6 +23,7 @@ from gradgate.accumulation._counts import (
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
     RESHAPES,
+    SUM,
     WEIGHT_ROUNDING,
     Graph,
     NotUnderstoodError,
@@ -203,8 +204,8 @@ def _spread(loss: Tensor) -> tuple[int, float] | None:
     summed = without_smoothing(inputs[0].node)
     if reduction_of(summed) != "sum":
         return None
-    each = only_input(summed) if summed.name() == "SumBackward0" else summed
-    if getattr(each, "_saved_weight", None) is not None:
+    losses = only_input(summed) if summed.name() == SUM else summed
+    if getattr(losses, "_saved_weight", None) is not None:
         return None  # the weights of the items may add up to more than their number
     items, divisor = math.prod(reduced_shape(summed)), float(inputs[0].factor)
     return (items, divisor) if divisor > items else None

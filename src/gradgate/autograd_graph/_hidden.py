@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from gradgate.autograd_graph._nodes import REENTRANT_CHECKPOINT
 from gradgate.autograd_graph._walk import Graph
-
-REENTRANT_CHECKPOINT = "CheckpointFunctionBackward"
-"""The node of a reentrant checkpoint, which hides the operations inside it."""
 
 _DEPTH = 4  # of the search in a node's objects, such as a partial of a module's method
 

@@ -34,8 +34,40 @@ from gradgate.autograd_graph._dimensions import (
     Shape,
     Understand,
 )
+from gradgate.autograd_graph._inputs import inputs, leaf_at
 from gradgate.autograd_graph._losses import NotUnderstoodError, SamplesMixedError, without_smoothing
-from gradgate.autograd_graph._nodes import LEAF, LOSSES, inputs, leaf_at, named
+from gradgate.autograd_graph._nodes import (
+    ADDMM,
+    CONVOLUTION,
+    DISTANCES,
+    ELEMENT_FUNCTIONS,
+    EMBEDDINGS,
+    EXPAND,
+    GATHER,
+    GROUP_NORM,
+    INDEX,
+    LAYER_NORM,
+    LEAF,
+    LINEAR,
+    LOG_SOFTMAX,
+    LOSSES,
+    MATRIX_PRODUCTS,
+    MV,
+    NEG,
+    NLL_LOSS,
+    OF_TWO_VALUES,
+    OVER_DIMENSIONS,
+    PERMUTATIONS,
+    PRODUCTS,
+    SLICE,
+    SOFTMAX,
+    SQUEEZES,
+    SUMS,
+    UNSQUEEZE,
+    VIEWS,
+    WITH_NUMBERS,
+    WITHIN_SAMPLES,
+)
 from gradgate.autograd_graph._operations import (
     before_reduction,
     expanded,
@@ -56,7 +88,7 @@ from gradgate.autograd_graph._walk import reachable
 from gradgate.torch_compat import view_base
 
 # Operations that combine the terms of a loss.
-_TERMS = named("Add Sub Mul Div Neg")
+_TERMS = SUMS | PRODUCTS | {NEG}
 
 
 def check_items(node: Any) -> None:
@@ -113,7 +145,7 @@ def compared_items(root: Any) -> tuple[Any, SamplesMixedError] | None:
 def finds_each_item(node: Any) -> bool:
     """Return whether a loss is a cross entropy over N scores of N samples, with another target for each sample."""
     node = without_smoothing(node)
-    if node.name() != "NllLossBackward0" or node._saved_self.dim() != 2:
+    if node.name() != NLL_LOSS or node._saved_self.dim() != 2:
         return False
     scores, targets = node._saved_self, node._saved_target
     return scores.shape[0] == scores.shape[1] == targets.unique().numel()  # type: ignore[no-any-return]
@@ -122,10 +154,10 @@ def finds_each_item(node: Any) -> bool:
 def _is_usual_classifier(node: Any) -> bool:
     """Return whether a node is cross entropy right after a linear layer. Then the graph need not be walked."""
     below = node.next_functions[0][0]
-    if node.name() != "NllLossBackward0" or below.name() != "LogSoftmaxBackward0" or below._saved_dim != 1:
+    if node.name() != NLL_LOSS or below.name() != LOG_SOFTMAX or below._saved_dim != 1:
         return False
     linear = below.next_functions[0][0]
-    if linear.name() != "AddmmBackward0":
+    if linear.name() != ADDMM:
         return False
     (bias, _), _, (weight, _) = linear.next_functions
     return isinstance(leaf_at(weight), nn.Parameter) and (
@@ -211,42 +243,28 @@ def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:
 # -- the table ------------------------------------------------------------------------------------------
 
 
-def _named(names: str, understand: Understand | None, *, numbers: str = "0") -> dict[str, Understand | None]:
-    return dict.fromkeys(named(names, numbers), understand)
-
-
 _TABLE: dict[str, Understand | None] = {
     LEAF: _leaf,
-    **_named("Cdist EuclideanDist", _distances),
-    **_named("Mm Bmm", _product(0, "self", "mat2")),
-    **_named("Mv", _product(0, "self", "vec")),
-    **_named("Addmm", _product(1, "mat1", "mat2")),
-    **_named("Linear", _layer(1, lambda node, dims: 1)),
-    **_named("Embedding EmbeddingBag", _layer(0, lambda node, dims: 1)),
-    **_named("Convolution NativeGroupNorm", _layer(1, lambda node, dims: dims - 1)),
-    **_named("NativeLayerNorm", _layer(1, lambda node, dims: len(node._saved_normalized_shape))),
-    **_named("Abs Neg Exp Exp2 Expm1 Log Log1P Log2 Log10 Sqrt Rsqrt Reciprocal Pow Erf Erfc Erfinv", None),
-    **_named("Sin Cos Tan Tanh Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Lgamma Digamma", None),
-    **_named("Sigmoid LogSigmoid Logit Relu LeakyRelu Elu Celu Gelu Silu Mish Softplus Threshold", None),
-    **_named("Hardtanh Hardsigmoid Hardswish Softshrink Hardshrink ClampMin ClampMax", None),
-    **_named("Clone ToCopy Alias", None),
-    **_named("Clamp Add Sub Mul Div Rsub", None, numbers="1"),  # with a Python number
-    **_named("Add Sub Rsub Mul Div Maximum Minimum PreluKernel WeightNormInterface", joined),
-    **_named("Sum Mean Norm LinalgVectorNorm Logsumexp Amax Amin Max Min Var Std", over_features),
-    **_named("Sum Mean Norm Prod", over_features, numbers="1"),
-    **_named("Cumsum Logcumsumexp Select Split SplitWithSizes Unbind", over_features),
-    **_named("LogSoftmax Softmax", over_classes),
-    **_named("Slice", sliced),
-    **_named("Gather", gathered),
-    **_named("Index", one_of_each),
-    **_named("AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D AdaptiveMaxPool2D", within_samples),
-    **_named("MaxPool2DWithIndices MaxPool3DWithIndices PixelShuffle PixelUnshuffle", within_samples),
-    **_named("UpsampleLinear1D UpsampleBilinear2D UpsampleBicubic2D UpsampleTrilinear3D", within_samples),
-    **_named("UpsampleNearest1D UpsampleNearest2D UpsampleNearest3D", within_samples),
+    **dict.fromkeys(DISTANCES, _distances),
+    **dict.fromkeys(MATRIX_PRODUCTS, _product(0, "self", "mat2")),
+    MV: _product(0, "self", "vec"),
+    ADDMM: _product(1, "mat1", "mat2"),
+    LINEAR: _layer(1, lambda node, dims: 1),
+    **dict.fromkeys(EMBEDDINGS, _layer(0, lambda node, dims: 1)),
+    **dict.fromkeys((CONVOLUTION, GROUP_NORM), _layer(1, lambda node, dims: dims - 1)),
+    LAYER_NORM: _layer(1, lambda node, dims: len(node._saved_normalized_shape)),
+    **dict.fromkeys(ELEMENT_FUNCTIONS | WITH_NUMBERS),
+    **dict.fromkeys(OF_TWO_VALUES, joined),
+    **dict.fromkeys(OVER_DIMENSIONS, over_features),
+    **dict.fromkeys((SOFTMAX, LOG_SOFTMAX), over_classes),
+    SLICE: sliced,
+    GATHER: gathered,
+    INDEX: one_of_each,
+    **dict.fromkeys(WITHIN_SAMPLES, within_samples),
     **dict.fromkeys(LOSSES, unreduced),
-    **_named("View ReshapeAlias UnsafeView", viewed),
-    **_named("Squeeze", squeezed, numbers="012"),
-    **_named("Unsqueeze", unsqueezed),
-    **_named("Expand", expanded),
-    **_named("Permute T Transpose", permuted),
+    **dict.fromkeys(VIEWS, viewed),
+    **dict.fromkeys(SQUEEZES, squeezed),
+    UNSQUEEZE: unsqueezed,
+    EXPAND: expanded,
+    **dict.fromkeys(PERMUTATIONS, permuted),
 }

@@ -11,32 +11,42 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph._inputs import inputs, through
 from gradgate.autograd_graph._nodes import (
+    ADD,
     CLASS_LOSSES,
+    DIV,
     ELEMENT_LOSSES,
+    LOG_SOFTMAX,
     LOSSES,
+    MASKED_FILL,
+    MEANS,
+    MUL,
+    MUL_NUMBER,
+    NEG,
+    NEGATIONS,
     PRODUCTS,
     RESHAPES,
+    SUM,
+    SUM_OVER_DIMS,
     SUMS,
-    named,
-    through,
+    SUMS_WITH_NUMBERS,
+    TOTALS,
 )
 from gradgate.torch_compat import node_shape
 
 _REDUCTIONS: dict[int, Literal["mean", "sum"]] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
-_MEANS = named("Mean", "01")
 
-_OVER_CLASSES = (
-    *("MulBackward1", "DivBackward0?", "SumBackward0", "MaskedFillBackward0", "NegBackward0", "SumBackward1"),
-    *("MulBackward0?", "LogSoftmaxBackward0"),
-)
-"""The nodes of the second part of a cross entropy with label smoothing. The optional nodes divide it and
-apply class weights."""
+_OVER_CLASSES = (MUL_NUMBER, DIV, SUM, MASKED_FILL, NEG, SUM_OVER_DIMS, MUL, LOG_SOFTMAX)
+"""The nodes of the second part of a cross entropy with label smoothing."""
+
+_OPTIONAL = PRODUCTS
+"""Those that are left out of a sum, and without class weights."""
 
 WEIGHT_ROUNDING = 1e-5
 """Relative rounding of a sum of class weights, which a loss saves in float32 as the divisor of its mean."""
 
-_ARITHMETIC = RESHAPES | SUMS | PRODUCTS | named("Neg") | named("Add Sub Rsub Mul", "1")
+_ARITHMETIC = RESHAPES | SUMS | SUMS_WITH_NUMBERS | PRODUCTS | NEGATIONS | {MUL_NUMBER}
 
 
 class NotUnderstoodError(Exception):
@@ -80,21 +90,21 @@ class _Smoothed(NamedTuple):
 
 def _smoothed(node: Any) -> _Smoothed | None:
     """Return the parts of ``cross_entropy(..., label_smoothing=)`` with a mean or sum; None for other nodes."""
-    if node is None or node.name() != "AddBackward0":
+    if node is None or node.name() != ADD:
         return None
     (first, _), (second, _) = node.next_functions
-    parts = _chain(first, "MulBackward1"), _chain(second, *_OVER_CLASSES)
+    parts = _chain(first, MUL_NUMBER), _chain(second, *_OVER_CLASSES)
     if not all(parts):
         return None
     (scaled,), over_classes = parts[0].values(), parts[1]
-    loss, softmax = scaled.next_functions[0][0], over_classes["LogSoftmaxBackward0"]
+    loss, softmax = scaled.next_functions[0][0], over_classes[LOG_SOFTMAX]
     if loss is None or loss.name() not in CLASS_LOSSES:
         return None
     scores = loss.next_functions[0][0]
-    summed, division = over_classes["SumBackward1"], over_classes.get("DivBackward0")
-    dims, product = summed._saved_dim, over_classes.get("MulBackward0")
+    summed, division = over_classes[SUM_OVER_DIMS], over_classes.get(DIV)
+    dims, product = summed._saved_dim, over_classes.get(MUL)
     classes = math.prod(int(summed._saved_self_sym_sizes[signed(dim)]) for dim in dims)
-    weights = float(scaled._saved_other), float(over_classes["MulBackward1"]._saved_other)
+    weights = float(scaled._saved_other), float(over_classes[MUL_NUMBER]._saved_other)
     weight = None if product is None else product._saved_other
     if (
         (scores is not softmax and through(scores, RESHAPES) is not softmax)
@@ -106,21 +116,21 @@ def _smoothed(node: Any) -> _Smoothed | None:
         return None
     return _Smoothed(
         loss,
-        over_classes["MaskedFillBackward0"]._saved_mask,
+        over_classes[MASKED_FILL]._saved_mask,
         None if division is None else division._saved_other,
     )
 
 
 def _chain(node: Any, *names: str) -> dict[str, Any]:
-    """Return the nodes of a chain, each by its name, or {} if one is missing. Names ending in "?" are optional."""
-    found: dict[str, Any] = {}
+    """Return the nodes of a chain, each by its name, or {} if one is missing that isn't optional."""
+    chain: dict[str, Any] = {}
     for name in names:
-        if node is not None and node.name() == name.rstrip("?"):
-            found[node.name()] = node
-            node = next((child for child, _ in node.next_functions if child is not None), None)
-        elif not name.endswith("?"):
+        if node is not None and node.name() == name:
+            chain[name] = node
+            node = next(iter(inputs(node)), None)
+        elif name not in _OPTIONAL:
             return {}
-    return found
+    return chain
 
 
 def _same_values(tensor: Tensor | None, other: Tensor | None) -> bool:
@@ -145,7 +155,7 @@ def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
     """
     node = without_smoothing(node)
     reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
-    if reduction is None and node is not None and node.name() == "SumBackward0":
+    if reduction is None and node is not None and node.name() == SUM:
         below = node.next_functions[0][0]
         if below is not None and below.name() in LOSSES and reduction_of(below) is None:
             return "sum"
@@ -162,7 +172,7 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
     if smoothed is not None:
         return smoothed.total()
     kind = node.name()
-    if kind in _MEANS:
+    if kind in MEANS:
         return int(node._saved_self_sym_numel)
     if kind not in LOSSES or reduction_of(node) != "mean":
         return None
@@ -207,7 +217,7 @@ def targets_of(node: Any) -> int | Tensor | None:
     The result is None for any other sum or mean.
     """
     loss = without_smoothing(node)
-    if loss.name() in ("SumBackward0", "MeanBackward0"):
+    if loss.name() in TOTALS:
         loss = through(loss.next_functions[0][0], RESHAPES)
     if loss is None or loss.name() not in CLASS_LOSSES:
         return None
@@ -261,16 +271,16 @@ def inputs_of(node: Any) -> tuple[Input, ...] | None:
     if name in RESHAPES:
         selected = any(int(size) != 1 for size in getattr(node, "_saved_self_sym_sizes", ()))
         return None if selected else (Input(first),)
-    if name in ("NegBackward0", "RsubBackward1"):
+    if name in NEGATIONS:
         return (Input(first, "mul", -1.0),)
-    if name in ("AddBackward1", "SubBackward1"):
+    if name in SUMS_WITH_NUMBERS:
         return (Input(first),)
-    if name == "MulBackward1":
+    if name == MUL_NUMBER:
         return (Input(first, "mul", float(node._saved_other)),)
-    if name in ("AddBackward0", "SubBackward0"):
-        factor = float(node._saved_alpha) * (1.0 if name == "AddBackward0" else -1.0)
+    if name in SUMS:
+        factor = float(node._saved_alpha) * (1.0 if name == ADD else -1.0)
         return (Input(first), Input(second, "mul", None if factor == 1 else factor))
-    divided = name == "DivBackward0"
+    divided = name == DIV
     if (first is None) == (second is None) or (divided and first is None):
         return None  # a learned weight
     other = node._saved_other if first is not None else node._saved_self

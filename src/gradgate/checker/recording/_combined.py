@@ -12,21 +12,44 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.autograd_graph import (
+    CLAMPS,
+    DIFFERENCES,
+    DIV,
     ELEMENTWISE,
     ERRORS,
+    EXP,
+    EXPAND,
+    MEANS_AND_SUMS,
+    MUL,
+    NEG,
+    POW,
+    POWERS,
+    PRODUCTS,
     RESHAPES,
+    SOFTMAX,
+    STACK,
+    SUB,
     SUMS,
+    XLOGY,
     Graph,
+    compared_items,
+    finds_each_item,
+    inputs,
+    only_input,
+    reachable,
+    reduction_of,
+    through,
+)
+from gradgate.checker.recording._node_lines import line_of, made_at, made_in_one_call
+from gradgate.checker.recording._registry import Parameters
+from gradgate.checker.recording.graph import (
     after_reward,
     are_apart,
     broadcast_at,
     cancelled,
-    compared_items,
     compared_views,
     compared_with_own_averages,
     detached_in_one_term,
-    finds_each_item,
-    inputs,
     is_half,
     labels_are_predictions,
     losses_of_hidden_padding,
@@ -34,29 +57,22 @@ from gradgate.autograd_graph import (
     node_shape,
     normalized_twice,
     not_log_probabilities,
-    only_input,
     pulled_teacher,
-    reachable,
-    reduction_of,
     repeated_errors,
     row,
     sides_are_equal,
     sums_with_constants,
-    through,
     trained_target,
     unpassed_codes,
     wrongly_shifted,
 )
-from gradgate.checker.recording._node_lines import line_of, made_at, made_in_one_call
-from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
 _MOST_BELOW = 64
-_PASSED = RESHAPES | {"StackBackward0"}
-_DIFFERENCES = ("SubBackward0", *ERRORS)
-_COMPARISONS = ("ExpBackward0", "DivBackward0", "PowBackward0", "AbsBackward0", "LinalgVectorNormBackward0")
-_MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
+_PASSED = RESHAPES | {STACK}
+_COMPARISONS = POWERS | {EXP, DIV}
+_ABOVE_SUMMANDS = SUMS | MEANS_AND_SUMS | RESHAPES | {NEG}
 _MOST_SUMMANDS = 12  # losses with more summands are not examined
 
 
@@ -80,21 +96,21 @@ class _Reader:
         compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
-            if name in _DIFFERENCES:
+            if name in DIFFERENCES:
                 yield from self._own_target(node)
-            if name == "MulBackward0":
+            if name == MUL:
                 yield from self._advantage(node)
             if (given := not_log_probabilities(node)) is not None:
                 below = Graph(node).nodes if given == "probabilities" else ()
-                made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
+                made = next((line_of(inner) for inner in below if inner.name() == SOFTMAX), ())
                 yield replace(self._event(given, node), made=made)
-            if name == "XlogyBackward0":
+            if name == XLOGY:
                 yield from self._teacher(node)
             if name in ERRORS:
                 yield from self._separate_target(node)
             if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
-            if name in ELEMENTWISE or name == "ExpandBackward0":
+            if name in ELEMENTWISE or name == EXPAND:
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
@@ -143,7 +159,7 @@ class _Reader:
         losses = {
             line_of(node): node
             for node in self._graph.nodes
-            if node.name().startswith(("Mean", "Sum")) or reduction_of(node)
+            if node.name() in MEANS_AND_SUMS or reduction_of(node)
         }
         for line, node in losses.items():
             if line and made_at(line) >= 2 * lines[line]:
@@ -250,8 +266,8 @@ class _Reader:
         while todo:
             node, joint = todo.pop()
             below = inputs(node)
-            scaled = node.name() in ("MulBackward0", "DivBackward0") and len(below) == 1
-            if below and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
+            scaled = node.name() in PRODUCTS and len(below) == 1
+            if below and (scaled or node.name() in _ABOVE_SUMMANDS):
                 todo += [(child, joint if len(below) == 1 else node) for child in below]
             elif len(nodes) < _MOST_SUMMANDS:
                 nodes.append((node, joint))
@@ -265,9 +281,9 @@ class _Reader:
 
     def _is_clipped_one(self, node: Any) -> bool:
         """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
-        if node.name() != "ExpBackward0" or not _is_difference_from_data(inputs(node)[0]):
+        if node.name() != EXP or not _is_difference_from_data(inputs(node)[0]):
             return False
-        clipped = any(user.name().startswith("Clamp") for user in self._users.get(node, []))
+        clipped = any(user.name() in CLAMPS for user in self._users.get(node, []))
         return clipped and bool((node._saved_result == 1).all())
 
     def _is_squared_again(self, value: Any) -> bool:
@@ -284,15 +300,15 @@ class _Reader:
         """Find shapes (N, 1) and (N,) that broadcast, unless the function makes the column: ``x[:, None]``."""
         above, shape, column = broadcast_at(node, self._users) or (None, (), None)
         if above is not None and (column is None or not made_in_one_call(column, node)):
-            how = "broadcast" + " factor" * (node.name() == "MulBackward0")
+            how = "broadcast" + " factor" * (node.name() == MUL)
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
 
 def _is_difference_from_data(node: Any) -> bool:
-    return node.name() == "SubBackward0" and only_input(node) is not None
+    return node.name() == SUB and only_input(node) is not None
 
 
 def _squares(node: Any, value: Any) -> bool:
     name = node.name()
-    square = name == "PowBackward0" and float(node._saved_exponent) == 2
-    return square or name in ERRORS or (name == "MulBackward0" and inputs(node) == [value, value])
+    square = name == POW and float(node._saved_exponent) == 2
+    return square or name in ERRORS or (name == MUL and inputs(node) == [value, value])

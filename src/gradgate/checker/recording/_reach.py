@@ -9,19 +9,16 @@ from typing import Any
 
 from torch import nn
 
-from gradgate.autograd_graph import Graph, flops_of, named, through
+from gradgate.autograd_graph import WEIGHT_PARTS, WEIGHT_VIEWS, Graph, through
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
+from gradgate.checker.recording.graph import flops_of
 from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
 
 _MOST_USES = 48
 _MOST_OLD = 256  # old nodes whose lines are counted
 _MOST_NODES = 20_000  # larger graphs are not searched for paths
-_SHARED = named("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze Clone", "012")
-
-# Views of a weight, and reads of its rows
-_PARTS = named("T Transpose Permute View Expand ToCopy Index Select IndexSelect Gather Embedding")
 
 # The owner of a leaf that isn't a parameter. The script requested the leaf's gradient and may use it.
 _UNKNOWN = frozenset([-1])
@@ -77,8 +74,8 @@ class Reached:
         found: dict[int, Site] = {}
         for node in self.graph.nodes:
             number = node_number.use(node)
-            for child in self.graph.following[node] if node.name() not in _SHARED else ():
-                leaf = self.graph.leaf_nodes.get(through(child, _SHARED))
+            for child in self.graph.following[node] if node.name() not in WEIGHT_VIEWS else ():
+                leaf = self.graph.leaf_nodes.get(through(child, WEIGHT_VIEWS))
                 owners = self._owners.get(id(leaf), ()) if leaf is not None else ()
                 if any(number < step_keys.get(owner, (-1,))[0] for owner in owners):
                     found[self.numbers[id(leaf)]] = line_of(node)
@@ -114,7 +111,7 @@ class Reached:
             others = sum(bit for kind, bit in kinds.items() if kind and not kind & mine)
             plain = not isinstance(graph.leaves[leaf], nn.Parameter)
             for node in self._users.get(leaf, ()):
-                while node in above and node.name() in _PARTS:
+                while node in above and node.name() in WEIGHT_PARTS:
                     node = above[node]
                 inputs = [each for each in graph.following[node] if each not in graph.leaf_nodes]
                 if plain and (node not in between or not any(before[each] & others for each in inputs)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,8 +17,23 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import (
+    ABS,
+    ERRORS,
     LEAF,
+    LOG_SOFTMAX,
+    MEAN,
+    MEANS,
+    MEANS_AND_SUMS,
+    MUL,
+    MUL_NUMBER,
+    NEG,
+    POW,
+    QUOTIENTS,
     RESHAPES,
+    SQUARES,
+    STACK,
+    SUB,
+    TOTALS,
     Graph,
     Input,
     NotUnderstoodError,
@@ -39,10 +55,8 @@ _MOST_TERMS = 128
 _MOST_PATHS = 1 << 12  # a recurrence that uses each value twice has exponentially many paths
 _MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # larger masks are not read
-_PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
-_DISTANCES = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
-_SIGNS = ("NegBackward0", "SubBackward0")
-_QUOTIENTS = ("DivBackward0", "DivBackward1")
+_SIGNS = frozenset({NEG, SUB})
+_ABOVE_VALUES = MEANS_AND_SUMS | RESHAPES
 _MOST_REDUCTIONS = 3  # at most this many reductions and reshapes follow a distance
 
 _Factors = tuple[tuple[str, float, Site], ...]
@@ -81,7 +95,7 @@ class Terms:
             if key in self._scaled:
                 number = self._scaled[key]
                 self.scaler, scaled = max(number, ~number), True
-                if number >= 0 and inputs is not None and node.name().startswith("Mul"):
+                if number >= 0 and inputs is not None and node.name() in (MUL, MUL_NUMBER):
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
                 if key in found and len(outputs[key]) > 1:
@@ -122,7 +136,7 @@ class Terms:
 
     def _term(self, node: Any, key: int, factors: _Factors, scaled: bool) -> Term:
         name = node.name()
-        plain = _PLAIN.get(name)
+        plain = None if name not in MEANS_AND_SUMS else "mean" if name in MEANS else "sum"
         kind = plain or reduction_of(node) or "other"
         squared = node if name.startswith(("LinalgVectorNorm", "Norm")) else None
         items: float | None = None
@@ -147,9 +161,9 @@ class Terms:
     def _squared(self, node: Any) -> Ids:
         """Return the parameter whose square or norm a node computes."""
         name = "" if node is None else node.name()
-        if not name.startswith(("Pow", "Mul", "LinalgVectorNorm", "Norm", "Square")):
+        if name not in SQUARES:
             return frozenset()
-        if name == "PowBackward0" and float(node._saved_exponent) != 2:
+        if name == POW and float(node._saved_exponent) != 2:
             return frozenset()
         operands = {child for child, _ in node.next_functions}
         return self._ids(operands.pop()) if len(operands) == 1 else frozenset()
@@ -169,19 +183,19 @@ def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
 def _inputs(node: Any) -> list[Input] | None:
     """Return the inputs of a node between the root and the terms; None if a term begins at this node."""
     name = node.name()
-    if name not in ("MeanBackward0", "SumBackward0"):
+    if name not in TOTALS:
         inputs = inputs_of(node)
         return None if inputs is None else list(inputs)
     sizes = reduced_shape(node)
     below = node.next_functions[0][0]
     if sizes in ((), (1,)):
         return [Input(below)]
-    if len(sizes) != 1 or below is None or below.name() != "StackBackward0":
+    if len(sizes) != 1 or below is None or below.name() != STACK:
         return None
     stacked = [child for child, _ in below.next_functions]
     if len(stacked) != sizes[0]:
         return None
-    return [Input(child, "div", float(sizes[0]) if name == "MeanBackward0" else None) for child in stacked]
+    return [Input(child, "div", float(sizes[0]) if name == MEAN else None) for child in stacked]
 
 
 def _compares_equals(node: Any) -> bool:
@@ -189,12 +203,12 @@ def _compares_equals(node: Any) -> bool:
 
     A divergence or cross entropy compares distributions, which count as equal up to rounding.
     """
-    if node.name() in _DISTANCES:
+    if node.name() in ERRORS:
         first, second = node._saved_self, node._saved_target
         return (
             first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
         )
-    product = _weighted_log_softmax(node, (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS))
+    product = _weighted_log_softmax(node, _ABOVE_VALUES | _SIGNS | QUOTIENTS)
     if product is not None:
         logarithms, _, weights = product
         if logarithms.shape != weights.shape or not 0 < weights.numel() <= _MOST_MASK:
@@ -203,13 +217,13 @@ def _compares_equals(node: Any) -> bool:
         # Comparing the first 256 values is enough for most pairs.
         return all(torch.allclose(first[:n].exp(), second[:n], 1e-5, 1e-6) for n in (256, len(first)))
     for _ in range(_MOST_REDUCTIONS):
-        if node is None or node.name() not in (*_PLAIN, *RESHAPES):
+        if node is None or node.name() not in _ABOVE_VALUES:
             break
         node = node.next_functions[0][0]
-    if node is None or node.name() not in ("PowBackward0", "AbsBackward0"):
+    if node is None or node.name() not in (POW, ABS):
         return False
     below, power = node.next_functions[0][0], getattr(node, "_saved_exponent", 1)
-    if below is None or below.name() != "SubBackward0" or isinstance(power, Tensor) or power < 1:
+    if below is None or below.name() != SUB or isinstance(power, Tensor) or power < 1:
         return False
     return 0 < node._saved_self.numel() <= _MOST_MASK and not bool(node._saved_self.any())
 
@@ -220,7 +234,7 @@ def _classes(mean: Any) -> int | None:
     return None if product is None else int(product[0].shape[product[1]])
 
 
-def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, int, Tensor] | None:
+def _weighted_log_softmax(node: Any, above: Container[str]) -> tuple[Tensor, int, Tensor] | None:
     """Return the result of a log_softmax, its dimension, and the constants that multiply the result.
 
     ``above`` holds the operations that may follow the product.
@@ -228,11 +242,11 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
     for _ in range(_MOST_REDUCTIONS + 1):
         if node is not None and node.name() in above:
             node = only_input(node)
-    if node is None or node.name() != "MulBackward0" or (inner := only_input(node)) is None:
+    if node is None or node.name() != MUL or (inner := only_input(node)) is None:
         return None
     weights = node._saved_other if node.next_functions[1][0] is None else node._saved_self
     inner = only_input(inner) if inner.name() in _SIGNS else inner
-    if inner is None or inner.name() != "LogSoftmaxBackward0" or not isinstance(weights, Tensor):
+    if inner is None or inner.name() != LOG_SOFTMAX or not isinstance(weights, Tensor):
         return None
     result, dim = inner._saved_result, int(inner._saved_dim)
     return result, dim if dim < result.dim() else -1, weights
@@ -240,7 +254,7 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
 
 def _kept(reduction: Any) -> float | None:
     """Return the fraction of the items that are neither masked as padding nor ignored; None if it is 1."""
-    loss = through(without_smoothing(reduction), (*_PLAIN, *RESHAPES))
+    loss = through(without_smoothing(reduction), _ABOVE_VALUES)
     targets = None if getattr(loss, "_saved_weight", None) is not None else targets_of(reduction)
     if targets is None:
         return _padding_mask(reduction)
@@ -265,7 +279,7 @@ def _padding_mask(mean: Any) -> float | None:
 def _items_of_sum(total: Any) -> int | Tensor | None:
     """Return the number of items in a sum: targets of a loss, or ones of a 0/1 mask. None if unknown."""
     targets = targets_of(total)
-    masked = targets is None and total.name() in _PLAIN and reduced_shape(total)
+    masked = targets is None and total.name() in MEANS_AND_SUMS and reduced_shape(total)
     ones = _ones(total) if masked else None
     return targets if ones is None else ones.sum()
 
@@ -273,7 +287,7 @@ def _items_of_sum(total: Any) -> int | Tensor | None:
 def _ones(reduction: Any) -> Tensor | None:
     """Find a 0/1 mask that multiplies the values just before their reduction. Return where the mask is 1."""
     product = through(reduction.next_functions[0][0], RESHAPES)
-    if product is None or product.name() != "MulBackward0":
+    if product is None or product.name() != MUL:
         return None
     (first, _), (second, _) = product.next_functions
     if (first is None) == (second is None):

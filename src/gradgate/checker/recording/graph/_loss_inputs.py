@@ -7,23 +7,33 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._losses import signed
-from gradgate.autograd_graph._nodes import (
+from gradgate.autograd_graph import (
+    ADD,
+    BINARY_CROSS_ENTROPY_OF_LOGITS,
     CLASS_LOSSES,
+    CTC_LOSSES,
     LAYERS,
     LEAF,
+    LOG_SOFTMAX,
+    LOGSUMEXP,
+    MATRIX_PRODUCTS,
+    MUL,
+    OVER_CLASSES,
+    PARTS,
     RESHAPES,
     SAME_VALUES,
+    SIGMOID,
+    SOFTMAX,
+    SUB,
     inputs,
-    layer_weight,
-    named,
+    signed,
     through,
 )
+from gradgate.checker.recording.graph._layers import layer_weight
 
 Given: TypeAlias = Literal["probabilities", "scores", "other axis"]
 
-_CLASSES_LAST = named("CtcLoss CudnnCtcLoss", "01")
-_SAME_OR_PART = SAME_VALUES | named("Slice Select Index")
+_SAME_OR_PART = SAME_VALUES | PARTS
 _MOST_VALUES = 1 << 22  # larger inputs are not read
 _OFF = 0.1  # far above the rounding of 16-bit log-probabilities, whose logsumexp is 0
 _MOST_ROWS = 0.9
@@ -36,20 +46,20 @@ def not_log_probabilities(node: Any) -> Given | None:
     For ``kl_div``, whose node is ``target * log(target) - target * input``, log_softmax is not recognized.
     """
     name = node.name()
-    if name == "SubBackward0":
+    if name == SUB:
         return _given_to_divergence(node)
-    if name not in CLASS_LOSSES and name not in _CLASSES_LAST:
+    if name not in CLASS_LOSSES and name not in CTC_LOSSES:
         return None
     made_by, whole = _maker(node.next_functions[0][0])
     kind = made_by.name() if made_by is not None else ""
-    if kind not in ("LogSoftmaxBackward0", "SoftmaxBackward0") and layer_weight(made_by) is None:
+    if kind not in OVER_CLASSES and layer_weight(made_by) is None:
         return None
     given: Tensor = node._saved_self if name in CLASS_LOSSES else node._saved_log_probs
-    dim = -1 if name in _CLASSES_LAST or given.dim() < 2 else 1
+    dim = -1 if name in CTC_LOSSES or given.dim() < 2 else 1
     if given.shape[dim] < 2 or not 0 < given.numel() <= _MOST_VALUES:
         return None
     given = given.detach().float()
-    if kind == "SoftmaxBackward0":
+    if kind == SOFTMAX:
         return "probabilities" if whole and _sums_to_one(given, dim) else None
     off = given.logsumexp(dim).abs() > _OFF
     if float(off.float().mean()) < _MOST_ROWS:
@@ -71,7 +81,7 @@ def labels_are_predictions(node: Any) -> bool:
 
 def _given_to_divergence(node: Any) -> Given | None:
     product = node.next_functions[1][0]
-    if node.next_functions[0][0] is not None or product is None or product.name() != "MulBackward0":
+    if node.next_functions[0][0] is not None or product is None or product.name() != MUL:
         return None
     children = [child for child, _ in product.next_functions]
     if children.count(None) != 1:
@@ -80,22 +90,22 @@ def _given_to_divergence(node: Any) -> Given | None:
     made_by, whole = _maker(next(child for child in children if child is not None))
     kind = made_by.name() if made_by is not None and whole else ""
     if not isinstance(target, Tensor) or not (
-        kind == "SoftmaxBackward0" or (kind and layer_weight(made_by) is not None)
+        kind == SOFTMAX or (kind and layer_weight(made_by) is not None)
     ):
         return None
     if target.dim() < 2 or not 0 < target.numel() <= _MOST_VALUES:
         return None
-    dim = signed(int(made_by._saved_dim)) if kind == "SoftmaxBackward0" else -1
+    dim = signed(int(made_by._saved_dim)) if kind == SOFTMAX else -1
     if not -target.dim() <= dim < target.dim() or not _sums_to_one(target.detach().float(), dim):
         return None
-    return "probabilities" if kind == "SoftmaxBackward0" else "scores"
+    return "probabilities" if kind == SOFTMAX else "scores"
 
 
 def _maker(node: Any) -> tuple[Any, bool]:
     """Return the node that computed a node's values, skipping reshapes and slices, and whether none was a slice."""
     node, unsplit = through(node, _SAME_OR_PART), through(node, SAME_VALUES)
     whole = node is unsplit
-    if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product
+    if node is not None and node.name() == ADD:  # a layer that adds its bias after the product
         below = inputs(node)
         others = [child for child in below if child.name() != LEAF]
         if len(below) == 2 and len(others) == 1:
@@ -132,33 +142,29 @@ def normalized_twice(node: Any) -> Any:
     ``log_softmax`` changes nothing, and a scaled softmax may be intended.
     """
     name = node.name()
-    if name == "LogSoftmaxBackward0":
+    if name == LOG_SOFTMAX:
         inner = _mixed(through(node.next_functions[0][0], RESHAPES))
-        if inner is not None and inner.name() == "SoftmaxBackward0" and _dim(inner) == _dim(node):
+        if inner is not None and inner.name() == SOFTMAX and _dim(inner) == _dim(node):
             return inner
-    elif name == "BinaryCrossEntropyWithLogitsBackward0":
+    elif name == BINARY_CROSS_ENTROPY_OF_LOGITS:
         inner = through(node.next_functions[0][0], RESHAPES)
-        if inner is not None and inner.name() == "SigmoidBackward0":
+        if inner is not None and inner.name() == SIGMOID:
             return inner
-    elif name == "SubBackward0":  # logits - logits.logsumexp(-1, keepdim=True)
+    elif name == SUB:  # logits - logits.logsumexp(-1, keepdim=True)
         (inner, _), (total, _) = node.next_functions[:2]
-        if inner is None or total is None or inner.name() != "SoftmaxBackward0":
+        if inner is None or total is None or inner.name() != SOFTMAX:
             return None
-        if total.name() == "LogsumexpBackward0" and total.next_functions[0][0] is inner:
+        if total.name() == LOGSUMEXP and total.next_functions[0][0] is inner:
             return inner
     return None
 
 
 def _mixed(node: Any) -> Any:
     """Return the softmax that weights constant distributions in a matrix product; return other nodes unchanged."""
-    if (
-        node is None
-        or node.name() not in ("MmBackward0", "BmmBackward0")
-        or node.next_functions[1][0] is not None
-    ):
+    if node is None or node.name() not in MATRIX_PRODUCTS or node.next_functions[1][0] is not None:
         return node
     rows, softmax = node._saved_mat2.detach(), through(node.next_functions[0][0], RESHAPES)
-    if softmax.name() != "SoftmaxBackward0" or _dim(softmax) != -1 or rows.numel() > _MOST_VALUES:
+    if softmax.name() != SOFTMAX or _dim(softmax) != -1 or rows.numel() > _MOST_VALUES:
         return node
     return softmax if _sums_to_one(rows.float(), -1) else node
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of
-from gradgate.autograd_graph._nodes import FACTORS, LEAF, RESHAPES, TRANSPOSES, named
+from gradgate.autograd_graph import (
+    ATTENTION,
+    CONVOLUTIONS,
+    FACTORS,
+    LEAF,
+    RESHAPES,
+    SAME_VALUES,
+    TAKEN_APART,
+    NotUnderstoodError,
+    shape_of,
+)
 
-_VIEWS = RESHAPES | TRANSPOSES | named("Permute Slice Unbind Split Detach")
-_ATTENTION = "ScaledDotProduct"
+_VIEWS = RESHAPES | SAME_VALUES | TAKEN_APART
 _ATTENTION_GRADIENT = 5 / 6  # of the forward pass, for each of three inputs: five products instead of two
 
 _Shape = tuple[int, ...]
@@ -40,9 +48,9 @@ def flops_of(node: Any) -> tuple[float, list[float]]:
     if name in FACTORS:
         first = FACTORS[name]
         forward, heavy = _product(out, *inputs[first : first + 2]), range(first, first + 2)
-    elif name.startswith("ConvolutionBackward"):
+    elif name in CONVOLUTIONS:
         forward, heavy = _convolution(node, out, *inputs[:2]), range(2)
-    elif name.startswith(_ATTENTION) and inputs[0] is not None:
+    elif name.startswith(ATTENTION) and inputs[0] is not None:
         keys = inputs[1] or inputs[2] or inputs[0]
         forward, gradient, heavy = 4.0 * math.prod(inputs[0]) * keys[-2], _ATTENTION_GRADIENT, range(3)
     gradients = [

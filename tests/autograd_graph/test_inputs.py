@@ -1,13 +1,8 @@
-"""Steps from a node to its inputs, and the leaves that layers multiply by."""
+"""Steps from a node to its inputs."""
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradgate.autograd_graph import RESHAPES, inputs, only_input, through
-
-# private: no other package needs the weight of a layer
-from gradgate.autograd_graph._nodes import layer_weight
 from tests.tensors import ones
 
 
@@ -29,16 +24,3 @@ def test_a_walk_through_names_stops_at_another_name_and_where_paths_meet() -> No
     product = x * y
     assert through(product.view(1, 2).grad_fn, RESHAPES | {"MulBackward0"}) is product.grad_fn
     assert through(None, RESHAPES) is None
-
-
-def test_a_layer_is_a_product_with_a_leaf_or_its_transpose() -> None:
-    weight, x = leaf(3, 3), ones(2, 3)
-    for made in (
-        x @ weight,
-        x @ weight.transpose(0, 1),
-        F.linear(x, weight, ones(3)),
-        torch.mv(weight, x[0]),
-    ):
-        assert layer_weight(made.grad_fn) is weight
-    for made in (x @ weight.exp(), x * weight[0], torch.sigmoid(weight)):
-        assert layer_weight(made.grad_fn) is None
