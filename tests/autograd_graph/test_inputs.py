@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from gradgate.autograd_graph import RESHAPES, inputs, only_input, through
+from gradgate.autograd_graph import inputs, only_input, ops, through
 from tests.tensors import ones
 
 
@@ -20,7 +20,7 @@ def test_inputs_without_a_graph_are_left_out() -> None:
 
 def test_a_walk_through_names_stops_at_another_name_and_where_paths_meet() -> None:
     x, y = leaf(2).exp(), leaf(2).sin()
-    assert through(x[None].squeeze().view(1, 2).grad_fn, RESHAPES) is x.grad_fn
+    assert through(x[None].squeeze().view(1, 2).grad_fn, ops.RESHAPES) is x.grad_fn
     product = x * y
-    assert through(product.view(1, 2).grad_fn, RESHAPES | {"MulBackward0"}) is product.grad_fn
-    assert through(None, RESHAPES) is None
+    assert through(product.view(1, 2).grad_fn, ops.RESHAPES | {"MulBackward0"}) is product.grad_fn
+    assert through(None, ops.RESHAPES) is None

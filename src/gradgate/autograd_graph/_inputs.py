@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import LEAF, TRANSPOSES
+from gradgate.autograd_graph import _nodes as ops
 
 
 def inputs(node: Any) -> list[Any]:
@@ -30,7 +30,7 @@ def through(node: Any, names: Container[str]) -> Any:
 
 def leaf_at(node: Any) -> Tensor | None:
     """Return the leaf that a node adds gradient to, directly or through a transposition."""
-    if node is not None and node.name() in TRANSPOSES:
+    if node is not None and node.name() in ops.TRANSPOSES:
         node = node.next_functions[0][0]
-    leaf: Tensor | None = node.variable if node is not None and node.name() == LEAF else None
+    leaf: Tensor | None = node.variable if node is not None and node.name() == ops.LEAF else None
     return leaf

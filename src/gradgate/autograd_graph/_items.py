@@ -25,6 +25,7 @@ from typing import Any
 
 from torch import nn
 
+from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._dimensions import (
     FEATURES,
     REPEATED,
@@ -36,38 +37,6 @@ from gradgate.autograd_graph._dimensions import (
 )
 from gradgate.autograd_graph._inputs import inputs, leaf_at
 from gradgate.autograd_graph._losses import NotUnderstoodError, SamplesMixedError, without_smoothing
-from gradgate.autograd_graph._nodes import (
-    ADDMM,
-    CONVOLUTION,
-    DISTANCES,
-    ELEMENT_FUNCTIONS,
-    EMBEDDINGS,
-    EXPAND,
-    GATHER,
-    GROUP_NORM,
-    INDEX,
-    LAYER_NORM,
-    LEAF,
-    LINEAR,
-    LOG_SOFTMAX,
-    LOSSES,
-    MATRIX_PRODUCTS,
-    MV,
-    NEG,
-    NLL_LOSS,
-    OF_TWO_VALUES,
-    OVER_DIMENSIONS,
-    PERMUTATIONS,
-    PRODUCTS,
-    SLICE,
-    SOFTMAX,
-    SQUEEZES,
-    SUMS,
-    UNSQUEEZE,
-    VIEWS,
-    WITH_NUMBERS,
-    WITHIN_SAMPLES,
-)
 from gradgate.autograd_graph._operations import (
     before_reduction,
     expanded,
@@ -88,7 +57,7 @@ from gradgate.autograd_graph._walk import reachable
 from gradgate.torch_compat import view_base
 
 # Operations that combine the terms of a loss.
-_TERMS = SUMS | PRODUCTS | {NEG}
+_TERMS = ops.SUMS | ops.PRODUCTS | {ops.NEG}
 
 
 def check_items(node: Any) -> None:
@@ -104,7 +73,7 @@ def check_items(node: Any) -> None:
     if _is_usual_classifier(node):
         return
     reader = GraphReader(_TABLE)
-    known = before_reduction(reader, node) if node.name() in LOSSES else reader.input(node)
+    known = before_reduction(reader, node) if node.name() in ops.LOSSES else reader.input(node)
     if not known.from_samples:
         raise NotUnderstoodError(f"{node.name()} is taken over parameters alone")
     if known.opaque:
@@ -145,7 +114,7 @@ def compared_items(root: Any) -> tuple[Any, SamplesMixedError] | None:
 def finds_each_item(node: Any) -> bool:
     """Return whether a loss is a cross entropy over N scores of N samples, with another target for each sample."""
     node = without_smoothing(node)
-    if node.name() != NLL_LOSS or node._saved_self.dim() != 2:
+    if node.name() != ops.NLL_LOSS or node._saved_self.dim() != 2:
         return False
     scores, targets = node._saved_self, node._saved_target
     return scores.shape[0] == scores.shape[1] == targets.unique().numel()  # type: ignore[no-any-return]
@@ -154,10 +123,10 @@ def finds_each_item(node: Any) -> bool:
 def _is_usual_classifier(node: Any) -> bool:
     """Return whether a node is cross entropy right after a linear layer. Then the graph need not be walked."""
     below = node.next_functions[0][0]
-    if node.name() != NLL_LOSS or below.name() != LOG_SOFTMAX or below._saved_dim != 1:
+    if node.name() != ops.NLL_LOSS or below.name() != ops.LOG_SOFTMAX or below._saved_dim != 1:
         return False
     linear = below.next_functions[0][0]
-    if linear.name() != ADDMM:
+    if linear.name() != ops.ADDMM:
         return False
     (bias, _), _, (weight, _) = linear.next_functions
     return isinstance(leaf_at(weight), nn.Parameter) and (
@@ -244,27 +213,27 @@ def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:
 
 
 _TABLE: dict[str, Understand | None] = {
-    LEAF: _leaf,
-    **dict.fromkeys(DISTANCES, _distances),
-    **dict.fromkeys(MATRIX_PRODUCTS, _product(0, "self", "mat2")),
-    MV: _product(0, "self", "vec"),
-    ADDMM: _product(1, "mat1", "mat2"),
-    LINEAR: _layer(1, lambda node, dims: 1),
-    **dict.fromkeys(EMBEDDINGS, _layer(0, lambda node, dims: 1)),
-    **dict.fromkeys((CONVOLUTION, GROUP_NORM), _layer(1, lambda node, dims: dims - 1)),
-    LAYER_NORM: _layer(1, lambda node, dims: len(node._saved_normalized_shape)),
-    **dict.fromkeys(ELEMENT_FUNCTIONS | WITH_NUMBERS),
-    **dict.fromkeys(OF_TWO_VALUES, joined),
-    **dict.fromkeys(OVER_DIMENSIONS, over_features),
-    **dict.fromkeys((SOFTMAX, LOG_SOFTMAX), over_classes),
-    SLICE: sliced,
-    GATHER: gathered,
-    INDEX: one_of_each,
-    **dict.fromkeys(WITHIN_SAMPLES, within_samples),
-    **dict.fromkeys(LOSSES, unreduced),
-    **dict.fromkeys(VIEWS, viewed),
-    **dict.fromkeys(SQUEEZES, squeezed),
-    UNSQUEEZE: unsqueezed,
-    EXPAND: expanded,
-    **dict.fromkeys(PERMUTATIONS, permuted),
+    ops.LEAF: _leaf,
+    **dict.fromkeys(ops.DISTANCES, _distances),
+    **dict.fromkeys(ops.MATRIX_PRODUCTS, _product(0, "self", "mat2")),
+    ops.MV: _product(0, "self", "vec"),
+    ops.ADDMM: _product(1, "mat1", "mat2"),
+    ops.LINEAR: _layer(1, lambda node, dims: 1),
+    **dict.fromkeys(ops.EMBEDDINGS, _layer(0, lambda node, dims: 1)),
+    **dict.fromkeys((ops.CONVOLUTION, ops.GROUP_NORM), _layer(1, lambda node, dims: dims - 1)),
+    ops.LAYER_NORM: _layer(1, lambda node, dims: len(node._saved_normalized_shape)),
+    **dict.fromkeys(ops.ELEMENT_FUNCTIONS | ops.WITH_NUMBERS),
+    **dict.fromkeys(ops.OF_TWO_VALUES, joined),
+    **dict.fromkeys(ops.OVER_DIMENSIONS, over_features),
+    **dict.fromkeys((ops.SOFTMAX, ops.LOG_SOFTMAX), over_classes),
+    ops.SLICE: sliced,
+    ops.GATHER: gathered,
+    ops.INDEX: one_of_each,
+    **dict.fromkeys(ops.WITHIN_SAMPLES, within_samples),
+    **dict.fromkeys(ops.LOSSES, unreduced),
+    **dict.fromkeys(ops.VIEWS, viewed),
+    **dict.fromkeys(ops.SQUEEZES, squeezed),
+    ops.UNSQUEEZE: unsqueezed,
+    ops.EXPAND: expanded,
+    **dict.fromkeys(ops.PERMUTATIONS, permuted),
 }

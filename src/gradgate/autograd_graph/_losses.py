@@ -11,42 +11,33 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._inputs import inputs, through
-from gradgate.autograd_graph._nodes import (
-    ADD,
-    CLASS_LOSSES,
-    DIV,
-    ELEMENT_LOSSES,
-    LOG_SOFTMAX,
-    LOSSES,
-    MASKED_FILL,
-    MEANS,
-    MUL,
-    MUL_NUMBER,
-    NEG,
-    NEGATIONS,
-    PRODUCTS,
-    RESHAPES,
-    SUM,
-    SUM_OVER_DIMS,
-    SUMS,
-    SUMS_WITH_NUMBERS,
-    TOTALS,
-)
 from gradgate.torch_compat import node_shape
 
 _REDUCTIONS: dict[int, Literal["mean", "sum"]] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
 
-_OVER_CLASSES = (MUL_NUMBER, DIV, SUM, MASKED_FILL, NEG, SUM_OVER_DIMS, MUL, LOG_SOFTMAX)
+_OVER_CLASSES = (
+    ops.MUL_NUMBER,
+    ops.DIV,
+    ops.SUM,
+    ops.MASKED_FILL,
+    ops.NEG,
+    ops.SUM_OVER_DIMS,
+    ops.MUL,
+    ops.LOG_SOFTMAX,
+)
 """The nodes of the second part of a cross entropy with label smoothing."""
 
-_OPTIONAL = PRODUCTS
+_OPTIONAL = ops.PRODUCTS
 """Those that are left out of a sum, and without class weights."""
 
 WEIGHT_ROUNDING = 1e-5
 """Relative rounding of a sum of class weights, which a loss saves in float32 as the divisor of its mean."""
 
-_ARITHMETIC = RESHAPES | SUMS | SUMS_WITH_NUMBERS | PRODUCTS | NEGATIONS | {MUL_NUMBER}
+_ARITHMETIC = (
+    ops.RESHAPES | ops.SUMS | ops.SUMS_WITH_NUMBERS | ops.PRODUCTS | ops.NEGATIONS | {ops.MUL_NUMBER}
+)
 
 
 class NotUnderstoodError(Exception):
@@ -90,24 +81,24 @@ class _Smoothed(NamedTuple):
 
 def _smoothed(node: Any) -> _Smoothed | None:
     """Return the parts of ``cross_entropy(..., label_smoothing=)`` with a mean or sum; None for other nodes."""
-    if node is None or node.name() != ADD:
+    if node is None or node.name() != ops.ADD:
         return None
     (first, _), (second, _) = node.next_functions
-    parts = _chain(first, MUL_NUMBER), _chain(second, *_OVER_CLASSES)
+    parts = _chain(first, ops.MUL_NUMBER), _chain(second, *_OVER_CLASSES)
     if not all(parts):
         return None
     (scaled,), over_classes = parts[0].values(), parts[1]
-    loss, softmax = scaled.next_functions[0][0], over_classes[LOG_SOFTMAX]
-    if loss is None or loss.name() not in CLASS_LOSSES:
+    loss, softmax = scaled.next_functions[0][0], over_classes[ops.LOG_SOFTMAX]
+    if loss is None or loss.name() not in ops.CLASS_LOSSES:
         return None
     scores = loss.next_functions[0][0]
-    summed, division = over_classes[SUM_OVER_DIMS], over_classes.get(DIV)
-    dims, product = summed._saved_dim, over_classes.get(MUL)
+    summed, division = over_classes[ops.SUM_OVER_DIMS], over_classes.get(ops.DIV)
+    dims, product = summed._saved_dim, over_classes.get(ops.MUL)
     classes = math.prod(int(summed._saved_self_sym_sizes[signed(dim)]) for dim in dims)
-    weights = float(scaled._saved_other), float(over_classes[MUL_NUMBER]._saved_other)
+    weights = float(scaled._saved_other), float(over_classes[ops.MUL_NUMBER]._saved_other)
     weight = None if product is None else product._saved_other
     if (
-        (scores is not softmax and through(scores, RESHAPES) is not softmax)
+        (scores is not softmax and through(scores, ops.RESHAPES) is not softmax)
         or [signed(dim) for dim in dims] != [signed(softmax._saved_dim)]
         or not math.isclose(weights[0] + weights[1] * classes, 1)
         or reduction_of(loss) != ("sum" if division is None else "mean")
@@ -116,7 +107,7 @@ def _smoothed(node: Any) -> _Smoothed | None:
         return None
     return _Smoothed(
         loss,
-        over_classes[MASKED_FILL]._saved_mask,
+        over_classes[ops.MASKED_FILL]._saved_mask,
         None if division is None else division._saved_other,
     )
 
@@ -155,9 +146,9 @@ def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
     """
     node = without_smoothing(node)
     reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
-    if reduction is None and node is not None and node.name() == SUM:
+    if reduction is None and node is not None and node.name() == ops.SUM:
         below = node.next_functions[0][0]
-        if below is not None and below.name() in LOSSES and reduction_of(below) is None:
+        if below is not None and below.name() in ops.LOSSES and reduction_of(below) is None:
             return "sum"
     return reduction
 
@@ -172,14 +163,14 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
     if smoothed is not None:
         return smoothed.total()
     kind = node.name()
-    if kind in MEANS:
+    if kind in ops.MEANS:
         return int(node._saved_self_sym_numel)
-    if kind not in LOSSES or reduction_of(node) != "mean":
+    if kind not in ops.LOSSES or reduction_of(node) != "mean":
         return None
-    if kind in CLASS_LOSSES:
+    if kind in ops.CLASS_LOSSES:
         return _targets(node)
     shape = _input_shape(node)
-    if kind in ELEMENT_LOSSES:
+    if kind in ops.ELEMENT_LOSSES:
         return math.prod(shape)
     return shape[0] if len(shape) == 2 else None
 
@@ -188,9 +179,9 @@ def reduced_shape(node: Any) -> tuple[int, ...]:
     """Return the shape that a mean, sum or torch loss reduced; for class losses, the shape of the targets."""
     node = without_smoothing(node)
     kind = node.name()
-    if kind in CLASS_LOSSES:
+    if kind in ops.CLASS_LOSSES:
         return tuple(node._saved_target.shape)
-    if kind in LOSSES:
+    if kind in ops.LOSSES:
         return _input_shape(node)
     return tuple(int(size) for size in getattr(node, "_saved_self_sym_sizes", ()))
 
@@ -217,9 +208,9 @@ def targets_of(node: Any) -> int | Tensor | None:
     The result is None for any other sum or mean.
     """
     loss = without_smoothing(node)
-    if loss.name() in TOTALS:
-        loss = through(loss.next_functions[0][0], RESHAPES)
-    if loss is None or loss.name() not in CLASS_LOSSES:
+    if loss.name() in ops.TOTALS:
+        loss = through(loss.next_functions[0][0], ops.RESHAPES)
+    if loss is None or loss.name() not in ops.CLASS_LOSSES:
         return None
     unreduced = reduction_of(loss) is None
     return (
@@ -268,19 +259,19 @@ def inputs_of(node: Any) -> tuple[Input, ...] | None:
     if name not in _ARITHMETIC or _smoothed(node) is not None:
         return None
     first, second = [*(child for child, _ in node.next_functions), None][:2]
-    if name in RESHAPES:
+    if name in ops.RESHAPES:
         selected = any(int(size) != 1 for size in getattr(node, "_saved_self_sym_sizes", ()))
         return None if selected else (Input(first),)
-    if name in NEGATIONS:
+    if name in ops.NEGATIONS:
         return (Input(first, "mul", -1.0),)
-    if name in SUMS_WITH_NUMBERS:
+    if name in ops.SUMS_WITH_NUMBERS:
         return (Input(first),)
-    if name == MUL_NUMBER:
+    if name == ops.MUL_NUMBER:
         return (Input(first, "mul", float(node._saved_other)),)
-    if name in SUMS:
-        factor = float(node._saved_alpha) * (1.0 if name == ADD else -1.0)
+    if name in ops.SUMS:
+        factor = float(node._saved_alpha) * (1.0 if name == ops.ADD else -1.0)
         return (Input(first), Input(second, "mul", None if factor == 1 else factor))
-    divided = name == DIV
+    divided = name == ops.DIV
     if (first is None) == (second is None) or (divided and first is None):
         return None  # a learned weight
     other = node._saved_other if first is not None else node._saved_self

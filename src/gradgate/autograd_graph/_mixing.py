@@ -23,32 +23,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
+from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._inputs import inputs, leaf_at, through
 from gradgate.autograd_graph._items import check_items, sample_dims
 from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of, without_smoothing
-from gradgate.autograd_graph._nodes import (
-    ADD,
-    CONVOLUTION,
-    DDP_SINK,
-    ELEMENT_LOSSES,
-    EMBEDDING,
-    EMBEDDINGS,
-    FACTORS,
-    INDICES,
-    LAYERS,
-    LEAF,
-    LOG_SOFTMAX,
-    LOSSES,
-    RECURRENT,
-    REDUCTIONS,
-    REPEATS,
-    RESHAPES,
-    SAME_VALUES,
-    SCALINGS,
-    SLICE,
-    TOTALS,
-    VIEWS,
-)
 from gradgate.autograd_graph._walk import Graph, reachable
 from gradgate.torch_compat import call_node, is_packed, node_zeros
 
@@ -57,9 +35,9 @@ Edge: TypeAlias = "tuple[Any, int]"
 Pair: TypeAlias = "tuple[Tensor, Tensor]"
 """The gradients of two items at one tensor."""
 
-_BEFORE_ITEMS = REDUCTIONS | RESHAPES | SCALINGS
-_AFTER_ENTRY = VIEWS | {ADD}
-_ABOVE_ROWS = RESHAPES | SAME_VALUES | {LOG_SOFTMAX, SLICE}
+_BEFORE_ITEMS = ops.REDUCTIONS | ops.RESHAPES | ops.SCALINGS
+_AFTER_ENTRY = ops.VIEWS | {ops.ADD}
+_ABOVE_ROWS = ops.RESHAPES | ops.SAME_VALUES | {ops.LOG_SOFTMAX, ops.SLICE}
 
 
 class Mixing(NamedTuple):
@@ -99,9 +77,9 @@ def mixing(term: Any) -> Mixing | None:
 def loss_over_items(term: Any) -> Any:
     """Return the node at which a term has a row for each item: a torch loss, or the mean or sum of items."""
     node = without_smoothing(through(without_smoothing(term), _BEFORE_ITEMS))
-    if node is not None and node.name() in LOSSES:
+    if node is not None and node.name() in ops.LOSSES:
         return node
-    if term is None or term.name() not in TOTALS:
+    if term is None or term.name() not in ops.TOTALS:
         return None
     try:
         check_items(term)
@@ -128,7 +106,7 @@ def _seeds(node: Any) -> Iterator[tuple[Edge, Pair]]:
 
 
 def _is_class(node: Any, dim: int) -> bool:
-    return dim == 1 and node.name() not in ELEMENT_LOSSES
+    return dim == 1 and node.name() not in ops.ELEMENT_LOSSES
 
 
 def _row_counts(node: Any) -> set[int]:
@@ -170,7 +148,7 @@ class _Trace:
             flags[edge] = self._flag(pair)
         for node in self._graph.in_order:
             pairs = waiting.pop(node, None)
-            if pairs is None or node.name() == LEAF:
+            if pairs is None or node.name() == ops.LEAF:
                 continue
             children: list[tuple[Any, bool, int]] = []
             met_here = [flags.pop((node, output)) for output in pairs]
@@ -206,7 +184,7 @@ class _Trace:
             meets = any(flags[flag] for flag in met_here)
             if meets and node not in meetings and node not in routed and node in users:
                 # The sum of two gradients meets, or the steps of a recurrent layer do.
-                meetings[node] = _Meeting(node if node.name() in RECURRENT else users[node], False)
+                meetings[node] = _Meeting(node if node.name() in ops.RECURRENT else users[node], False)
             met = meetings.get(node)
             if meets and node in self._ends and met and not met.shared and self._has_rows(node, rows):
                 return Mixing(met.node.name(), shape_of(met.node))
@@ -217,8 +195,8 @@ class _Trace:
                 users.setdefault(child, node)
                 if not flags[flag]:
                     continue
-                meeting = met or _Meeting(node, broadcast or node.name() in REPEATS)
-                if meeting.shared and node.name() in REDUCTIONS:
+                meeting = met or _Meeting(node, broadcast or node.name() in ops.REPEATS)
+                if meeting.shared and node.name() in ops.REDUCTIONS:
                     meeting = _Meeting(node, False)
                 if child not in meetings or meetings[child].shared:
                     meetings[child] = meeting
@@ -232,25 +210,25 @@ class _Trace:
             return [user for user in users.get(inner, ()) if user.name() in _AFTER_ENTRY]
 
         shapes = [shape_of(inner) for inner in reachable(node, following=above)]
-        if node.name() == CONVOLUTION:
+        if node.name() == ops.CONVOLUTION:
             return shapes[0][0] in rows
         deep = [shape for shape in shapes if len(shape) > 2]
-        if any(1 in shape[:2] for shape in deep) or (node.name() == EMBEDDING and not deep):
+        if any(1 in shape[:2] for shape in deep) or (node.name() == ops.EMBEDDING and not deep):
             return False
         return bool({shape[0] for shape in shapes if shape} & rows) or any(shape[1] in rows for shape in deep)
 
 
 def _is_entry(node: Any) -> bool:
     """Return whether a node is a layer whose input is data, so that nothing but parameters is below it."""
-    if node.name() in EMBEDDINGS:
+    if node.name() in ops.EMBEDDINGS:
         return True
-    place = LAYERS.get(node.name(), 0 if node.name() in RECURRENT else None)
+    place = ops.LAYERS.get(node.name(), 0 if node.name() in ops.RECURRENT else None)
     return place is not None and node.next_functions[place][0] is None and bool(inputs(node))
 
 
 def _without_steps(node: Any, pairs: dict[int, Pair]) -> dict[int, Pair]:
     """Return the gradients of a node, those of a recurrent layer's output added up over its steps."""
-    if node.name() not in RECURRENT or 0 not in pairs:
+    if node.name() not in ops.RECURRENT or 0 not in pairs:
         return pairs
     dim = int("Mkldnn" not in node.name() and node._saved_batch_first)  # oneDNN gets the steps first
     a, b = pairs[0]
@@ -259,8 +237,8 @@ def _without_steps(node: Any, pairs: dict[int, Pair]) -> dict[int, Pair]:
 
 def _routes(node: Any) -> bool:
     """Return whether data decides which rows a node adds up: an index, or a product with a constant matrix."""
-    factor = FACTORS.get(node.name())
-    return node.name() in INDICES or (factor is not None and node.next_functions[factor][0] is None)
+    factor = ops.FACTORS.get(node.name())
+    return node.name() in ops.INDICES or (factor is not None and node.next_functions[factor][0] is None)
 
 
 def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair]] | None:
@@ -271,7 +249,7 @@ def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair
     name, edges = node.name(), node.next_functions
     if isinstance(node, BackwardCFunction):
         alone = len(edges) == 1 and edges[0][0] is not None and pairs.keys() == {0}
-        if name == DDP_SINK or (alone and shape_of(*edges[0]) == shape_of(node)):
+        if name == ops.DDP_SINK or (alone and shape_of(*edges[0]) == shape_of(node)):
             return [(edges[output], False, pair) for output, pair in pairs.items()]
         return None
     if is_packed(node):

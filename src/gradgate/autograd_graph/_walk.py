@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._inputs import inputs
-from gradgate.autograd_graph._nodes import DDP_SINK
 from gradgate.torch_compat import node_number
 
 
@@ -34,7 +34,7 @@ def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
         for child, output in edges:
             if child is None or child in seen:
                 continue
-            if type(child).__name__ == DDP_SINK:
+            if type(child).__name__ == ops.DDP_SINK:
                 used.setdefault(child, set()).add(output)
                 waiting.add(child)
             else:

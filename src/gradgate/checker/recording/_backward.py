@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph import MODULE_HOOK, Graph
+from gradgate.autograd_graph import Graph, ops
 from gradgate.call_sites import trainer_at_work
 from gradgate.checker.recording._combined import combined
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
@@ -186,7 +186,7 @@ class Backwards:
             old_site=old_site,
             shared=self.kept.shared(graph, site, retain=facts["retain"]),
             scaler=self._scaler(head, graph),
-            hooked=graph.has(MODULE_HOOK)
+            hooked=graph.has(ops.MODULE_HOOK)
             or (bool(self._hooked) and not self._hooked.isdisjoint(map(node_number.use, graph.nodes))),
             uses=found.first_uses() if first or facts["around"] else (),
             reused=found.reused() if first else frozenset(),

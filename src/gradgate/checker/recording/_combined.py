@@ -12,30 +12,12 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.autograd_graph import (
-    CLAMPS,
-    DIFFERENCES,
-    DIV,
-    ELEMENTWISE,
-    ERRORS,
-    EXP,
-    EXPAND,
-    MEANS_AND_SUMS,
-    MUL,
-    NEG,
-    POW,
-    POWERS,
-    PRODUCTS,
-    RESHAPES,
-    SOFTMAX,
-    STACK,
-    SUB,
-    SUMS,
-    XLOGY,
     Graph,
     compared_items,
     finds_each_item,
     inputs,
     only_input,
+    ops,
     reachable,
     reduction_of,
     through,
@@ -70,9 +52,9 @@ from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
 _MOST_BELOW = 64
-_PASSED = RESHAPES | {STACK}
-_COMPARISONS = POWERS | {EXP, DIV}
-_ABOVE_SUMMANDS = SUMS | MEANS_AND_SUMS | RESHAPES | {NEG}
+_PASSED = ops.RESHAPES | {ops.STACK}
+_COMPARISONS = ops.POWERS | {ops.EXP, ops.DIV}
+_ABOVE_SUMMANDS = ops.SUMS | ops.MEANS_AND_SUMS | ops.RESHAPES | {ops.NEG}
 _MOST_SUMMANDS = 12  # losses with more summands are not examined
 
 
@@ -96,21 +78,21 @@ class _Reader:
         compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
-            if name in DIFFERENCES:
+            if name in ops.DIFFERENCES:
                 yield from self._own_target(node)
-            if name == MUL:
+            if name == ops.MUL:
                 yield from self._advantage(node)
             if (given := not_log_probabilities(node)) is not None:
                 below = Graph(node).nodes if given == "probabilities" else ()
-                made = next((line_of(inner) for inner in below if inner.name() == SOFTMAX), ())
+                made = next((line_of(inner) for inner in below if inner.name() == ops.SOFTMAX), ())
                 yield replace(self._event(given, node), made=made)
-            if name == XLOGY:
+            if name == ops.XLOGY:
                 yield from self._teacher(node)
-            if name in ERRORS:
+            if name in ops.ERRORS:
                 yield from self._separate_target(node)
             if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
-            if name in ELEMENTWISE or name == EXPAND:
+            if name in ops.ELEMENTWISE or name == ops.EXPAND:
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
@@ -159,7 +141,7 @@ class _Reader:
         losses = {
             line_of(node): node
             for node in self._graph.nodes
-            if node.name() in MEANS_AND_SUMS or reduction_of(node)
+            if node.name() in ops.MEANS_AND_SUMS or reduction_of(node)
         }
         for line, node in losses.items():
             if line and made_at(line) >= 2 * lines[line]:
@@ -174,9 +156,9 @@ class _Reader:
             inner = after_reward(target)
             if inner is None or prod(node_shape(value, 0)) > prod(node_shape(target, 0)):
                 continue  # one number for all samples is a mean of the values, not a target
-            value = row(value, RESHAPES)
+            value = row(value, ops.RESHAPES)
             if (ids := self._ids(inner)) and ids == self._ids(value) and are_apart(inner, value):
-                yield self._event("own target", through(target, RESHAPES), ids)
+                yield self._event("own target", through(target, ops.RESHAPES), ids)
                 return
 
     def _teacher(self, node: Any) -> Iterator[Combined]:
@@ -237,13 +219,13 @@ class _Reader:
         """Return ``value`` of an advantage ``data - value``, if the loss also has a squared error of ``value``."""
 
         def below(node: Any) -> list[Any]:
-            elementwise = node.name() in ELEMENTWISE or node.name() in RESHAPES
+            elementwise = node.name() in ops.ELEMENTWISE or node.name() in ops.RESHAPES
             return inputs(node) if elementwise and not _is_difference_from_data(node) else []
 
         for node in filter(
             _is_difference_from_data, islice(reachable(advantage, following=below), _MOST_BELOW)
         ):
-            value = through(only_input(node), RESHAPES)
+            value = through(only_input(node), ops.RESHAPES)
             if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
                 return value
         return None
@@ -266,7 +248,7 @@ class _Reader:
         while todo:
             node, joint = todo.pop()
             below = inputs(node)
-            scaled = node.name() in PRODUCTS and len(below) == 1
+            scaled = node.name() in ops.PRODUCTS and len(below) == 1
             if below and (scaled or node.name() in _ABOVE_SUMMANDS):
                 todo += [(child, joint if len(below) == 1 else node) for child in below]
             elif len(nodes) < _MOST_SUMMANDS:
@@ -281,16 +263,16 @@ class _Reader:
 
     def _is_clipped_one(self, node: Any) -> bool:
         """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
-        if node.name() != EXP or not _is_difference_from_data(inputs(node)[0]):
+        if node.name() != ops.EXP or not _is_difference_from_data(inputs(node)[0]):
             return False
-        clipped = any(user.name() in CLAMPS for user in self._users.get(node, []))
+        clipped = any(user.name() in ops.CLAMPS for user in self._users.get(node, []))
         return clipped and bool((node._saved_result == 1).all())
 
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
         ids, shape = self._ids(value), node_shape(value, 0)
-        compared = (inputs(node) for node in self._graph.nodes if node.name() in ERRORS)
-        again = [through(below[0], RESHAPES) for below in compared if len(below) == 1]
+        compared = (inputs(node) for node in self._graph.nodes if node.name() in ops.ERRORS)
+        again = [through(below[0], ops.RESHAPES) for below in compared if len(below) == 1]
         return bool(ids) and any(
             each.name() == value.name() and node_shape(each, 0) == shape and self._ids(each) == ids
             for each in again
@@ -300,15 +282,15 @@ class _Reader:
         """Find shapes (N, 1) and (N,) that broadcast, unless the function makes the column: ``x[:, None]``."""
         above, shape, column = broadcast_at(node, self._users) or (None, (), None)
         if above is not None and (column is None or not made_in_one_call(column, node)):
-            how = "broadcast" + " factor" * (node.name() == MUL)
+            how = "broadcast" + " factor" * (node.name() == ops.MUL)
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
 
 def _is_difference_from_data(node: Any) -> bool:
-    return node.name() == SUB and only_input(node) is not None
+    return node.name() == ops.SUB and only_input(node) is not None
 
 
 def _squares(node: Any, value: Any) -> bool:
     name = node.name()
-    square = name == POW and float(node._saved_exponent) == 2
-    return square or name in ERRORS or (name == MUL and inputs(node) == [value, value])
+    square = name == ops.POW and float(node._saved_exponent) == 2
+    return square or name in ops.ERRORS or (name == ops.MUL and inputs(node) == [value, value])

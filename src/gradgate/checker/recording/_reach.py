@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from gradgate.autograd_graph import WEIGHT_PARTS, WEIGHT_VIEWS, Graph, through
+from gradgate.autograd_graph import Graph, ops, through
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
 from gradgate.checker.recording.graph import flops_of
@@ -74,8 +74,8 @@ class Reached:
         found: dict[int, Site] = {}
         for node in self.graph.nodes:
             number = node_number.use(node)
-            for child in self.graph.following[node] if node.name() not in WEIGHT_VIEWS else ():
-                leaf = self.graph.leaf_nodes.get(through(child, WEIGHT_VIEWS))
+            for child in self.graph.following[node] if node.name() not in ops.WEIGHT_VIEWS else ():
+                leaf = self.graph.leaf_nodes.get(through(child, ops.WEIGHT_VIEWS))
                 owners = self._owners.get(id(leaf), ()) if leaf is not None else ()
                 if any(number < step_keys.get(owner, (-1,))[0] for owner in owners):
                     found[self.numbers[id(leaf)]] = line_of(node)
@@ -111,7 +111,7 @@ class Reached:
             others = sum(bit for kind, bit in kinds.items() if kind and not kind & mine)
             plain = not isinstance(graph.leaves[leaf], nn.Parameter)
             for node in self._users.get(leaf, ()):
-                while node in above and node.name() in WEIGHT_PARTS:
+                while node in above and node.name() in ops.WEIGHT_PARTS:
                     node = above[node]
                 inputs = [each for each in graph.following[node] if each not in graph.leaf_nodes]
                 if plain and (node not in between or not any(before[each] & others for each in inputs)):

@@ -17,29 +17,13 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import (
-    ABS,
-    ERRORS,
-    LEAF,
-    LOG_SOFTMAX,
-    MEAN,
-    MEANS,
-    MEANS_AND_SUMS,
-    MUL,
-    MUL_NUMBER,
-    NEG,
-    POW,
-    QUOTIENTS,
-    RESHAPES,
-    SQUARES,
-    STACK,
-    SUB,
-    TOTALS,
     Graph,
     Input,
     NotUnderstoodError,
     divisor_of,
     inputs_of,
     only_input,
+    ops,
     reduced_shape,
     reduction_of,
     targets_of,
@@ -55,8 +39,8 @@ _MOST_TERMS = 128
 _MOST_PATHS = 1 << 12  # a recurrence that uses each value twice has exponentially many paths
 _MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # larger masks are not read
-_SIGNS = frozenset({NEG, SUB})
-_ABOVE_VALUES = MEANS_AND_SUMS | RESHAPES
+_SIGNS = frozenset({ops.NEG, ops.SUB})
+_ABOVE_VALUES = ops.MEANS_AND_SUMS | ops.RESHAPES
 _MOST_REDUCTIONS = 3  # at most this many reductions and reshapes follow a distance
 
 _Factors = tuple[tuple[str, float, Site], ...]
@@ -95,7 +79,7 @@ class Terms:
             if key in self._scaled:
                 number = self._scaled[key]
                 self.scaler, scaled = max(number, ~number), True
-                if number >= 0 and inputs is not None and node.name() in (MUL, MUL_NUMBER):
+                if number >= 0 and inputs is not None and node.name() in (ops.MUL, ops.MUL_NUMBER):
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
                 if key in found and len(outputs[key]) > 1:
@@ -115,7 +99,7 @@ class Terms:
                     found[key_of_constant] = Term(key_of_constant, "constant", site=line)
                     continue
                 passed = factors if factor is None else (*factors, (op, float(factor), line))
-                if child.name() == LEAF:
+                if child.name() == ops.LEAF:
                     squares = self._ids(child)
                     found[id(child)] = Term(-1, "other", passed, site=line, squares=squares)
                     continue
@@ -127,7 +111,9 @@ class Terms:
             graphs = {
                 key: Graph(nodes[key]) for key in [key for key in found if key in nodes][:_MOST_WITH_REACH]
             }
-            times = Counter(node for graph in graphs.values() for node in graph.nodes if node.name() != LEAF)
+            times = Counter(
+                node for graph in graphs.values() for node in graph.nodes if node.name() != ops.LEAF
+            )
             for key, graph in graphs.items():
                 reached = self._parameters.known(graph.leaves.values())
                 shared = any(times[node] > 1 for node in graph.nodes)
@@ -136,7 +122,7 @@ class Terms:
 
     def _term(self, node: Any, key: int, factors: _Factors, scaled: bool) -> Term:
         name = node.name()
-        plain = None if name not in MEANS_AND_SUMS else "mean" if name in MEANS else "sum"
+        plain = None if name not in ops.MEANS_AND_SUMS else "mean" if name in ops.MEANS else "sum"
         kind = plain or reduction_of(node) or "other"
         squared = node if name.startswith(("LinalgVectorNorm", "Norm")) else None
         items: float | None = None
@@ -161,16 +147,16 @@ class Terms:
     def _squared(self, node: Any) -> Ids:
         """Return the parameter whose square or norm a node computes."""
         name = "" if node is None else node.name()
-        if name not in SQUARES:
+        if name not in ops.SQUARES:
             return frozenset()
-        if name == POW and float(node._saved_exponent) != 2:
+        if name == ops.POW and float(node._saved_exponent) != 2:
             return frozenset()
         operands = {child for child, _ in node.next_functions}
         return self._ids(operands.pop()) if len(operands) == 1 else frozenset()
 
     def _ids(self, node: Any) -> Ids:
         """Return the number of the parameter whose gradient a leaf node accumulates."""
-        return self._parameters.known([node.variable] if node is not None and node.name() == LEAF else [])
+        return self._parameters.known([node.variable] if node is not None and node.name() == ops.LEAF else [])
 
 
 def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
@@ -183,19 +169,19 @@ def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
 def _inputs(node: Any) -> list[Input] | None:
     """Return the inputs of a node between the root and the terms; None if a term begins at this node."""
     name = node.name()
-    if name not in TOTALS:
+    if name not in ops.TOTALS:
         inputs = inputs_of(node)
         return None if inputs is None else list(inputs)
     sizes = reduced_shape(node)
     below = node.next_functions[0][0]
     if sizes in ((), (1,)):
         return [Input(below)]
-    if len(sizes) != 1 or below is None or below.name() != STACK:
+    if len(sizes) != 1 or below is None or below.name() != ops.STACK:
         return None
     stacked = [child for child, _ in below.next_functions]
     if len(stacked) != sizes[0]:
         return None
-    return [Input(child, "div", float(sizes[0]) if name == MEAN else None) for child in stacked]
+    return [Input(child, "div", float(sizes[0]) if name == ops.MEAN else None) for child in stacked]
 
 
 def _compares_equals(node: Any) -> bool:
@@ -203,12 +189,12 @@ def _compares_equals(node: Any) -> bool:
 
     A divergence or cross entropy compares distributions, which count as equal up to rounding.
     """
-    if node.name() in ERRORS:
+    if node.name() in ops.ERRORS:
         first, second = node._saved_self, node._saved_target
         return (
             first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
         )
-    product = _weighted_log_softmax(node, _ABOVE_VALUES | _SIGNS | QUOTIENTS)
+    product = _weighted_log_softmax(node, _ABOVE_VALUES | _SIGNS | ops.QUOTIENTS)
     if product is not None:
         logarithms, _, weights = product
         if logarithms.shape != weights.shape or not 0 < weights.numel() <= _MOST_MASK:
@@ -220,10 +206,10 @@ def _compares_equals(node: Any) -> bool:
         if node is None or node.name() not in _ABOVE_VALUES:
             break
         node = node.next_functions[0][0]
-    if node is None or node.name() not in (POW, ABS):
+    if node is None or node.name() not in (ops.POW, ops.ABS):
         return False
     below, power = node.next_functions[0][0], getattr(node, "_saved_exponent", 1)
-    if below is None or below.name() != SUB or isinstance(power, Tensor) or power < 1:
+    if below is None or below.name() != ops.SUB or isinstance(power, Tensor) or power < 1:
         return False
     return 0 < node._saved_self.numel() <= _MOST_MASK and not bool(node._saved_self.any())
 
@@ -242,11 +228,11 @@ def _weighted_log_softmax(node: Any, above: Container[str]) -> tuple[Tensor, int
     for _ in range(_MOST_REDUCTIONS + 1):
         if node is not None and node.name() in above:
             node = only_input(node)
-    if node is None or node.name() != MUL or (inner := only_input(node)) is None:
+    if node is None or node.name() != ops.MUL or (inner := only_input(node)) is None:
         return None
     weights = node._saved_other if node.next_functions[1][0] is None else node._saved_self
     inner = only_input(inner) if inner.name() in _SIGNS else inner
-    if inner is None or inner.name() != LOG_SOFTMAX or not isinstance(weights, Tensor):
+    if inner is None or inner.name() != ops.LOG_SOFTMAX or not isinstance(weights, Tensor):
         return None
     result, dim = inner._saved_result, int(inner._saved_dim)
     return result, dim if dim < result.dim() else -1, weights
@@ -279,15 +265,15 @@ def _padding_mask(mean: Any) -> float | None:
 def _items_of_sum(total: Any) -> int | Tensor | None:
     """Return the number of items in a sum: targets of a loss, or ones of a 0/1 mask. None if unknown."""
     targets = targets_of(total)
-    masked = targets is None and total.name() in MEANS_AND_SUMS and reduced_shape(total)
+    masked = targets is None and total.name() in ops.MEANS_AND_SUMS and reduced_shape(total)
     ones = _ones(total) if masked else None
     return targets if ones is None else ones.sum()
 
 
 def _ones(reduction: Any) -> Tensor | None:
     """Find a 0/1 mask that multiplies the values just before their reduction. Return where the mask is 1."""
-    product = through(reduction.next_functions[0][0], RESHAPES)
-    if product is None or product.name() != MUL:
+    product = through(reduction.next_functions[0][0], ops.RESHAPES)
+    if product is None or product.name() != ops.MUL:
         return None
     (first, _), (second, _) = product.next_functions
     if (first is None) == (second is None):

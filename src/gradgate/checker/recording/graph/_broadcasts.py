@@ -9,23 +9,16 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.autograd_graph import (
-    BEFORE_REDUCTION,
-    ERRORS,
-    MUL,
-    PRODUCTS,
-    RESHAPES,
-    SAME_VALUES,
-    SAVE_THEIR_INPUT,
-    UNSQUEEZE,
     NotUnderstoodError,
     inputs,
+    ops,
     reachable,
     reduced_shape,
     shape_of,
     through,
 )
 
-_SAME = RESHAPES | SAME_VALUES
+_SAME = ops.RESHAPES | ops.SAME_VALUES
 _ROUNDING = 1e-5  # of float32
 
 Users = Mapping[Any, list[Any]]
@@ -39,7 +32,7 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...], Any] | 
     is part of a loss of ``torch.nn.functional``, which asks for sides of equal shape.
     """
     shape = node_shape(node, 0)
-    if node.name() in ERRORS and len(shape) == 2:
+    if node.name() in ops.ERRORS and len(shape) == 2:
         shape = reduced_shape(node)
     if not _is_square(shape):
         return None
@@ -51,8 +44,8 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...], Any] | 
         return None
     if any(_is_paired(through(side, _SAME), users, shape) for side in inputs(node)):
         return None
-    columns = [side for side in inputs(node) if side.name() == UNSQUEEZE]
-    is_error = all(user.name() in ERRORS for user in users[node])
+    columns = [side for side in inputs(node) if side.name() == ops.UNSQUEEZE]
+    is_error = all(user.name() in ops.ERRORS for user in users[node])
     return above, shape, columns[0] if columns and not is_error else None
 
 
@@ -82,7 +75,7 @@ def _reduction(node: Any, shape: tuple[int, ...], users: Users) -> Any:
     ends: list[Any] = []
     for inner in reachable(node, following=same_shape):
         above = users.get(inner, ())
-        if not above or any(user.name() not in BEFORE_REDUCTION for user in above):
+        if not above or any(user.name() not in ops.BEFORE_REDUCTION for user in above):
             return None
         ends += [user for user in above if node_shape(user, 0) != shape]
     return ends[0] if all(math.prod(node_shape(end, 0)) == 1 for end in ends) else None
@@ -90,7 +83,7 @@ def _reduction(node: Any, shape: tuple[int, ...], users: Users) -> Any:
 
 def _is_outer(node: Any, users: Users, size: int) -> bool:
     """Return whether (N, N) values come from broadcasting, not from a matrix that happens to be square."""
-    if node.name() == MUL:
+    if node.name() == ops.MUL:
         saved = (node._saved_self, node._saved_other)
         shapes = _given(node) | {tuple(factor.shape) for factor in saved if isinstance(factor, Tensor)}
         return shapes == {(size, 1), (size,)}
@@ -123,14 +116,14 @@ def _values(node: Any, users: Users) -> Tensor | None:
     """Return a node's result, or a multiple of it, if an operation saved it."""
 
     def multiples(inner: Any) -> list[Any]:
-        return [user for user in users.get(inner, ()) if user.name() in PRODUCTS and _is_by_number(user)]
+        return [user for user in users.get(inner, ()) if user.name() in ops.PRODUCTS and _is_by_number(user)]
 
     for inner in reachable(node, following=multiples):
         for user in users.get(inner, ()):
-            if user.name() in ERRORS:
+            if user.name() in ops.ERRORS:
                 return user._saved_self - user._saved_target  # type: ignore[no-any-return]
             saved, first = getattr(user, "_saved_self", None), user.next_functions[0][0]
-            if user.name() in SAVE_THEIR_INPUT and first is inner and isinstance(saved, Tensor):
+            if user.name() in ops.SAVE_THEIR_INPUT and first is inner and isinstance(saved, Tensor):
                 return saved
     return None
 

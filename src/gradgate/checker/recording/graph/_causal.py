@@ -8,45 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph import (
-    ADDMM,
-    AT_EACH_POSITION,
-    ATTENTION,
-    ATTENTION_WEIGHTS,
-    BATCHED_PRODUCTS,
-    CAT,
-    CLASS_LOSSES,
-    ELEMENTWISE,
-    EMBEDDING,
-    LEAF,
-    MEAN_OVER_DIMS,
-    MM,
-    RECURRENT,
-    RESHAPES,
-    SAME_VALUES,
-    SELECT,
-    SLICE,
-    SPLITS,
-    STACK,
-    UNBIND,
-    signed,
-)
+from gradgate.autograd_graph import ops, signed
 from gradgate.checker.recording.graph._broadcasts import node_shape
 from gradgate.torch_compat import saved_tensor
 
-_WEIGHTED = {MM: "self", ADDMM: "mat1"}  # the tensor whose rows are multiplied
-_OVER_A_DIMENSION = SPLITS | {SELECT, SLICE, MEAN_OVER_DIMS}
+_WEIGHTED = {ops.MM: "self", ops.ADDMM: "mat1"}  # the tensor whose rows are multiplied
+_OVER_A_DIMENSION = ops.SPLITS | {ops.SELECT, ops.SLICE, ops.MEAN_OVER_DIMS}
 _EACH_POSITION = (
-    ELEMENTWISE
-    | SAME_VALUES
-    | RESHAPES
-    | CLASS_LOSSES
-    | BATCHED_PRODUCTS
+    ops.ELEMENTWISE
+    | ops.SAME_VALUES
+    | ops.RESHAPES
+    | ops.CLASS_LOSSES
+    | ops.BATCHED_PRODUCTS
     | _WEIGHTED.keys()
-    | AT_EACH_POSITION
+    | ops.AT_EACH_POSITION
     | _OVER_A_DIMENSION
 )
-_WITH_POSITIONS = BATCHED_PRODUCTS | {EMBEDDING}  # not within the steps of a recurrent network
+_WITH_POSITIONS = ops.BATCHED_PRODUCTS | {ops.EMBEDDING}  # not within the steps of a recurrent network
 _MOST_NODES = 3_000
 _MASKED = -1e4
 
@@ -60,10 +38,10 @@ def hidden_keys(nodes: Iterable[Any], tokens: Tensor) -> Iterator[Tensor]:
     """Yield, for each attention over these tokens, which of them the last query of their row can't read."""
     count, time = tokens.shape
     for node in nodes:
-        if node.name() in ATTENTION_WEIGHTS:
+        if node.name() in ops.ATTENTION_WEIGHTS:
             weights = saved_tensor.use(node, "result")
             hidden = None if weights is None else weights == 0
-        elif node.name().startswith(ATTENTION):
+        elif node.name().startswith(ops.ATTENTION):
             mask = _mask_of(node)
             hidden = None if mask is None else mask <= _MASKED
         else:
@@ -91,27 +69,27 @@ class _Causal:
         todo, seen = [(loss, 0)], set[Any]()
         mixing = weighted = products = 0
         for node, output in todo:  # grows during the loop
-            if node in seen and node.name() not in RECURRENT:
+            if node in seen and node.name() not in ops.RECURRENT:
                 continue
             name = node.name()
-            weighted += name in ATTENTION_WEIGHTS
-            products += name in BATCHED_PRODUCTS
-            if name == LEAF or node in seen:
-                if output and name in RECURRENT:
+            weighted += name in ops.ATTENTION_WEIGHTS
+            products += name in ops.BATCHED_PRODUCTS
+            if name == ops.LEAF or node in seen:
+                if output and name in ops.RECURRENT:
                     return False
                 continue
             seen.add(node)
             below = [child for child in node.next_functions if child[0] is not None]
-            if name == STACK and len(node.next_functions) == self._time:
+            if name == ops.STACK and len(node.next_functions) == self._time:
                 entered = self._below_a_stack(node)
                 if entered is None:
                     return False
                 below, mixing = entered, mixing + 1
-            elif name in ATTENTION_WEIGHTS or name.startswith(ATTENTION) or name in RECURRENT:
+            elif name in ops.ATTENTION_WEIGHTS or name.startswith(ops.ATTENTION) or name in ops.RECURRENT:
                 if output or not self._is_one_way(node, name):
                     return False
                 mixing += 1
-            elif name == CAT:
+            elif name == ops.CAT:
                 if signed(node._saved_dim) not in (-1, 2):
                     return False
             elif name not in _EACH_POSITION or not self._keeps_positions(node, name):
@@ -123,9 +101,9 @@ class _Causal:
 
     def _is_one_way(self, node: Any, name: str) -> bool:
         """Return whether attention or a recurrent layer uses only earlier positions."""
-        if name in RECURRENT:
+        if name in ops.RECURRENT:
             return not node._saved_bidirectional and not getattr(node, "_saved_reverse", False)
-        if name in ATTENTION_WEIGHTS:
+        if name in ops.ATTENTION_WEIGHTS:
             weights = saved_tensor.use(node, "result")
             return weights is not None and self._is_square(weights) and not bool(weights.triu(1).any())
         query, key = (saved_tensor.use(node, name) for name in ("query", "key"))
@@ -182,7 +160,7 @@ class _Causal:
             return -1  # the output that is used tells the position
         if self._is_at_a_position(node):
             return int(signed(node._saved_index)) % self._time
-        if node.name() == LEAF:
+        if node.name() == ops.LEAF:
             return -1
         if node.name() not in _EACH_POSITION - _WITH_POSITIONS or not self._keeps_positions_apart(node):
             return self._time
@@ -192,13 +170,13 @@ class _Causal:
 
     def _is_at_a_position(self, node: Any) -> bool:
         """Return whether a node takes one position, or each position, from a tensor of all positions."""
-        if node.name() == SELECT:
+        if node.name() == ops.SELECT:
             return bool(node._saved_self_sym_sizes[signed(node._saved_dim)] == self._time)
         return self._is_unbound(node)
 
     def _is_unbound(self, node: Any) -> bool:
         """Return whether a node takes a tensor apart into its positions."""
-        if node.name() != UNBIND:
+        if node.name() != ops.UNBIND:
             return False
         shape = node_shape(*node.next_functions[0])
         return bool(shape) and shape[signed(node._saved_dim)] == self._time
@@ -208,7 +186,7 @@ class _Causal:
         if node.name() not in _OVER_A_DIMENSION:
             return True
         sizes, dim = node._saved_self_sym_sizes, node._saved_dim
-        if node.name() == SLICE and node._saved_start == 0 and node._saved_end >= sizes[signed(dim)]:
+        if node.name() == ops.SLICE and node._saved_start == 0 and node._saved_end >= sizes[signed(dim)]:
             return True
         dims = dim if isinstance(dim, (tuple, list)) else [dim]
         return bool(dims) and all(sizes[signed(dim)] != self._time for dim in dims)

@@ -9,30 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph import (
-    DIV,
-    ERRORS,
-    LEAF,
-    LINEAR_ARITHMETIC,
-    LOOKUPS,
-    MEANS_AND_SUMS,
-    POW,
-    POWERS,
-    PRODUCTS,
-    RESHAPES,
-    SAME_VALUES,
-    SQRT,
-    SUB,
-    SUMS,
-    Graph,
-    inputs,
-    only_input,
-    through,
-)
+from gradgate.autograd_graph import Graph, inputs, only_input, ops, through
 
-_MOVED = RESHAPES | SAME_VALUES
+_MOVED = ops.RESHAPES | ops.SAME_VALUES
 _MOST = 8  # distances that are compared
-_TO_THE_LOSS = MEANS_AND_SUMS | LINEAR_ARITHMETIC | RESHAPES | POWERS | {SQRT}
+_TO_THE_LOSS = ops.MEANS_AND_SUMS | ops.LINEAR_ARITHMETIC | ops.RESHAPES | ops.POWERS | {ops.SQRT}
 
 
 def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
@@ -46,7 +27,7 @@ def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
     distances = [(node, value) for node in graph.nodes if (value := _compared_with_data(node)) is not None]
     for (first, codes), (second, output) in permutations(distances[:_MOST], 2):
         lookup = through(codes, _MOVED)
-        if lookup.name() not in LOOKUPS or all(child.name() != LEAF for child in inputs(lookup)):
+        if lookup.name() not in ops.LOOKUPS or all(child.name() != ops.LEAF for child in inputs(lookup)):
             continue
         gap, other = _gap(first).reshape(-1).abs(), _gap(second).reshape(-1).abs()
         if not gap.any() or not torch.equal(gap, other):
@@ -83,15 +64,15 @@ def _compared_with_data(node: Any) -> Any:
 
 def _compared(node: Any) -> list[Any]:
     """Return those inputs of an error or of a squared difference that have a graph; [] for other nodes."""
-    if node.name() in ERRORS:
+    if node.name() in ops.ERRORS:
         return inputs(node) if node._saved_self.shape == node._saved_target.shape else []
-    below = only_input(node) if node.name() == POW else None
-    return inputs(below) if below is not None and below.name() == SUB else []
+    below = only_input(node) if node.name() == ops.POW else None
+    return inputs(below) if below is not None and below.name() == ops.SUB else []
 
 
 def _gap(node: Any) -> Tensor:
     """Return the tensor that a node squares, or the difference of its inputs if it is an error such as MSE."""
-    square = node.name() == POW
+    square = node.name() == ops.POW
     gap: Tensor = node._saved_self if square else node._saved_self - node._saved_target
     return gap
 
@@ -110,8 +91,8 @@ def compared_views(*roots: Any) -> list[Any]:
         node, squared = todo.pop()
         name, below = node.name(), inputs(node)
         if len(below) == 1 and name in _TO_THE_LOSS:
-            todo.append((below[0], squared or name in POWERS))
-        elif len(below) == 2 and name in SUMS and not squared:
+            todo.append((below[0], squared or name in ops.POWERS))
+        elif len(below) == 2 and name in ops.SUMS and not squared:
             todo += [(child, False) for child in below]
         elif len(below) == 2 and _is_distance(node, below, squared) and _is_asymmetric(*below):
             distances[node] = None
@@ -123,9 +104,9 @@ def compared_views(*roots: Any) -> list[Any]:
 def _is_distance(node: Any, sides: list[Any], squared: bool) -> bool:
     """Return whether a node compares two values: an error, a squared difference, or a cosine."""
     name = node.name()
-    if name in ERRORS or (squared and name == SUB):
+    if name in ops.ERRORS or (squared and name == ops.SUB):
         return True
-    return name in PRODUCTS and all(through(side, RESHAPES).name() == DIV for side in sides)
+    return name in ops.PRODUCTS and all(through(side, ops.RESHAPES).name() == ops.DIV for side in sides)
 
 
 def _is_asymmetric(first: Any, second: Any) -> bool:

@@ -7,20 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph import (
-    BINARY_CROSS_ENTROPIES,
-    ERRORS,
-    IN_ONE_DIRECTION,
-    PRODUCTS,
-    RESHAPES,
-    TRANSPOSED,
-    Graph,
-    inputs,
-    reachable,
-)
+from gradgate.autograd_graph import Graph, inputs, ops, reachable
 from gradgate.torch_compat import saved_tensor
 
-_WITH_TARGET = ERRORS | BINARY_CROSS_ENTROPIES
+_WITH_TARGET = ops.ERRORS | ops.BINARY_CROSS_ENTROPIES
 _MOST_VALUES = 1 << 22  # larger targets are not read
 
 
@@ -33,7 +23,7 @@ def driven(graph: Graph) -> Iterator[Tensor]:
 
     def leaves(node: Any) -> list[Tensor]:
         following = graph.following[node]
-        turned = [below for child in following if child.name() == TRANSPOSED for below in inputs(child)]
+        turned = [below for child in following if child.name() == ops.TRANSPOSED for below in inputs(child)]
         return [graph.leaf_nodes[child] for child in (*following, *turned) if child in graph.leaf_nodes]
 
     def below(node: Any) -> list[Any]:
@@ -46,8 +36,8 @@ def driven(graph: Graph) -> Iterator[Tensor]:
 def _has_no_data(node: Any) -> bool:
     kind = node.name()
     if all(child is not None for child, _ in node.next_functions):
-        return kind in IN_ONE_DIRECTION or kind in RESHAPES
-    name = "target" if kind in _WITH_TARGET else "other" if kind in PRODUCTS else ""
+        return kind in ops.IN_ONE_DIRECTION or kind in ops.RESHAPES
+    name = "target" if kind in _WITH_TARGET else "other" if kind in ops.PRODUCTS else ""
     other = saved_tensor.use(node, name) if name else None
     return (
         isinstance(other, Tensor) and 0 < other.numel() <= _MOST_VALUES and bool((other == other.max()).all())

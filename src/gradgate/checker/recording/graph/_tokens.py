@@ -8,27 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph import (
-    ADD,
-    CLASS_LOSSES,
-    EMBEDDING,
-    LAYERS,
-    LOG_SOFTMAX,
-    PARTS,
-    RESHAPES,
-    SAME_VALUES,
-    TOTALS,
-    Graph,
-    inputs,
-    leaf_at,
-    reduction_of,
-    signed,
-)
+from gradgate.autograd_graph import Graph, inputs, leaf_at, ops, reduction_of, signed
 from gradgate.checker.recording.graph._causal import hidden_keys, is_causal
 from gradgate.torch_compat import saved_tensor
 
 _LEAST_ENDS = 3
-_BELOW = SAME_VALUES | PARTS | LAYERS.keys() | {LOG_SOFTMAX, ADD}
+_BELOW = ops.SAME_VALUES | ops.PARTS | ops.LAYERS.keys() | {ops.LOG_SOFTMAX, ops.ADD}
 _MOST_TOKENS = 1 << 20
 _LEAST_TARGETS = 8  # compared targets
 
@@ -39,8 +24,8 @@ def losses_of_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int, int]]
     Yields the node of the loss, with the embedding's ``padding_idx``, the number of targets that are padding, and
     the number of all targets. Losses that ignore or mask the padding are left out.
     """
-    padded = [node for node in graph.nodes if node.name() == EMBEDDING and _padding(node) >= 0]
-    losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES] if padded else []
+    padded = [node for node in graph.nodes if node.name() == ops.EMBEDDING and _padding(node) >= 0]
+    losses = [node for node in graph.nodes if node.name() in ops.CLASS_LOSSES] if padded else []
     users = graph.users if losses else {}
     for loss in losses:
         if reduction_of(loss) is None and not _is_reduced(users.get(loss, []), users):
@@ -60,9 +45,9 @@ def _padding(embedding: Any) -> int:
 
 def _is_reduced(above: list[Any], users: dict[Any, list[Any]]) -> bool:
     """Return whether the next operation on a loss, apart from reshapes, is a plain mean or sum."""
-    while len(above) == 1 and above[0].name() in RESHAPES:
+    while len(above) == 1 and above[0].name() in ops.RESHAPES:
         above = users.get(above[0], [])
-    return len(above) == 1 and above[0].name() in TOTALS
+    return len(above) == 1 and above[0].name() in ops.TOTALS
 
 
 def _padded(indices: Tensor | None, loss: Any, index: int) -> int:
@@ -105,14 +90,14 @@ def losses_of_hidden_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int
     Yields the node of the loss, with the token that pads, the number of targets that are padding, and the number of
     all targets. The first padding after a sequence doesn't count, because it may be the end token.
     """
-    losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES]
+    losses = [node for node in graph.nodes if node.name() in ops.CLASS_LOSSES]
     if len(losses) != 1:
         return
     loss, users, target = losses[0], graph.users, losses[0]._saved_target
     ignored, weight = signed(loss._saved_ignore_index), loss._saved_weight
     if reduction_of(loss) is None and not _is_reduced(users.get(loss, []), users):
         return
-    embeddings = (node for node in graph.nodes if node.name() == EMBEDDING and _padding(node) < 0)
+    embeddings = (node for node in graph.nodes if node.name() == ops.EMBEDDING and _padding(node) < 0)
     saved = (saved_tensor.use(node, "indices") for node in embeddings)
     for tokens in (tokens for tokens in saved if tokens is not None and tokens.dim() == 2):
         hidden = next(hidden_keys(graph.nodes, tokens), None)
@@ -135,11 +120,11 @@ def wrongly_shifted(graph: Graph) -> dict[str, list[Any]]:
     Losses are left out if a target could also be the next token, if the outputs don't begin at the first position,
     or if there is another class loss with targets, because a model may predict several tokens ahead.
     """
-    losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES]
+    losses = [node for node in graph.nodes if node.name() in ops.CLASS_LOSSES]
     if len(losses) != 1 or not _begins_at_the_first(losses[0]):
         return {}
     targets, ignored = losses[0]._saved_target, signed(losses[0]._saved_ignore_index)
-    saved = [saved_tensor.use(node, "indices") for node in graph.nodes if node.name() == EMBEDDING]
+    saved = [saved_tensor.use(node, "indices") for node in graph.nodes if node.name() == ops.EMBEDDING]
     read = [tokens for tokens in saved if tokens is not None and tokens.dim() == 2 and len(tokens)]
     read = [tokens for tokens in read if targets.numel() % len(tokens) == 0]
     shifts = {by for tokens in read for by in range(3) if _is_shifted(targets, tokens, by, ignored)}
@@ -163,7 +148,7 @@ def _begins_at_the_first(loss: Any) -> bool:
     """Return whether no operation near the loss leaves out the first positions of the outputs."""
     node = loss
     while node is not None and (node is loss or node.name() in _BELOW):
-        if node.name() in PARTS and getattr(node, "_saved_start", 1) != 0:
+        if node.name() in ops.PARTS and getattr(node, "_saved_start", 1) != 0:
             return False
         data = [child for child in inputs(node) if child.name() in _BELOW and leaf_at(child) is None]
         node = data[0] if len(data) == 1 else None
