@@ -101,7 +101,7 @@ class _Reader:
             for error, value in read(self._graph):
                 yield self._event(how, error, self._ids(value))
         nodes, roots = self._graph.nodes, self._graph.roots
-        found: dict[str, Iterable[Any]] = {
+        kinds: dict[str, Iterable[Any]] = {
             "own predictions": filter(labels_are_predictions, nodes),
             "own copy": filter(self._is_clipped_one, nodes),
             "normalized twice": filter(None, map(normalized_twice, nodes)),
@@ -111,8 +111,8 @@ class _Reader:
             "added again": repeated_errors(*roots),
             **wrongly_shifted(self._graph),
         }
-        for how, several in found.items():
-            yield from (self._event(how, node) for node in several)
+        for how, nodes_of_kind in kinds.items():
+            yield from (self._event(how, node) for node in nodes_of_kind)
         for how, of_padding in (("padding", losses_of_padding), ("hidden", losses_of_hidden_padding)):
             for loss, counts in of_padding(self._graph):
                 yield self._event(how, loss, sizes=counts)
@@ -185,9 +185,9 @@ class _Reader:
 
         Two views that are each compared with the other are left out.
         """
-        found = [(node, *pair) for node in self._graph.nodes if (pair := trained_target(node)) is not None]
-        pairs = [(self._ids(value), self._ids(target)) for _, value, target, _ in found]
-        for (node, _, _, filled), (value, target) in zip(found, pairs, strict=True):
+        trained = [(node, *pair) for node in self._graph.nodes if (pair := trained_target(node)) is not None]
+        pairs = [(self._ids(value), self._ids(target)) for _, value, target, _ in trained]
+        for (node, _, _, filled), (value, target) in zip(trained, pairs, strict=True):
             mutual = pairs.count((target, value)) > (value == target)
             if value & target and (filled or target - value) and not mutual:
                 yield self._event("labels", node, target)
@@ -210,7 +210,7 @@ class _Reader:
             return
         for logarithm, advantage in (sides, sides[::-1]):
             value = self._value_in(advantage)
-            scored = value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes)
+            scored = value is not None and any("Log" in inner.name() for inner in Graph(logarithm).nodes)
             if scored and (ids := self._ids(value)):
                 yield self._event("advantage", node, ids)
                 return
@@ -255,9 +255,11 @@ class _Reader:
                 nodes.append((node, joint))
             else:
                 return
-        found = [(self._ids(node), joint) for node, joint in nodes] if len(nodes) > 1 else []
-        for place, (ids, joint) in enumerate(found):
-            others = frozenset[int]().union(*(theirs for theirs, _ in found[:place] + found[place + 1 :]))
+        summands = [(self._ids(node), joint) for node, joint in nodes] if len(nodes) > 1 else []
+        for place, (ids, joint) in enumerate(summands):
+            others = frozenset[int]().union(
+                *(theirs for theirs, _ in summands[:place] + summands[place + 1 :])
+            )
             if ids and others and not ids & others:
                 yield self._event("summand", joint, ids)
 
@@ -274,8 +276,8 @@ class _Reader:
         compared = (inputs(node) for node in self._graph.nodes if node.name() in ops.ERRORS)
         again = [through(below[0], ops.RESHAPES) for below in compared if len(below) == 1]
         return bool(ids) and any(
-            each.name() == value.name() and node_shape(each, 0) == shape and self._ids(each) == ids
-            for each in again
+            other.name() == value.name() and node_shape(other, 0) == shape and self._ids(other) == ids
+            for other in again
         )
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:

@@ -65,13 +65,13 @@ class Terms:
 
     def read(self, root: Any, *, reach: bool = False) -> tuple[Term, ...]:
         """Return the terms below a root. With ``reach``, the first few terms tell what they reach."""
-        found: dict[int, Term] = {}
+        terms: dict[int, Term] = {}
         nodes: dict[int, Any] = {}
         joints: dict[int, Site] = {}  # node number -> line of the outermost sum that contains the node
         outputs: dict[int, set[int]] = defaultdict(set)  # node number -> outputs used; unbind() has several
         todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
         for _ in range(_MOST_PATHS):
-            if not todo or len(found) >= _MOST_TERMS:
+            if not todo or len(terms) >= _MOST_TERMS:
                 break
             node, factors, scaled = todo.pop()
             key = node_number.use(node)
@@ -82,12 +82,12 @@ class Terms:
                 if number >= 0 and inputs is not None and node.name() in (ops.MUL, ops.MUL_NUMBER):
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
-                if key in found and len(outputs[key]) > 1:
+                if key in terms and len(outputs[key]) > 1:
                     continue
-                if key in found:
-                    found[key] = _with_path(found[key], factors, joints.get(key, ()))
+                if key in terms:
+                    terms[key] = _with_path(terms[key], factors, joints.get(key, ()))
                 else:
-                    found[key], nodes[key] = self._term(node, key, factors, scaled), node
+                    terms[key], nodes[key] = self._term(node, key, factors, scaled), node
                 continue
             line = line_of(node)
             for child, output in node.next_functions:
@@ -95,21 +95,21 @@ class Terms:
                     outputs[node_number.use(child)].add(output)
             for child, op, factor in inputs:
                 if child is None:
-                    key_of_constant = -1 - len(found)
-                    found[key_of_constant] = Term(key_of_constant, "constant", site=line)
+                    key_of_constant = -1 - len(terms)
+                    terms[key_of_constant] = Term(key_of_constant, "constant", site=line)
                     continue
                 passed = factors if factor is None else (*factors, (op, float(factor), line))
                 if child.name() == ops.LEAF:
                     squares = self._ids(child)
-                    found[id(child)] = Term(-1, "other", passed, site=line, squares=squares)
+                    terms[id(child)] = Term(-1, "other", passed, site=line, squares=squares)
                     continue
                 joint = joints.get(key) or (line if len(inputs) > 1 else None)
                 if joint is not None:
                     joints[node_number.use(child)] = joint
                 todo.append((child, passed, scaled))
-        if reach and len(found) > 1:
+        if reach and len(terms) > 1:
             graphs = {
-                key: Graph(nodes[key]) for key in [key for key in found if key in nodes][:_MOST_WITH_REACH]
+                key: Graph(nodes[key]) for key in [key for key in terms if key in nodes][:_MOST_WITH_REACH]
             }
             times = Counter(
                 node for graph in graphs.values() for node in graph.nodes if node.name() != ops.LEAF
@@ -117,8 +117,8 @@ class Terms:
             for key, graph in graphs.items():
                 reached = self._parameters.known(graph.leaves.values())
                 shared = any(times[node] > 1 for node in graph.nodes)
-                found[key] = replace(found[key], reach=reached, shared=shared)
-        return tuple(found.values())
+                terms[key] = replace(terms[key], reach=reached, shared=shared)
+        return tuple(terms.values())
 
     def _term(self, node: Any, key: int, factors: _Factors, scaled: bool) -> Term:
         name = node.name()

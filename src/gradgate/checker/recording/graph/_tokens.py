@@ -99,7 +99,9 @@ def losses_of_hidden_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int
         return
     embeddings = (node for node in graph.nodes if node.name() == ops.EMBEDDING and _padding(node) < 0)
     saved = (saved_tensor.use(node, "indices") for node in embeddings)
-    for tokens in (tokens for tokens in saved if tokens is not None and tokens.dim() == 2):
+    for tokens in saved:
+        if tokens is None or tokens.dim() != 2:
+            continue
         hidden = next(hidden_keys(graph.nodes, tokens), None)
         if hidden is None or not _at_one_end(hidden) or not _is_shifted(target, tokens, 1, ignored):
             continue
