@@ -77,16 +77,13 @@ MASKED_FILL = _name("MaskedFill")
 # -- the same values in another form --------------------------------------------------------------------
 
 VIEWS = _names("View ReshapeAlias UnsafeView")
-
 SQUEEZES = _names("Squeeze", "012")
-
 _COPIES = _names("View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias", "012")
 
 RESHAPES = _COPIES | _names("Expand Select", "012")
 """Return unchanged values in another shape, dtype or memory."""
 
 TRANSPOSES = _names("T Transpose", "01")  # 1: in place
-
 PERMUTATIONS = _names("Permute T Transpose")
 
 SAME_VALUES = _COPIES | PERMUTATIONS | TRANSPOSES
@@ -138,17 +135,11 @@ SCALINGS = _names("Mul Div Neg", "01")
 """Products and quotients with a value or a number, and negations."""
 
 NEGATIONS = _names("Neg") | _names("Rsub", "1")
-
 LINEAR_ARITHMETIC = SCALINGS | _names("Add Sub Rsub", "01")
-
 WITH_NUMBERS = _names("Clamp Add Sub Mul Div Rsub", "1")
-
 OF_TWO_VALUES = SUMS | PRODUCTS | _names("Rsub Maximum Minimum PreluKernel WeightNormInterface")
-
 LERPS = _names("Lerp", "01")
-
 POWERS = _names("Pow Abs LinalgVectorNorm")
-
 SQRT = _name("Sqrt")
 
 SQUARES = _names("Pow Mul LinalgVectorNorm Norm", "0123")
@@ -170,7 +161,6 @@ NONLINEAR = _names(
 """Nonlinear functions with which a loss continues after a mean."""
 
 CLAMPS = _names("Clamp ClampMin ClampMax", "01")
-
 FROM_BELOW = _names("Clamp ClampMin", "01")
 
 IN_ONE_DIRECTION = _names(
@@ -183,7 +173,6 @@ IN_ONE_DIRECTION = _names(
 # -- reductions -----------------------------------------------------------------------------------------
 
 MEAN_OVER_DIMS = _name("Mean", 1)
-
 MEANS = frozenset({MEAN, MEAN_OVER_DIMS})
 
 TOTALS = frozenset({MEAN, SUM})
@@ -231,7 +220,6 @@ ELEMENT_LOSSES = ERRORS | BINARY_CROSS_ENTROPIES | _names("SoftMarginLoss")
 """Losses of single elements. Their mean divides by the number of elements."""
 
 LOSSES = CLASS_LOSSES | MARGIN_LOSSES | ELEMENT_LOSSES
-
 CTC_LOSSES = _names("CtcLoss CudnnCtcLoss", "01")
 
 BEFORE_REDUCTION = (
@@ -250,7 +238,6 @@ NORMAL_SAMPLES = _names("Normal", "0123")
 # -- layers ---------------------------------------------------------------------------------------------
 
 MATRIX_PRODUCTS = _names("Mm Bmm")
-
 BATCHED_PRODUCTS = _names("Bmm Baddbmm")
 
 FACTORS = dict.fromkeys(_names("Mm Bmm Mv"), 0) | dict.fromkeys(_names("Addmm Baddbmm"), 1)
@@ -260,11 +247,8 @@ LAYERS = FACTORS | dict.fromkeys(_names("Linear Convolution"), 0)
 """Operations that multiply an input by a weight, with the position of the input among the operands."""
 
 CONVOLUTIONS = _names("Convolution ConvolutionBackward")  # the second in a graph of gradients
-
 DISTANCES = _names("Cdist EuclideanDist")
-
 EMBEDDINGS = _names("Embedding EmbeddingBag")
-
 RECURRENT = _names("MkldnnRnnLayer CudnnRnn MiopenRnn")
 
 ATTENTION = "ScaledDotProduct"

@@ -1,7 +1,7 @@
 """The graph of a loss: its nodes, its leaves, and the paths between them.
 
-:func:`walk` visits a whole graph, and :class:`Graph` keeps what it met. :func:`reachable` searches a part of it: the
-caller says which nodes follow one. Use these three rather than a loop over ``next_functions``.
+:func:`walk` visits a whole graph, and :class:`Graph` keeps what it met. :func:`reachable` searches a part of it:
+the caller says which nodes follow one. Use these three rather than a loop over ``next_functions``.
 """
 
 from __future__ import annotations
