@@ -1,44 +1,40 @@
-"""Steps from a node to its inputs, and the leaves that layers multiply by."""
+"""The names of autograd's nodes stand in one table."""
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import ast
+import re
+from collections import Counter
+from pathlib import Path
 
-from gradgate.autograd_graph import RESHAPES, inputs, only_input, through
+import gradgate
+from gradgate.autograd_graph import ops
 
-# private: no other package needs the weight of a layer
-from gradgate.autograd_graph._nodes import layer_weight
-from tests.tensors import ones
+PACKAGE = Path(gradgate.__file__).parent
+NODE = re.compile(r"[A-Za-z0-9]+Backward\d?")
 
-
-def leaf(*shape: int) -> Tensor:
-    return ones(*shape).requires_grad_()
-
-
-def test_inputs_without_a_graph_are_left_out() -> None:
-    x, y = leaf(2).exp(), leaf(2).sin()
-    assert inputs((x * y).grad_fn) == [x.grad_fn, y.grad_fn]
-    assert inputs((x * ones(2)).grad_fn) == [x.grad_fn]
-    assert only_input((x * ones(2)).grad_fn) is x.grad_fn
-    assert only_input((x * y).grad_fn) is None
+# Not read as operations: the one of fully_shard is known to `ranks`, which reads no graph.
+ELSEWHERE = {"ranks/_fsdp.py": {"RegisterPostBackward"}}
 
 
-def test_a_walk_through_names_stops_at_another_name_and_where_paths_meet() -> None:
-    x, y = leaf(2).exp(), leaf(2).sin()
-    assert through(x[None].squeeze().view(1, 2).grad_fn, RESHAPES) is x.grad_fn
-    product = x * y
-    assert through(product.view(1, 2).grad_fn, RESHAPES | {"MulBackward0"}) is product.grad_fn
-    assert through(None, RESHAPES) is None
+def names_in(text: str) -> set[str]:
+    """Return the strings of a file that are names of nodes."""
+    strings = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    return {value for value in strings if isinstance(value, str) and NODE.fullmatch(value)}
 
 
-def test_a_layer_is_a_product_with_a_leaf_or_its_transpose() -> None:
-    weight, x = leaf(3, 3), ones(2, 3)
-    for made in (
-        x @ weight,
-        x @ weight.transpose(0, 1),
-        F.linear(x, weight, ones(3)),
-        torch.mv(weight, x[0]),
-    ):
-        assert layer_weight(made.grad_fn) is weight
-    for made in (x @ weight.exp(), x * weight[0], torch.sigmoid(weight)):
-        assert layer_weight(made.grad_fn) is None
+def test_no_file_but_the_table_holds_the_name_of_a_node() -> None:
+    files = {file.relative_to(PACKAGE).as_posix(): file for file in PACKAGE.rglob("*.py")}
+    table = files.pop("autograd_graph/_nodes.py")
+    names = {name: names_in(file.read_text("utf-8")) for name, file in files.items()}
+    assert {name: inside for name, inside in names.items() if inside} == ELSEWHERE
+    assert names_in(table.read_text("utf-8"))
+
+
+def test_every_entry_of_the_table_is_used() -> None:
+    table = Counter(re.findall(r"\w+", (PACKAGE / "autograd_graph" / "_nodes.py").read_text("utf-8")))
+    used = {
+        name
+        for file in PACKAGE.rglob("*.py")
+        for name in re.findall(r"\bops\.(\w+)", file.read_text("utf-8"))
+    }
+    entries = {name for name in vars(ops) if name.isupper() and not name.startswith("_")}
+    assert {name for name in entries - used if table[name] < 2} == set()

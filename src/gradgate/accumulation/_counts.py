@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import (
-    DDP_SINK,
-    LOSSES,
     NotUnderstoodError,
     SamplesMixedError,
     check_items,
     divisor_of,
     inputs_of,
+    ops,
     reduction_of,
     shape_of,
 )
@@ -130,7 +129,7 @@ def divided_by(loss: Tensor) -> float | None:
 def reduced(loss: Tensor) -> Any:
     """Return the node of the mean or sum that produced a loss, ignoring changes of sign and shape."""
     node: Any = loss.grad_fn
-    if node is None or node.name() in LOSSES:
+    if node is None or node.name() in ops.LOSSES:
         return node
     node = _within_ddp(loss)
     while node is not None:
@@ -144,7 +143,7 @@ def reduced(loss: Tensor) -> Any:
 def _within_ddp(loss: Tensor) -> Any:
     """Return the node of a loss, skipping a node that DistributedDataParallel may have added on top."""
     node = loss.grad_fn
-    if node is None or node.name() != DDP_SINK:
+    if node is None or node.name() != ops.DDP_SINK:
         return node
     scalars = [edge for edge in node.next_functions if edge[0] and shape_of(*edge) == loss.shape]
     return scalars[0][0] if len(scalars) == 1 else node

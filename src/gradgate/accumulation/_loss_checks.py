@@ -23,8 +23,6 @@ from gradgate.accumulation._counts import (
     divided_by,
 )
 from gradgate.autograd_graph import (
-    REENTRANT_CHECKPOINT,
-    RESHAPES,
     WEIGHT_ROUNDING,
     Graph,
     NotUnderstoodError,
@@ -34,6 +32,7 @@ from gradgate.autograd_graph import (
     hidden_parameter,
     inputs_of,
     only_input,
+    ops,
     reduced_shape,
     reduction_of,
     through,
@@ -255,15 +254,15 @@ def _warn_if_spread(loss: Tensor, micro_batches: int) -> None:
 
 def _spread(loss: Tensor) -> tuple[int, float] | None:
     """Return a summed torch loss's number of items and its divisor, or None unless the divisor is larger."""
-    node = through(loss.grad_fn, RESHAPES)
+    node = through(loss.grad_fn, ops.RESHAPES)
     inputs = None if node is None else inputs_of(node)
     if not loss.is_cpu or inputs is None or inputs[0].op != "div" or inputs[0].factor is None:
         return None
     summed = without_smoothing(inputs[0].node)
     if reduction_of(summed) != "sum":
         return None
-    each = only_input(summed) if summed.name() == "SumBackward0" else summed
-    if getattr(each, "_saved_weight", None) is not None:
+    losses = only_input(summed) if summed.name() == ops.SUM else summed
+    if getattr(losses, "_saved_weight", None) is not None:
         return None  # the weights of the items may add up to more than their number
     items, divisor = math.prod(reduced_shape(summed)), float(inputs[0].factor)
     return (items, divisor) if divisor > items else None
@@ -293,7 +292,7 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
     hidden = hidden_parameter(Graph(loss))
     if hidden is None:
         return
-    if hidden.node == REENTRANT_CHECKPOINT:
+    if hidden.node == ops.REENTRANT_CHECKPOINT:
         raise GraphError(
             "backward: the graph holds a reentrant checkpoint, which hides its parameters from autograd: "
             "they would get no gradient. Use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."

@@ -11,6 +11,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from gradgate.accumulation._settings import owned_parameters
+from gradgate.autograd_graph import ops
 from gradgate.errors import UpdateError
 
 
@@ -29,7 +30,7 @@ class LossScale:
     def look_at(self, loss: Tensor) -> None:
         """Record the last factor of a loss, to compare it with the loss scale later. Does not synchronize."""
         node: Any = loss.grad_fn
-        if node is not None and node.name() == "MulBackward0":
+        if node is not None and node.name() == ops.MUL:
             self._factor = node._saved_other
 
     def resume(self, scale: float | None) -> None:

@@ -69,10 +69,10 @@ class GraphReader:
             raise NotUnderstoodError("too many operations lie between the loss and the model's last layer")
         self._depth += 1
         try:
-            found = self._known[edge] = understand(self, edge[0], shape_of(*edge))
+            known = self._known[edge] = understand(self, edge[0], shape_of(*edge))
         finally:
             self._depth -= 1
-        return found
+        return known
 
     def input(self, node: Any) -> Dimensions:
         """Return the dimensions of the only input of a node."""

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._walk import Graph
-
-REENTRANT_CHECKPOINT = "CheckpointFunctionBackward"
-"""The node of a reentrant checkpoint, which hides the operations inside it."""
 
 _DEPTH = 4  # of the search in a node's objects, such as a partial of a module's method
 
@@ -38,8 +36,8 @@ def hidden_parameter(graph: Graph) -> Hidden | None:
     function runs again, directly or in a method, a partial or a closure.
     """
     for node in graph.nodes:
-        if node.name() == REENTRANT_CHECKPOINT:
-            return Hidden(REENTRANT_CHECKPOINT)
+        if node.name() == ops.REENTRANT_CHECKPOINT:
+            return Hidden(ops.REENTRANT_CHECKPOINT)
         for module in _modules(getattr(node, "__dict__", {}).values(), _DEPTH):
             for path, parameter in module.named_parameters():
                 if parameter.requires_grad and parameter not in graph:

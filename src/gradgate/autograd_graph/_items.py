@@ -25,6 +25,7 @@ from typing import Any
 
 from torch import nn
 
+from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._dimensions import (
     FEATURES,
     REPEATED,
@@ -34,8 +35,8 @@ from gradgate.autograd_graph._dimensions import (
     Shape,
     Understand,
 )
+from gradgate.autograd_graph._inputs import inputs, leaf_at
 from gradgate.autograd_graph._losses import NotUnderstoodError, SamplesMixedError, without_smoothing
-from gradgate.autograd_graph._nodes import LEAF, LOSSES, inputs, leaf_at, named
 from gradgate.autograd_graph._operations import (
     before_reduction,
     expanded,
@@ -56,7 +57,7 @@ from gradgate.autograd_graph._walk import reachable
 from gradgate.torch_compat import view_base
 
 # Operations that combine the terms of a loss.
-_TERMS = named("Add Sub Mul Div Neg")
+_TERMS = ops.SUMS | ops.PRODUCTS | {ops.NEG}
 
 
 def check_items(node: Any) -> None:
@@ -72,7 +73,7 @@ def check_items(node: Any) -> None:
     if _is_usual_classifier(node):
         return
     reader = GraphReader(_TABLE)
-    known = before_reduction(reader, node) if node.name() in LOSSES else reader.input(node)
+    known = before_reduction(reader, node) if node.name() in ops.LOSSES else reader.input(node)
     if not known.from_samples:
         raise NotUnderstoodError(f"{node.name()} is taken over parameters alone")
     if known.opaque:
@@ -113,7 +114,7 @@ def compared_items(root: Any) -> tuple[Any, SamplesMixedError] | None:
 def finds_each_item(node: Any) -> bool:
     """Return whether a loss is a cross entropy over N scores of N samples, with another target for each sample."""
     node = without_smoothing(node)
-    if node.name() != "NllLossBackward0" or node._saved_self.dim() != 2:
+    if node.name() != ops.NLL_LOSS or node._saved_self.dim() != 2:
         return False
     scores, targets = node._saved_self, node._saved_target
     return scores.shape[0] == scores.shape[1] == targets.unique().numel()  # type: ignore[no-any-return]
@@ -122,10 +123,10 @@ def finds_each_item(node: Any) -> bool:
 def _is_usual_classifier(node: Any) -> bool:
     """Return whether a node is cross entropy right after a linear layer. Then the graph need not be walked."""
     below = node.next_functions[0][0]
-    if node.name() != "NllLossBackward0" or below.name() != "LogSoftmaxBackward0" or below._saved_dim != 1:
+    if node.name() != ops.NLL_LOSS or below.name() != ops.LOG_SOFTMAX or below._saved_dim != 1:
         return False
     linear = below.next_functions[0][0]
-    if linear.name() != "AddmmBackward0":
+    if linear.name() != ops.ADDMM:
         return False
     (bias, _), _, (weight, _) = linear.next_functions
     return isinstance(leaf_at(weight), nn.Parameter) and (
@@ -211,42 +212,28 @@ def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:
 # -- the table ------------------------------------------------------------------------------------------
 
 
-def _named(names: str, understand: Understand | None, *, numbers: str = "0") -> dict[str, Understand | None]:
-    return dict.fromkeys(named(names, numbers), understand)
-
-
 _TABLE: dict[str, Understand | None] = {
-    LEAF: _leaf,
-    **_named("Cdist EuclideanDist", _distances),
-    **_named("Mm Bmm", _product(0, "self", "mat2")),
-    **_named("Mv", _product(0, "self", "vec")),
-    **_named("Addmm", _product(1, "mat1", "mat2")),
-    **_named("Linear", _layer(1, lambda node, dims: 1)),
-    **_named("Embedding EmbeddingBag", _layer(0, lambda node, dims: 1)),
-    **_named("Convolution NativeGroupNorm", _layer(1, lambda node, dims: dims - 1)),
-    **_named("NativeLayerNorm", _layer(1, lambda node, dims: len(node._saved_normalized_shape))),
-    **_named("Abs Neg Exp Exp2 Expm1 Log Log1P Log2 Log10 Sqrt Rsqrt Reciprocal Pow Erf Erfc Erfinv", None),
-    **_named("Sin Cos Tan Tanh Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Lgamma Digamma", None),
-    **_named("Sigmoid LogSigmoid Logit Relu LeakyRelu Elu Celu Gelu Silu Mish Softplus Threshold", None),
-    **_named("Hardtanh Hardsigmoid Hardswish Softshrink Hardshrink ClampMin ClampMax", None),
-    **_named("Clone ToCopy Alias", None),
-    **_named("Clamp Add Sub Mul Div Rsub", None, numbers="1"),  # with a Python number
-    **_named("Add Sub Rsub Mul Div Maximum Minimum PreluKernel WeightNormInterface", joined),
-    **_named("Sum Mean Norm LinalgVectorNorm Logsumexp Amax Amin Max Min Var Std", over_features),
-    **_named("Sum Mean Norm Prod", over_features, numbers="1"),
-    **_named("Cumsum Logcumsumexp Select Split SplitWithSizes Unbind", over_features),
-    **_named("LogSoftmax Softmax", over_classes),
-    **_named("Slice", sliced),
-    **_named("Gather", gathered),
-    **_named("Index", one_of_each),
-    **_named("AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D AdaptiveMaxPool2D", within_samples),
-    **_named("MaxPool2DWithIndices MaxPool3DWithIndices PixelShuffle PixelUnshuffle", within_samples),
-    **_named("UpsampleLinear1D UpsampleBilinear2D UpsampleBicubic2D UpsampleTrilinear3D", within_samples),
-    **_named("UpsampleNearest1D UpsampleNearest2D UpsampleNearest3D", within_samples),
-    **dict.fromkeys(LOSSES, unreduced),
-    **_named("View ReshapeAlias UnsafeView", viewed),
-    **_named("Squeeze", squeezed, numbers="012"),
-    **_named("Unsqueeze", unsqueezed),
-    **_named("Expand", expanded),
-    **_named("Permute T Transpose", permuted),
+    ops.LEAF: _leaf,
+    **dict.fromkeys(ops.DISTANCES, _distances),
+    **dict.fromkeys(ops.MATRIX_PRODUCTS, _product(0, "self", "mat2")),
+    ops.MV: _product(0, "self", "vec"),
+    ops.ADDMM: _product(1, "mat1", "mat2"),
+    ops.LINEAR: _layer(1, lambda node, dims: 1),
+    **dict.fromkeys(ops.EMBEDDINGS, _layer(0, lambda node, dims: 1)),
+    **dict.fromkeys((ops.CONVOLUTION, ops.GROUP_NORM), _layer(1, lambda node, dims: dims - 1)),
+    ops.LAYER_NORM: _layer(1, lambda node, dims: len(node._saved_normalized_shape)),
+    **dict.fromkeys(ops.ELEMENT_FUNCTIONS | ops.WITH_NUMBERS),
+    **dict.fromkeys(ops.OF_TWO_VALUES, joined),
+    **dict.fromkeys(ops.OVER_DIMENSIONS, over_features),
+    **dict.fromkeys((ops.SOFTMAX, ops.LOG_SOFTMAX), over_classes),
+    ops.SLICE: sliced,
+    ops.GATHER: gathered,
+    ops.INDEX: one_of_each,
+    **dict.fromkeys(ops.WITHIN_SAMPLES, within_samples),
+    **dict.fromkeys(ops.LOSSES, unreduced),
+    **dict.fromkeys(ops.VIEWS, viewed),
+    **dict.fromkeys(ops.SQUEEZES, squeezed),
+    ops.UNSQUEEZE: unsqueezed,
+    ops.EXPAND: expanded,
+    **dict.fromkeys(ops.PERMUTATIONS, permuted),
 }

@@ -11,32 +11,33 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import (
-    CLASS_LOSSES,
-    ELEMENT_LOSSES,
-    LOSSES,
-    PRODUCTS,
-    RESHAPES,
-    SUMS,
-    named,
-    through,
-)
+from gradgate.autograd_graph import _nodes as ops
+from gradgate.autograd_graph._inputs import inputs, through
 from gradgate.torch_compat import node_shape
 
 _REDUCTIONS: dict[int, Literal["mean", "sum"]] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
-_MEANS = named("Mean", "01")
 
 _OVER_CLASSES = (
-    *("MulBackward1", "DivBackward0?", "SumBackward0", "MaskedFillBackward0", "NegBackward0", "SumBackward1"),
-    *("MulBackward0?", "LogSoftmaxBackward0"),
+    ops.MUL_NUMBER,
+    ops.DIV,
+    ops.SUM,
+    ops.MASKED_FILL,
+    ops.NEG,
+    ops.SUM_OVER_DIMS,
+    ops.MUL,
+    ops.LOG_SOFTMAX,
 )
-"""The nodes of the second part of a cross entropy with label smoothing. The optional nodes divide it and
-apply class weights."""
+"""The nodes of the second part of a cross entropy with label smoothing."""
+
+_OPTIONAL = ops.PRODUCTS
+"""Those that are left out of a sum, and without class weights."""
 
 WEIGHT_ROUNDING = 1e-5
 """Relative rounding of a sum of class weights, which a loss saves in float32 as the divisor of its mean."""
 
-_ARITHMETIC = RESHAPES | SUMS | PRODUCTS | named("Neg") | named("Add Sub Rsub Mul", "1")
+_ARITHMETIC = (
+    ops.RESHAPES | ops.SUMS | ops.SUMS_WITH_NUMBERS | ops.PRODUCTS | ops.NEGATIONS | {ops.MUL_NUMBER}
+)
 
 
 class NotUnderstoodError(Exception):
@@ -80,24 +81,24 @@ class _Smoothed(NamedTuple):
 
 def _smoothed(node: Any) -> _Smoothed | None:
     """Return the parts of ``cross_entropy(..., label_smoothing=)`` with a mean or sum; None for other nodes."""
-    if node is None or node.name() != "AddBackward0":
+    if node is None or node.name() != ops.ADD:
         return None
     (first, _), (second, _) = node.next_functions
-    parts = _chain(first, "MulBackward1"), _chain(second, *_OVER_CLASSES)
+    parts = _chain(first, ops.MUL_NUMBER), _chain(second, *_OVER_CLASSES)
     if not all(parts):
         return None
     (scaled,), over_classes = parts[0].values(), parts[1]
-    loss, softmax = scaled.next_functions[0][0], over_classes["LogSoftmaxBackward0"]
-    if loss is None or loss.name() not in CLASS_LOSSES:
+    loss, softmax = scaled.next_functions[0][0], over_classes[ops.LOG_SOFTMAX]
+    if loss is None or loss.name() not in ops.CLASS_LOSSES:
         return None
     scores = loss.next_functions[0][0]
-    summed, division = over_classes["SumBackward1"], over_classes.get("DivBackward0")
-    dims, product = summed._saved_dim, over_classes.get("MulBackward0")
+    summed, division = over_classes[ops.SUM_OVER_DIMS], over_classes.get(ops.DIV)
+    dims, product = summed._saved_dim, over_classes.get(ops.MUL)
     classes = math.prod(int(summed._saved_self_sym_sizes[signed(dim)]) for dim in dims)
-    weights = float(scaled._saved_other), float(over_classes["MulBackward1"]._saved_other)
+    weights = float(scaled._saved_other), float(over_classes[ops.MUL_NUMBER]._saved_other)
     weight = None if product is None else product._saved_other
     if (
-        (scores is not softmax and through(scores, RESHAPES) is not softmax)
+        (scores is not softmax and through(scores, ops.RESHAPES) is not softmax)
         or [signed(dim) for dim in dims] != [signed(softmax._saved_dim)]
         or not math.isclose(weights[0] + weights[1] * classes, 1)
         or reduction_of(loss) != ("sum" if division is None else "mean")
@@ -106,21 +107,21 @@ def _smoothed(node: Any) -> _Smoothed | None:
         return None
     return _Smoothed(
         loss,
-        over_classes["MaskedFillBackward0"]._saved_mask,
+        over_classes[ops.MASKED_FILL]._saved_mask,
         None if division is None else division._saved_other,
     )
 
 
 def _chain(node: Any, *names: str) -> dict[str, Any]:
-    """Return the nodes of a chain, each by its name, or {} if one is missing. Names ending in "?" are optional."""
-    found: dict[str, Any] = {}
+    """Return the nodes of a chain, each by its name, or {} if one is missing that isn't optional."""
+    chain: dict[str, Any] = {}
     for name in names:
-        if node is not None and node.name() == name.rstrip("?"):
-            found[node.name()] = node
-            node = next((child for child, _ in node.next_functions if child is not None), None)
-        elif not name.endswith("?"):
+        if node is not None and node.name() == name:
+            chain[name] = node
+            node = next(iter(inputs(node)), None)
+        elif name not in _OPTIONAL:
             return {}
-    return found
+    return chain
 
 
 def _same_values(tensor: Tensor | None, other: Tensor | None) -> bool:
@@ -145,9 +146,9 @@ def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
     """
     node = without_smoothing(node)
     reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
-    if reduction is None and node is not None and node.name() == "SumBackward0":
+    if reduction is None and node is not None and node.name() == ops.SUM:
         below = node.next_functions[0][0]
-        if below is not None and below.name() in LOSSES and reduction_of(below) is None:
+        if below is not None and below.name() in ops.LOSSES and reduction_of(below) is None:
             return "sum"
     return reduction
 
@@ -162,14 +163,14 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
     if smoothed is not None:
         return smoothed.total()
     kind = node.name()
-    if kind in _MEANS:
+    if kind in ops.MEANS:
         return int(node._saved_self_sym_numel)
-    if kind not in LOSSES or reduction_of(node) != "mean":
+    if kind not in ops.LOSSES or reduction_of(node) != "mean":
         return None
-    if kind in CLASS_LOSSES:
+    if kind in ops.CLASS_LOSSES:
         return _targets(node)
     shape = _input_shape(node)
-    if kind in ELEMENT_LOSSES:
+    if kind in ops.ELEMENT_LOSSES:
         return math.prod(shape)
     return shape[0] if len(shape) == 2 else None
 
@@ -178,9 +179,9 @@ def reduced_shape(node: Any) -> tuple[int, ...]:
     """Return the shape that a mean, sum or torch loss reduced; for class losses, the shape of the targets."""
     node = without_smoothing(node)
     kind = node.name()
-    if kind in CLASS_LOSSES:
+    if kind in ops.CLASS_LOSSES:
         return tuple(node._saved_target.shape)
-    if kind in LOSSES:
+    if kind in ops.LOSSES:
         return _input_shape(node)
     return tuple(int(size) for size in getattr(node, "_saved_self_sym_sizes", ()))
 
@@ -207,9 +208,9 @@ def targets_of(node: Any) -> int | Tensor | None:
     The result is None for any other sum or mean.
     """
     loss = without_smoothing(node)
-    if loss.name() in ("SumBackward0", "MeanBackward0"):
-        loss = through(loss.next_functions[0][0], RESHAPES)
-    if loss is None or loss.name() not in CLASS_LOSSES:
+    if loss.name() in ops.TOTALS:
+        loss = through(loss.next_functions[0][0], ops.RESHAPES)
+    if loss is None or loss.name() not in ops.CLASS_LOSSES:
         return None
     unreduced = reduction_of(loss) is None
     return (
@@ -258,19 +259,19 @@ def inputs_of(node: Any) -> tuple[Input, ...] | None:
     if name not in _ARITHMETIC or _smoothed(node) is not None:
         return None
     first, second = [*(child for child, _ in node.next_functions), None][:2]
-    if name in RESHAPES:
+    if name in ops.RESHAPES:
         selected = any(int(size) != 1 for size in getattr(node, "_saved_self_sym_sizes", ()))
         return None if selected else (Input(first),)
-    if name in ("NegBackward0", "RsubBackward1"):
+    if name in ops.NEGATIONS:
         return (Input(first, "mul", -1.0),)
-    if name in ("AddBackward1", "SubBackward1"):
+    if name in ops.SUMS_WITH_NUMBERS:
         return (Input(first),)
-    if name == "MulBackward1":
+    if name == ops.MUL_NUMBER:
         return (Input(first, "mul", float(node._saved_other)),)
-    if name in ("AddBackward0", "SubBackward0"):
-        factor = float(node._saved_alpha) * (1.0 if name == "AddBackward0" else -1.0)
+    if name in ops.SUMS:
+        factor = float(node._saved_alpha) * (1.0 if name == ops.ADD else -1.0)
         return (Input(first), Input(second, "mul", None if factor == 1 else factor))
-    divided = name == "DivBackward0"
+    divided = name == ops.DIV
     if (first is None) == (second is None) or (divided and first is None):
         return None  # a learned weight
     other = node._saved_other if first is not None else node._saved_self

@@ -23,23 +23,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
+from gradgate.autograd_graph import _nodes as ops
+from gradgate.autograd_graph._inputs import inputs, leaf_at, through
 from gradgate.autograd_graph._items import check_items, sample_dims
 from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of, without_smoothing
-from gradgate.autograd_graph._nodes import (
-    DDP_SINK,
-    ELEMENT_LOSSES,
-    FACTORS,
-    LAYERS,
-    LEAF,
-    LOSSES,
-    PRODUCTS,
-    RESHAPES,
-    inputs,
-    leaf_at,
-    named,
-    through,
-)
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph._walk import Graph, reachable
 from gradgate.torch_compat import call_node, is_packed, node_zeros
 
 Shape: TypeAlias = "tuple[int, ...]"
@@ -47,18 +35,9 @@ Edge: TypeAlias = "tuple[Any, int]"
 Pair: TypeAlias = "tuple[Tensor, Tensor]"
 """The gradients of two items at one tensor."""
 
-_REDUCTIONS = named(
-    "Mean Sum Norm LinalgVectorNorm Var Std VarMean StdMean Logsumexp Amax Amin Max Min Prod", "012"
-)
-_TOTALS = named("Mean Sum")
-_BROADCASTS = named("Expand Repeat")
-_INDICES = named("Index IndexSelect IndexAdd IndexPut IndexCopy MaskedSelect MaskedScatter", "01") | named(
-    "ScatterAdd ScatterReduce Scatter SparseMm SparseAddmm Sort Topk", "01"
-)
-_BEFORE_ITEMS = _REDUCTIONS | PRODUCTS | RESHAPES | named("Mul Div Neg", "01")
-_RECURRENT = named("MkldnnRnnLayer CudnnRnn MiopenRnn")
-_AFTER_ENTRY = named("View UnsafeView ReshapeAlias Add")
-_ABOVE_ROWS = RESHAPES | named("LogSoftmax Slice Transpose Permute T ToCopy")
+_BEFORE_ITEMS = ops.REDUCTIONS | ops.RESHAPES | ops.SCALINGS
+_AFTER_ENTRY = ops.VIEWS | {ops.ADD}
+_ABOVE_ROWS = ops.RESHAPES | ops.SAME_VALUES | {ops.LOG_SOFTMAX, ops.SLICE}
 
 
 class Mixing(NamedTuple):
@@ -98,9 +77,9 @@ def mixing(term: Any) -> Mixing | None:
 def loss_over_items(term: Any) -> Any:
     """Return the node at which a term has a row for each item: a torch loss, or the mean or sum of items."""
     node = without_smoothing(through(without_smoothing(term), _BEFORE_ITEMS))
-    if node is not None and node.name() in LOSSES:
+    if node is not None and node.name() in ops.LOSSES:
         return node
-    if term is None or term.name() not in _TOTALS:
+    if term is None or term.name() not in ops.TOTALS:
         return None
     try:
         check_items(term)
@@ -127,7 +106,7 @@ def _seeds(node: Any) -> Iterator[tuple[Edge, Pair]]:
 
 
 def _is_class(node: Any, dim: int) -> bool:
-    return dim == 1 and node.name() not in ELEMENT_LOSSES
+    return dim == 1 and node.name() not in ops.ELEMENT_LOSSES
 
 
 def _row_counts(node: Any) -> set[int]:
@@ -169,17 +148,17 @@ class _Trace:
             flags[edge] = self._flag(pair)
         for node in self._graph.in_order:
             pairs = waiting.pop(node, None)
-            if pairs is None or node.name() == LEAF:
+            if pairs is None or node.name() == ops.LEAF:
                 continue
             children: list[tuple[Any, bool, int]] = []
-            own = [flags.pop((node, output)) for output in pairs]
+            met_here = [flags.pop((node, output)) for output in pairs]
             passed = None if _is_entry(node) else _passed_on(node, pairs)
             if passed is None:
                 self._ends.add(node)
                 ends = _without_steps(node, pairs).values()
                 self._nodes[node] = [self._flag(pair, finite=True) for pair in ends], children
                 continue
-            self._nodes[node] = own, children
+            self._nodes[node] = met_here, children
             for edge, broadcast, pair in passed:
                 child, output = edge
                 flag = self._flag(pair)
@@ -201,11 +180,11 @@ class _Trace:
         meetings: dict[Any, _Meeting] = {}
         routed: set[Any] = set()
         users: dict[Any, Any] = {}
-        for node, (own, children) in self._nodes.items():
-            meets = any(flags[flag] for flag in own)
+        for node, (met_here, children) in self._nodes.items():
+            meets = any(flags[flag] for flag in met_here)
             if meets and node not in meetings and node not in routed and node in users:
                 # The sum of two gradients meets, or the steps of a recurrent layer do.
-                meetings[node] = _Meeting(node if node.name() in _RECURRENT else users[node], False)
+                meetings[node] = _Meeting(node if node.name() in ops.RECURRENT else users[node], False)
             met = meetings.get(node)
             if meets and node in self._ends and met and not met.shared and self._has_rows(node, rows):
                 return Mixing(met.node.name(), shape_of(met.node))
@@ -216,41 +195,40 @@ class _Trace:
                 users.setdefault(child, node)
                 if not flags[flag]:
                     continue
-                found = met or _Meeting(node, broadcast or node.name() in _BROADCASTS)
-                if found.shared and node.name() in _REDUCTIONS:
-                    found = _Meeting(node, False)
+                meeting = met or _Meeting(node, broadcast or node.name() in ops.REPEATS)
+                if meeting.shared and node.name() in ops.REDUCTIONS:
+                    meeting = _Meeting(node, False)
                 if child not in meetings or meetings[child].shared:
-                    meetings[child] = found
+                    meetings[child] = meeting
         return None
 
     def _has_rows(self, node: Any, rows: set[int]) -> bool:
         """Return whether data has one row for each row of the loss, and more than one sample."""
-        shapes, users = [shape_of(node)], self._graph.users
-        above = [node]
-        for inner in above:  # grows during the loop
-            shapes.append(shape_of(inner))
-            above += [
-                user for user in users.get(inner, ()) if user.name() in _AFTER_ENTRY and user not in above
-            ]
-        if node.name() == "ConvolutionBackward0":
+        users = self._graph.users
+
+        def above(inner: Any) -> list[Any]:
+            return [user for user in users.get(inner, ()) if user.name() in _AFTER_ENTRY]
+
+        shapes = [shape_of(inner) for inner in reachable(node, following=above)]
+        if node.name() == ops.CONVOLUTION:
             return shapes[0][0] in rows
         deep = [shape for shape in shapes if len(shape) > 2]
-        if any(1 in shape[:2] for shape in deep) or (node.name() == "EmbeddingBackward0" and not deep):
+        if any(1 in shape[:2] for shape in deep) or (node.name() == ops.EMBEDDING and not deep):
             return False
         return bool({shape[0] for shape in shapes if shape} & rows) or any(shape[1] in rows for shape in deep)
 
 
 def _is_entry(node: Any) -> bool:
     """Return whether a node is a layer whose input is data, so that nothing but parameters is below it."""
-    if node.name() in ("EmbeddingBackward0", "EmbeddingBagBackward0"):
+    if node.name() in ops.EMBEDDINGS:
         return True
-    place = LAYERS.get(node.name(), 0 if node.name() in _RECURRENT else None)
+    place = ops.LAYERS.get(node.name(), 0 if node.name() in ops.RECURRENT else None)
     return place is not None and node.next_functions[place][0] is None and bool(inputs(node))
 
 
 def _without_steps(node: Any, pairs: dict[int, Pair]) -> dict[int, Pair]:
     """Return the gradients of a node, those of a recurrent layer's output added up over its steps."""
-    if node.name() not in _RECURRENT or 0 not in pairs:
+    if node.name() not in ops.RECURRENT or 0 not in pairs:
         return pairs
     dim = int("Mkldnn" not in node.name() and node._saved_batch_first)  # oneDNN gets the steps first
     a, b = pairs[0]
@@ -259,8 +237,8 @@ def _without_steps(node: Any, pairs: dict[int, Pair]) -> dict[int, Pair]:
 
 def _routes(node: Any) -> bool:
     """Return whether data decides which rows a node adds up: an index, or a product with a constant matrix."""
-    factor = FACTORS.get(node.name())
-    return node.name() in _INDICES or (factor is not None and node.next_functions[factor][0] is None)
+    factor = ops.FACTORS.get(node.name())
+    return node.name() in ops.INDICES or (factor is not None and node.next_functions[factor][0] is None)
 
 
 def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair]] | None:
@@ -271,7 +249,7 @@ def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair
     name, edges = node.name(), node.next_functions
     if isinstance(node, BackwardCFunction):
         alone = len(edges) == 1 and edges[0][0] is not None and pairs.keys() == {0}
-        if name == DDP_SINK or (alone and shape_of(*edges[0]) == shape_of(node)):
+        if name == ops.DDP_SINK or (alone and shape_of(*edges[0]) == shape_of(node)):
             return [(edges[output], False, pair) for output, pair in pairs.items()]
         return None
     if is_packed(node):
@@ -283,7 +261,7 @@ def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair
         given = last if first is None else first
         if edge[0] is None or given is None or leaf_at(edge[0]) is not None:
             continue
-        a, b = (torch.zeros_like(given) if each is None else each for each in (first, last))
+        a, b = (torch.zeros_like(given) if gradient is None else gradient for gradient in (first, last))
         shape = shape_of(*edge)
         passed.append((edge, given.shape != shape, (a.sum_to_size(shape), b.sum_to_size(shape))))
     return passed

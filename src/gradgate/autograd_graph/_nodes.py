@@ -1,106 +1,272 @@
-"""Groups of names of autograd's nodes, and functions that go from a node to its inputs."""
+"""The names of autograd's nodes: the only table of them. Other files use its names and sets, and build no name.
+
+A node is named after its operation and a number, such as ``AddBackward0`` for the sum of two tensors and
+``AddBackward1`` for the sum of a tensor and a number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any
 
-import torch
-from torch import Tensor
-
-from gradgate.torch_compat import saved_tensor
+def _name(operation: str, number: int = 0) -> str:
+    return f"{operation}Backward{number}"
 
 
-def named(names: str, numbers: str = "0") -> frozenset[str]:
-    """Return the names of nodes: ``"AddBackward0"`` and ``"AddBackward1"`` for ``("Add", "01")``."""
-    return frozenset(f"{name}Backward{number}" for name in names.split() for number in numbers)
+def _names(operations: str, numbers: str = "0") -> frozenset[str]:
+    """Return the names of several nodes: ``AddBackward0`` and ``AddBackward1`` for ``("Add", "01")``."""
+    return frozenset(f"{operation}Backward{number}" for operation in operations.split() for number in numbers)
 
+
+# -- nodes that no operation of a tensor makes ----------------------------------------------------------
 
 LEAF = "torch::autograd::AccumulateGrad"
-"""The name of the nodes that add gradient to leaves."""
+"""Adds gradient to a leaf."""
 
 DDP_SINK = "_DDPSinkBackward"
-"""The name of the node to which DistributedDataParallel ties a model's outputs, to find unused parameters."""
+"""The node to which DistributedDataParallel ties a model's outputs, to find unused parameters."""
 
-_COPIES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias"
+REENTRANT_CHECKPOINT = "CheckpointFunctionBackward"
+"""A reentrant checkpoint, which hides the operations inside it."""
 
-RESHAPES = named(f"{_COPIES} Expand Select", "012")
-"""Nodes that return unchanged values in another shape, dtype or memory."""
+COMPILED = "CompiledFunctionBackward"
+"""A compiled part of the graph."""
 
-TRANSPOSES = named("T Transpose", "01")  # 1: in place
+MODULE_HOOK = "BackwardHookFunctionBackward"
+"""Calls a module's backward hooks."""
 
-SAME_VALUES = named(f"{_COPIES} Permute", "012") | TRANSPOSES
-"""Nodes that return all of their values unchanged, in any order."""
+# -- single nodes ---------------------------------------------------------------------------------------
 
-SUMS = named("Add Sub")
+ADD = _name("Add")
+SUB = _name("Sub")
+MUL = _name("Mul")
+MUL_NUMBER = _name("Mul", 1)
+DIV = _name("Div")
+NEG = _name("Neg")
+POW = _name("Pow")
+ABS = _name("Abs")
+EXP = _name("Exp")
+XLOGY = _name("Xlogy")  # target * log(target) in kl_div
+SUM = _name("Sum")
+SUM_OVER_DIMS = _name("Sum", 1)
+MEAN = _name("Mean")
+SOFTMAX = _name("Softmax")
+LOG_SOFTMAX = _name("LogSoftmax")
+LOGSUMEXP = _name("Logsumexp")
+SIGMOID = _name("Sigmoid")
+NLL_LOSS = _name("NllLoss")
+BINARY_CROSS_ENTROPY_OF_LOGITS = _name("BinaryCrossEntropyWithLogits")
+MM = _name("Mm")
+MV = _name("Mv")
+ADDMM = _name("Addmm")
+LINEAR = _name("Linear")
+CONVOLUTION = _name("Convolution")
+GROUP_NORM = _name("NativeGroupNorm")
+LAYER_NORM = _name("NativeLayerNorm")
+EMBEDDING = _name("Embedding")
+TRANSPOSED = _name("T")
+STACK = _name("Stack")
+CAT = _name("Cat")
+SELECT = _name("Select")
+SLICE = _name("Slice")
+UNBIND = _name("Unbind")
+GATHER = _name("Gather")
+INDEX = _name("Index")
+EXPAND = _name("Expand")
+UNSQUEEZE = _name("Unsqueeze")
+MASKED_FILL = _name("MaskedFill")
+
+# -- the same values in another form --------------------------------------------------------------------
+
+VIEWS = _names("View ReshapeAlias UnsafeView")
+SQUEEZES = _names("Squeeze", "012")
+_COPIES = _names("View ReshapeAlias UnsafeView Squeeze Unsqueeze Clone ToCopy Alias", "012")
+
+RESHAPES = _COPIES | _names("Expand Select", "012")
+"""Return unchanged values in another shape, dtype or memory."""
+
+TRANSPOSES = _names("T Transpose", "01")  # 1: in place
+PERMUTATIONS = _names("Permute T Transpose")
+
+SAME_VALUES = _COPIES | PERMUTATIONS | TRANSPOSES
+"""Return all of their values unchanged, in any order."""
+
+PLAIN_COPIES = _names("Clone Alias View ToCopy")
+"""Return unchanged values, usually of the same shape."""
+
+REPEATS = _names("Expand Repeat")
+
+PARTS = _names("Slice Select Index Narrow", "01")
+"""Return some of their values."""
+
+TAKEN_APART = _names("Slice Unbind Split Detach")
+"""Views that don't take any work, beside reshapes and permutations."""
+
+SPLITS = _names("Split SplitWithSizes UnsafeSplit")
+
+WEIGHT_VIEWS = _names("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze Clone", "012")
+"""Views and copies of a weight, which are made from its latest value."""
+
+WEIGHT_PARTS = _names("T Transpose Permute View Expand ToCopy Index Select IndexSelect Gather Embedding")
+"""Views of a weight, and reads of its rows."""
+
+LOOKUPS = _names("Embedding Index IndexSelect Mm", "01")
+"""Take rows of a table. A product with one-hot rows does as well."""
+
+INDICES = _names("Index IndexSelect IndexAdd IndexPut IndexCopy MaskedSelect MaskedScatter", "01") | _names(
+    "ScatterAdd ScatterReduce Scatter SparseMm SparseAddmm Sort Topk", "01"
+)
+"""Take or add up rows that data chooses."""
+
+FILLED = _names("IndexPut") | {"CopySlices"}
+"""Write values into a part of a tensor."""
+
+# -- arithmetic -----------------------------------------------------------------------------------------
+
+SUMS = frozenset({ADD, SUB})
 """Sums of two values."""
 
-PRODUCTS = named("Mul Div")
+SUMS_WITH_NUMBERS = _names("Add Sub", "1")
+
+PRODUCTS = frozenset({MUL, DIV})
 """Products and quotients of two values."""
 
-ERRORS = named("MseLoss SmoothL1Loss HuberLoss L1Loss")
+QUOTIENTS = _names("Div", "01")
+
+SCALINGS = _names("Mul Div Neg", "01")
+"""Products and quotients with a value or a number, and negations."""
+
+NEGATIONS = _names("Neg") | _names("Rsub", "1")
+LINEAR_ARITHMETIC = SCALINGS | _names("Add Sub Rsub", "01")
+WITH_NUMBERS = _names("Clamp Add Sub Mul Div Rsub", "1")
+OF_TWO_VALUES = SUMS | PRODUCTS | _names("Rsub Maximum Minimum PreluKernel WeightNormInterface")
+LERPS = _names("Lerp", "01")
+POWERS = _names("Pow Abs LinalgVectorNorm")
+SQRT = _name("Sqrt")
+
+SQUARES = _names("Pow Mul LinalgVectorNorm Norm", "0123")
+"""May square their only operand."""
+
+ELEMENT_FUNCTIONS = (
+    _names("Abs Neg Exp Exp2 Expm1 Log Log1P Log2 Log10 Sqrt Rsqrt Reciprocal Pow Erf Erfc Erfinv")
+    | _names("Sin Cos Tan Tanh Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Lgamma Digamma")
+    | _names("Sigmoid LogSigmoid Logit Relu LeakyRelu Elu Celu Gelu Silu Mish Softplus Threshold")
+    | _names("Hardtanh Hardsigmoid Hardswish Softshrink Hardshrink ClampMin ClampMax Clone ToCopy Alias")
+)
+"""Functions of each element by itself."""
+
+NONLINEAR = _names(
+    "Sqrt Rsqrt Pow Reciprocal Exp Expm1 Log Log1P Log2 Log10 Abs Sigmoid LogSigmoid Tanh Softplus Relu "
+    "Clamp ClampMin ClampMax",
+    "01",
+)
+"""Nonlinear functions with which a loss continues after a mean."""
+
+CLAMPS = _names("Clamp ClampMin ClampMax", "01")
+FROM_BELOW = _names("Clamp ClampMin", "01")
+
+IN_ONE_DIRECTION = _names(
+    "Mean Sum Add Sub Rsub Neg Mul Div Abs Pow Exp Log Softplus LogSigmoid Sigmoid Tanh Relu LeakyRelu Clamp "
+    "ClampMin Minimum Maximum",
+    "012",
+)
+"""Steps of a loss that pushes an output in one direction, whatever the data."""
+
+# -- reductions -----------------------------------------------------------------------------------------
+
+MEAN_OVER_DIMS = _name("Mean", 1)
+MEANS = frozenset({MEAN, MEAN_OVER_DIMS})
+
+TOTALS = frozenset({MEAN, SUM})
+"""Means and sums of all elements."""
+
+MEANS_AND_SUMS = _names("Mean Sum", "01")
+"""Means and sums of all elements, or over some dimensions."""
+
+NORMS = _names("LinalgVectorNorm Std Var") | _names("Norm", "01")
+"""Norms and deviations, which aren't linear."""
+
+REDUCTIONS = _names(
+    "Mean Sum Norm LinalgVectorNorm Var Std VarMean StdMean Logsumexp Amax Amin Max Min Prod", "012"
+)
+
+OVER_DIMENSIONS = (
+    _names("Sum Mean Norm LinalgVectorNorm Logsumexp Amax Amin Max Min Var Std")
+    | _names("Sum Mean Norm Prod", "1")
+    | _names("Cumsum Logcumsumexp Select Split SplitWithSizes Unbind")
+)
+"""Work along dimensions that the node names, or along all."""
+
+OVER_CLASSES = frozenset({SOFTMAX, LOG_SOFTMAX})
+
+# -- losses ---------------------------------------------------------------------------------------------
+
+ERRORS = _names("MseLoss SmoothL1Loss HuberLoss")
 """Losses of the difference between two values."""
 
-ELEMENTWISE = SUMS | PRODUCTS | ERRORS | named("Pow Abs Neg")
+DIFFERENCES = ERRORS | {SUB}
+
+ELEMENTWISE = SUMS | PRODUCTS | ERRORS | _names("Pow Abs Neg")
 """Operations on each element by itself."""
 
-CLASS_LOSSES = named("NllLoss NllLoss2D")
+CLASS_LOSSES = _names("NllLoss NllLoss2D")
 """Losses of class scores in dimension 1. A mean divides by the number of targets that aren't ignored, or by the sum
 of their weights."""
 
-MARGIN_LOSSES = named("MultiMarginLoss MultilabelMarginLoss")
+MARGIN_LOSSES = _names("MultiMarginLoss MultilabelMarginLoss")
 """Losses of class scores in dimension 1. Their mean divides by the number of samples."""
 
-ELEMENT_LOSSES = named(
-    "MseLoss SmoothL1Loss HuberLoss SoftMarginLoss BinaryCrossEntropy BinaryCrossEntropyWithLogits"
-)
+BINARY_CROSS_ENTROPIES = _names("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
+
+ELEMENT_LOSSES = ERRORS | BINARY_CROSS_ENTROPIES | _names("SoftMarginLoss")
 """Losses of single elements. Their mean divides by the number of elements."""
 
 LOSSES = CLASS_LOSSES | MARGIN_LOSSES | ELEMENT_LOSSES
+CTC_LOSSES = _names("CtcLoss CudnnCtcLoss", "01")
 
-FACTORS = dict.fromkeys(named("Mm Bmm Mv"), 0) | dict.fromkeys(named("Addmm Baddbmm"), 1)
+BEFORE_REDUCTION = (
+    ELEMENTWISE
+    | TOTALS
+    | _names("Where ClampMin Minimum Maximum Sqrt Log Cosh Softplus")
+    | _names("Clamp ClampMax", "01")
+)
+"""Steps of a loss between a difference and its reduction, and the reduction."""
+
+SAVE_THEIR_INPUT = _names("Pow Abs Cosh Mul Minimum Maximum Softplus")
+
+NORMAL_SAMPLES = _names("Normal", "0123")
+"""Samples of ``torch.normal``."""
+
+# -- layers ---------------------------------------------------------------------------------------------
+
+MATRIX_PRODUCTS = _names("Mm Bmm")
+BATCHED_PRODUCTS = _names("Bmm Baddbmm")
+
+FACTORS = dict.fromkeys(_names("Mm Bmm Mv"), 0) | dict.fromkeys(_names("Addmm Baddbmm"), 1)
 """Matrix products, with the position of their first factor."""
 
-LAYERS = FACTORS | dict.fromkeys(named("Linear Convolution"), 0)
+LAYERS = FACTORS | dict.fromkeys(_names("Linear Convolution"), 0)
 """Operations that multiply an input by a weight, with the position of the input among the operands."""
 
+CONVOLUTIONS = _names("Convolution ConvolutionBackward")  # the second in a graph of gradients
+DISTANCES = _names("Cdist EuclideanDist")
+EMBEDDINGS = _names("Embedding EmbeddingBag")
+RECURRENT = _names("MkldnnRnnLayer CudnnRnn MiopenRnn")
 
-def is_half(node: Any) -> bool:
-    """Return whether a node is a layer that reads float16 values."""
-    if node.name() not in LAYERS:
-        return False
-    saved = (saved_tensor.use(node, name) for name in ("input", "mat1", "self"))
-    return any(each is not None and each.dtype is torch.float16 for each in saved)
+ATTENTION = "ScaledDotProduct"
+"""How the names of fused attention begin."""
 
+ATTENTION_WEIGHTS = _names("Softmax SafeSoftmax")
 
-def inputs(node: Any) -> list[Any]:
-    """Return the nodes of those inputs of a node that have a graph."""
-    return [child for child, _ in node.next_functions if child is not None]
+WITHIN_SAMPLES = (
+    _names("AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D AdaptiveMaxPool2D")
+    | _names("MaxPool2DWithIndices MaxPool3DWithIndices PixelShuffle PixelUnshuffle")
+    | _names("UpsampleLinear1D UpsampleBilinear2D UpsampleBicubic2D UpsampleTrilinear3D")
+    | _names("UpsampleNearest1D UpsampleNearest2D UpsampleNearest3D")
+)
+"""Change the sizes of each sample's image."""
 
-
-def only_input(node: Any) -> Any:
-    """Return the only input that has a graph; None if no input or several have one."""
-    found = inputs(node)
-    return found[0] if len(found) == 1 else None
-
-
-def through(node: Any, names: Container[str]) -> Any:
-    """Go down from a node, always to the only input. Return the first node whose name isn't in ``names``."""
-    while node is not None and node.name() in names and (below := only_input(node)) is not None:
-        node = below
-    return node
-
-
-def leaf_at(node: Any) -> Tensor | None:
-    """Return the leaf that a node adds gradient to, directly or through a transposition."""
-    if node is not None and node.name() in TRANSPOSES:
-        node = node.next_functions[0][0]
-    leaf: Tensor | None = node.variable if node is not None and node.name() == LEAF else None
-    return leaf
-
-
-def layer_weight(node: Any) -> Tensor | None:
-    """Return the leaf that a layer multiplies values by, or None for other nodes."""
-    if node is None or node.name() not in LAYERS:
-        return None
-    return next((leaf for each in inputs(node) if (leaf := leaf_at(each)) is not None), None)
+AT_EACH_POSITION = (
+    _names("NativeLayerNorm FusedRmsNorm NativeDropout Embedding Gelu Relu Silu Tanh Sigmoid LogSoftmax")
+    | _names("MaskedFill")
+    | _names("Mul Div Add Sub Pow Exp Rsqrt Sqrt Unbind", "012")
+)
+"""Operations in a model of sequences that compute each position by itself."""

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradgate.autograd_graph import _nodes as ops
+from gradgate.autograd_graph._inputs import inputs
 from gradgate.autograd_graph._losses import inputs_of, shape_of
-from gradgate.autograd_graph._nodes import LAYERS, LOSSES, PRODUCTS, inputs, named
 from gradgate.autograd_graph._walk import walk
 
-_FUNCTIONS = named(
-    "Sqrt Rsqrt Pow Reciprocal Exp Expm1 Log Log1P Log2 Log10 Abs Sigmoid LogSigmoid Tanh Softplus Relu "
-    "Clamp ClampMin ClampMax",
-    "01",
-)
-_REDUCTIONS = named("LinalgVectorNorm Std Var") | named("Norm", "01")
-_LAYERS = {**LAYERS, "EmbeddingBackward0": 0}  # an operand without a graph is data
+_LAYERS = {**ops.LAYERS, ops.EMBEDDING: 0}  # an operand without a graph is data
 
 
 def functions_of_means(root: Any) -> list[Any]:
@@ -26,7 +21,7 @@ def functions_of_means(root: Any) -> list[Any]:
     Args:
         root: the node of a loss without dimensions.
     """
-    found = []
+    functions = []
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
@@ -38,29 +33,29 @@ def functions_of_means(root: Any) -> list[Any]:
             waiting += [term.node for term in terms]
             continue
         from_data = [child for child in inputs(node) if _reaches_data(child)]
-        if node.name() in PRODUCTS:
-            divisor = node.next_functions[1][0] if node.name() == "DivBackward0" else None
+        if node.name() in ops.PRODUCTS:
+            divisor = node.next_functions[1][0] if node.name() == ops.DIV else None
             if len(from_data) > 1 or (divisor is not None and divisor in from_data):
-                found.append(node)
+                functions.append(node)
             else:
                 waiting += from_data
         elif from_data and _is_nonlinear(node):
-            found.append(node)
-    return found
+            functions.append(node)
+    return functions
 
 
 def _is_nonlinear(node: Any) -> bool:
     """Return whether a node is a nonlinear function of one number, or a norm or deviation of several numbers."""
     child, output = node.next_functions[0]
     single = shape_of(child, output) == ()
-    return node.name() in (_FUNCTIONS if single else _REDUCTIONS)
+    return node.name() in (ops.NONLINEAR if single else ops.NORMS)
 
 
 def _reaches_data(root: Any) -> bool:
     """Return whether a number was computed from data, and not from parameters alone."""
     for node, _ in walk(root):
         name = node.name()
-        if name in LOSSES or name == "CompiledFunctionBackward":
+        if name in ops.LOSSES or name == ops.COMPILED:
             return True
         first = _LAYERS.get(name)
         if first is not None and any(child is None for child, _ in node.next_functions[first : first + 2]):

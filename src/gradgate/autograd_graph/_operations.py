@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._dimensions import (
     FEATURES,
     OUTPUT,
@@ -22,7 +23,6 @@ from gradgate.autograd_graph._dimensions import (
     dims_of,
 )
 from gradgate.autograd_graph._losses import NotUnderstoodError, reduction_of, shape_of, signed
-from gradgate.autograd_graph._nodes import ELEMENT_LOSSES, PRODUCTS
 
 # -- element by element ---------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ def joined(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         known = reader.dimensions(first)
         return known if first == second else _joined(node, known, reader.dimensions(second), shape)
     known = reader.dimensions(second if first[0] is None else first)
-    weighs = node.name() in PRODUCTS
+    weighs = node.name() in ops.PRODUCTS
     if weighs and _is_number(node._saved_self if first[0] is None else node._saved_other):
         return known
     if shape == known.shape and not weighs:  # a target
@@ -139,7 +139,7 @@ def one_of_each(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
 
 def before_reduction(reader: GraphReader, node: Any) -> Dimensions:
     """Return the dimensions of a loss before its reduction. Its input is the model's output."""
-    if node.name() not in ELEMENT_LOSSES:
+    if node.name() not in ops.ELEMENT_LOSSES:
         known = reader.dimensions(node.next_functions[0])
         classes = min(1, len(known.holds) - 1)
         left = known.shape[:classes] + known.shape[classes + 1 :]

@@ -1,4 +1,8 @@
-"""The graph of a loss: its nodes, its leaves, and the paths between them."""
+"""The graph of a loss: its nodes, its leaves, and the paths between them.
+
+:func:`walk` visits a whole graph, and :class:`Graph` keeps what it met. :func:`reachable` searches a part of it:
+the caller says which nodes follow one. Use these three rather than a loop over ``next_functions``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import DDP_SINK, inputs
+from gradgate.autograd_graph import _nodes as ops
+from gradgate.autograd_graph._inputs import inputs
 from gradgate.torch_compat import node_number
 
 
@@ -33,7 +38,7 @@ def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
         for child, output in edges:
             if child is None or child in seen:
                 continue
-            if type(child).__name__ == DDP_SINK:
+            if type(child).__name__ == ops.DDP_SINK:
                 used.setdefault(child, set()).add(output)
                 waiting.add(child)
             else:
@@ -48,12 +53,13 @@ def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
 
 def reachable(*starts: Any, following: Callable[[Any], Iterable[Any]] = inputs) -> Iterator[Any]:
     """Yield nodes and all nodes that they lead to, each once, the nearest first."""
-    found = dict.fromkeys(start for start in starts if start is not None)
-    todo = list(found)
+    todo = list(dict.fromkeys(start for start in starts if start is not None))
+    seen = set(todo)
     for node in todo:  # grows during the loop
         yield node
-        todo += (new := dict.fromkeys(each for each in following(node) if each not in found))
-        found |= new
+        new = list(dict.fromkeys(child for child in following(node) if child not in seen))
+        seen.update(new)
+        todo += new
 
 
 def roots_of(roots: Any) -> list[Any]:
@@ -64,11 +70,6 @@ def roots_of(roots: Any) -> list[Any]:
 
 def _listed(roots: Any) -> list[Any]:
     return [roots] if isinstance(roots, Tensor) or hasattr(roots, "next_functions") else list(roots)
-
-
-def are_apart(first: Any, second: Any) -> bool:
-    """Return whether two values share no node except leaves. If so, the network ran twice."""
-    return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)
 
 
 class Graph:
@@ -142,12 +143,12 @@ class Graph:
 
     def behind(self, bits: Mapping[Any, int]) -> dict[Any, int]:
         """Return each node's bit mask: its own in ``bits``, or else the union of its inputs' masks."""
-        found: dict[Any, int] = {}
+        masks: dict[Any, int] = {}
         for node in reversed(self.in_order):
-            found[node] = bits.get(node, 0)
+            masks[node] = bits.get(node, 0)
             for child in () if node in bits else self.following[node]:
-                found[node] |= found[child]
-        return found
+                masks[node] |= masks[child]
+        return masks
 
     def paths(self) -> dict[int, int]:
         """Return the number of paths to each leaf, by the leaf's id."""
@@ -155,8 +156,8 @@ class Graph:
         for node in self.in_order:
             for child in self.following[node]:
                 paths[child] += paths[node]
-        found = {id(leaf): paths[node] for node, leaf in self.leaf_nodes.items()}
-        return {leaf: found.get(leaf, 1) for leaf in self.leaves}
+        counts = {id(leaf): paths[node] for node, leaf in self.leaf_nodes.items()}
+        return {leaf: counts.get(leaf, 1) for leaf in self.leaves}
 
     def path_to(self, leaf: Tensor) -> list[Any]:
         """Return the nodes of a shortest path from the roots to a leaf, or an empty list if there is none."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gradgate.autograd_graph import REENTRANT_CHECKPOINT, Graph
+from gradgate.autograd_graph import Graph, ops
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._trace import FlowCut, Stop, Trace
 
@@ -221,7 +221,7 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace) -> list[Stop]:
     if not trace.ended:
         return [Stop("not in the graph")]
     if id(parameter) in trace.used:
-        if graph.has(REENTRANT_CHECKPOINT) or "CheckpointFunction" in trace.functions:
+        if graph.has(ops.REENTRANT_CHECKPOINT) or "CheckpointFunction" in trace.functions:
             return [Stop("reentrant checkpoint")]
         return [Stop("custom function" if trace.functions else "not differentiable")]
     return _stops_at(parameter, trace.taken) or [Stop("not used")]

@@ -226,21 +226,22 @@ def _knows_its_nodes(_: Any) -> bool:
     with torch.enable_grad():
         x, ones = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
         samples: dict[str, tuple[Any, ...]] = {
-            "MeanBackward0": (x.mean(), "self_sym_sizes", "self_sym_numel"),
-            "SumBackward0": (x.sum(), "self_sym_sizes"),
-            "MulBackward0": (x * ones, "other"),
-            "DivBackward0": (x / ones, "other"),
-            "PowBackward0": (x**2, "exponent"),
-            "LogSoftmaxBackward0": (x.log_softmax(1), "result", "dim"),
-            "MseLossBackward0": (nn.mse_loss(x, ones), "self", "reduction"),
-            "NllLossBackward0": (
+            "Mean": (x.mean(), "self_sym_sizes", "self_sym_numel"),
+            "Sum": (x.sum(), "self_sym_sizes"),
+            "Mul": (x * ones, "other"),
+            "Div": (x / ones, "other"),
+            "Pow": (x**2, "exponent"),
+            "LogSoftmax": (x.log_softmax(1), "result", "dim"),
+            "MseLoss": (nn.mse_loss(x, ones), "self", "reduction"),
+            "NllLoss": (
                 nn.nll_loss(x, torch.tensor([0, 1])),
                 *("target", "ignore_index", "weight", "total_weight", "reduction"),
             ),
         }
     return all(
-        result.grad_fn.name() == name and all(hasattr(result.grad_fn, f"_saved_{value}") for value in saved)
-        for name, (result, *saved) in samples.items()
+        result.grad_fn.name() == f"{operation}Backward0"
+        and all(hasattr(result.grad_fn, f"_saved_{value}") for value in saved)
+        for operation, (result, *saved) in samples.items()
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph import Graph, driven
+from gradgate.autograd_graph import Graph, ops
 from gradgate.call_sites import trainer_at_work
 from gradgate.checker.recording._combined import combined
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
@@ -26,6 +26,7 @@ from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import listed, tensors_in
+from gradgate.checker.recording.graph import driven
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, StaleUsed, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
@@ -36,7 +37,6 @@ _MOST_PROBED = 60  # in small graphs, where a probe is cheap
 _FEW_NODES = 400
 _MOST_NODES = 20_000  # larger graphs get no probe
 _LOOKS_WITHOUT_STEPS = 60
-_MODULE_HOOK = "BackwardHookFunctionBackward"  # the node that calls a module's backward hooks
 _FIRST_CALLS = 3  # backward calls per line that record the order in which the forward pass uses parameters
 
 
@@ -186,7 +186,7 @@ class Backwards:
             old_site=old_site,
             shared=self.kept.shared(graph, site, retain=facts["retain"]),
             scaler=self._scaler(head, graph),
-            hooked=graph.has(_MODULE_HOOK)
+            hooked=graph.has(ops.MODULE_HOOK)
             or (bool(self._hooked) and not self._hooked.isdisjoint(map(node_number.use, graph.nodes))),
             uses=found.first_uses() if first or facts["around"] else (),
             reused=found.reused() if first else frozenset(),

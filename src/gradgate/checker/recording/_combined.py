@@ -12,21 +12,26 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.autograd_graph import (
-    ELEMENTWISE,
-    ERRORS,
-    RESHAPES,
-    SUMS,
     Graph,
+    compared_items,
+    finds_each_item,
+    inputs,
+    only_input,
+    ops,
+    reachable,
+    reduction_of,
+    through,
+)
+from gradgate.checker.recording._node_lines import line_of, made_at, made_in_one_call
+from gradgate.checker.recording._registry import Parameters
+from gradgate.checker.recording.graph import (
     after_reward,
     are_apart,
     broadcast_at,
     cancelled,
-    compared_items,
     compared_views,
     compared_with_own_averages,
     detached_in_one_term,
-    finds_each_item,
-    inputs,
     is_half,
     labels_are_predictions,
     losses_of_hidden_padding,
@@ -34,29 +39,22 @@ from gradgate.autograd_graph import (
     node_shape,
     normalized_twice,
     not_log_probabilities,
-    only_input,
     pulled_teacher,
-    reachable,
-    reduction_of,
     repeated_errors,
     row,
     sides_are_equal,
     sums_with_constants,
-    through,
     trained_target,
     unpassed_codes,
     wrongly_shifted,
 )
-from gradgate.checker.recording._node_lines import line_of, made_at, made_in_one_call
-from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
 _MOST_BELOW = 64
-_PASSED = RESHAPES | {"StackBackward0"}
-_DIFFERENCES = ("SubBackward0", *ERRORS)
-_COMPARISONS = ("ExpBackward0", "DivBackward0", "PowBackward0", "AbsBackward0", "LinalgVectorNormBackward0")
-_MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
+_PASSED = ops.RESHAPES | {ops.STACK}
+_COMPARISONS = ops.POWERS | {ops.EXP, ops.DIV}
+_ABOVE_SUMMANDS = ops.SUMS | ops.MEANS_AND_SUMS | ops.RESHAPES | {ops.NEG}
 _MOST_SUMMANDS = 12  # losses with more summands are not examined
 
 
@@ -80,21 +78,21 @@ class _Reader:
         compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
-            if name in _DIFFERENCES:
+            if name in ops.DIFFERENCES:
                 yield from self._own_target(node)
-            if name == "MulBackward0":
+            if name == ops.MUL:
                 yield from self._advantage(node)
             if (given := not_log_probabilities(node)) is not None:
                 below = Graph(node).nodes if given == "probabilities" else ()
-                made = next((line_of(each) for each in below if each.name() == "SoftmaxBackward0"), ())
+                made = next((line_of(inner) for inner in below if inner.name() == ops.SOFTMAX), ())
                 yield replace(self._event(given, node), made=made)
-            if name == "XlogyBackward0":
+            if name == ops.XLOGY:
                 yield from self._teacher(node)
-            if name in ERRORS:
+            if name in ops.ERRORS:
                 yield from self._separate_target(node)
             if name in _COMPARISONS and (equal := sides_are_equal(node)) is not None:
                 compared[line_of(node)].append((node, equal))
-            if name in ELEMENTWISE or name == "ExpandBackward0":
+            if name in ops.ELEMENTWISE or name == ops.EXPAND:
                 yield from self._broadcast(node)
         yield from self._summands()
         yield from self._trained_targets()
@@ -103,7 +101,7 @@ class _Reader:
             for error, value in read(self._graph):
                 yield self._event(how, error, self._ids(value))
         nodes, roots = self._graph.nodes, self._graph.roots
-        found: dict[str, Iterable[Any]] = {
+        kinds: dict[str, Iterable[Any]] = {
             "own predictions": filter(labels_are_predictions, nodes),
             "own copy": filter(self._is_clipped_one, nodes),
             "normalized twice": filter(None, map(normalized_twice, nodes)),
@@ -113,8 +111,8 @@ class _Reader:
             "added again": repeated_errors(*roots),
             **wrongly_shifted(self._graph),
         }
-        for how, several in found.items():
-            yield from (self._event(how, node) for node in several)
+        for how, nodes_of_kind in kinds.items():
+            yield from (self._event(how, node) for node in nodes_of_kind)
         for how, of_padding in (("padding", losses_of_padding), ("hidden", losses_of_hidden_padding)):
             for loss, counts in of_padding(self._graph):
                 yield self._event(how, loss, sizes=counts)
@@ -143,7 +141,7 @@ class _Reader:
         losses = {
             line_of(node): node
             for node in self._graph.nodes
-            if node.name().startswith(("Mean", "Sum")) or reduction_of(node)
+            if node.name() in ops.MEANS_AND_SUMS or reduction_of(node)
         }
         for line, node in losses.items():
             if line and made_at(line) >= 2 * lines[line]:
@@ -158,9 +156,9 @@ class _Reader:
             inner = after_reward(target)
             if inner is None or prod(node_shape(value, 0)) > prod(node_shape(target, 0)):
                 continue  # one number for all samples is a mean of the values, not a target
-            value = row(value, RESHAPES)
+            value = row(value, ops.RESHAPES)
             if (ids := self._ids(inner)) and ids == self._ids(value) and are_apart(inner, value):
-                yield self._event("own target", through(target, RESHAPES), ids)
+                yield self._event("own target", through(target, ops.RESHAPES), ids)
                 return
 
     def _teacher(self, node: Any) -> Iterator[Combined]:
@@ -187,9 +185,9 @@ class _Reader:
 
         Two views that are each compared with the other are left out.
         """
-        found = [(node, *pair) for node in self._graph.nodes if (pair := trained_target(node)) is not None]
-        pairs = [(self._ids(value), self._ids(target)) for _, value, target, _ in found]
-        for (node, _, _, filled), (value, target) in zip(found, pairs, strict=True):
+        trained = [(node, *pair) for node in self._graph.nodes if (pair := trained_target(node)) is not None]
+        pairs = [(self._ids(value), self._ids(target)) for _, value, target, _ in trained]
+        for (node, _, _, filled), (value, target) in zip(trained, pairs, strict=True):
             mutual = pairs.count((target, value)) > (value == target)
             if value & target and (filled or target - value) and not mutual:
                 yield self._event("labels", node, target)
@@ -212,7 +210,7 @@ class _Reader:
             return
         for logarithm, advantage in (sides, sides[::-1]):
             value = self._value_in(advantage)
-            scored = value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes)
+            scored = value is not None and any("Log" in inner.name() for inner in Graph(logarithm).nodes)
             if scored and (ids := self._ids(value)):
                 yield self._event("advantage", node, ids)
                 return
@@ -221,13 +219,13 @@ class _Reader:
         """Return ``value`` of an advantage ``data - value``, if the loss also has a squared error of ``value``."""
 
         def below(node: Any) -> list[Any]:
-            elementwise = node.name() in ELEMENTWISE or node.name() in RESHAPES
+            elementwise = node.name() in ops.ELEMENTWISE or node.name() in ops.RESHAPES
             return inputs(node) if elementwise and not _is_difference_from_data(node) else []
 
         for node in filter(
             _is_difference_from_data, islice(reachable(advantage, following=below), _MOST_BELOW)
         ):
-            value = through(only_input(node), RESHAPES)
+            value = through(only_input(node), ops.RESHAPES)
             if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
                 return value
         return None
@@ -250,49 +248,51 @@ class _Reader:
         while todo:
             node, joint = todo.pop()
             below = inputs(node)
-            scaled = node.name() in ("MulBackward0", "DivBackward0") and len(below) == 1
-            if below and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
+            scaled = node.name() in ops.PRODUCTS and len(below) == 1
+            if below and (scaled or node.name() in _ABOVE_SUMMANDS):
                 todo += [(child, joint if len(below) == 1 else node) for child in below]
             elif len(nodes) < _MOST_SUMMANDS:
                 nodes.append((node, joint))
             else:
                 return
-        found = [(self._ids(node), joint) for node, joint in nodes] if len(nodes) > 1 else []
-        for place, (ids, joint) in enumerate(found):
-            others = frozenset[int]().union(*(theirs for theirs, _ in found[:place] + found[place + 1 :]))
+        summands = [(self._ids(node), joint) for node, joint in nodes] if len(nodes) > 1 else []
+        for place, (ids, joint) in enumerate(summands):
+            others = frozenset[int]().union(
+                *(theirs for theirs, _ in summands[:place] + summands[place + 1 :])
+            )
             if ids and others and not ids & others:
                 yield self._event("summand", joint, ids)
 
     def _is_clipped_one(self, node: Any) -> bool:
         """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
-        if node.name() != "ExpBackward0" or not _is_difference_from_data(inputs(node)[0]):
+        if node.name() != ops.EXP or not _is_difference_from_data(inputs(node)[0]):
             return False
-        clipped = any(user.name().startswith("Clamp") for user in self._users.get(node, []))
+        clipped = any(user.name() in ops.CLAMPS for user in self._users.get(node, []))
         return clipped and bool((node._saved_result == 1).all())
 
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
         ids, shape = self._ids(value), node_shape(value, 0)
-        compared = (inputs(node) for node in self._graph.nodes if node.name() in ERRORS)
-        again = [through(below[0], RESHAPES) for below in compared if len(below) == 1]
+        compared = (inputs(node) for node in self._graph.nodes if node.name() in ops.ERRORS)
+        again = [through(below[0], ops.RESHAPES) for below in compared if len(below) == 1]
         return bool(ids) and any(
-            each.name() == value.name() and node_shape(each, 0) == shape and self._ids(each) == ids
-            for each in again
+            other.name() == value.name() and node_shape(other, 0) == shape and self._ids(other) == ids
+            for other in again
         )
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast, unless the function makes the column: ``x[:, None]``."""
         above, shape, column = broadcast_at(node, self._users) or (None, (), None)
         if above is not None and (column is None or not made_in_one_call(column, node)):
-            how = "broadcast" + " factor" * (node.name() == "MulBackward0")
+            how = "broadcast" + " factor" * (node.name() == ops.MUL)
             yield self._event(how, node if line_of(node) else above, self._ids(node), shape)
 
 
 def _is_difference_from_data(node: Any) -> bool:
-    return node.name() == "SubBackward0" and only_input(node) is not None
+    return node.name() == ops.SUB and only_input(node) is not None
 
 
 def _squares(node: Any, value: Any) -> bool:
     name = node.name()
-    square = name == "PowBackward0" and float(node._saved_exponent) == 2
-    return square or name in ERRORS or (name == "MulBackward0" and inputs(node) == [value, value])
+    square = name == ops.POW and float(node._saved_exponent) == 2
+    return square or name in ops.ERRORS or (name == ops.MUL and inputs(node) == [value, value])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributions, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.autograd_graph import Graph
+from gradgate.autograd_graph import Graph, ops
 from gradgate.call_sites import kind_of
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
@@ -116,7 +116,7 @@ class Cuts:
             self._add_sample(site, ids, "sample" if held else "drawn")
         self._samples.clear()
         for node in graph.nodes:
-            if node.name().startswith("NormalBackward"):
+            if node.name() in ops.NORMAL_SAMPLES:
                 ids = self._recorder.parameters.known(Graph(node).leaves.values())
                 self._add_sample(line_of(node), ids, "sample")
 

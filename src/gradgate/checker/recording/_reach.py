@@ -9,19 +9,16 @@ from typing import Any
 
 from torch import nn
 
-from gradgate.autograd_graph import Graph, flops_of, named, through
+from gradgate.autograd_graph import Graph, ops, through
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
+from gradgate.checker.recording.graph import flops_of
 from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
 
 _MOST_USES = 48
 _MOST_OLD = 256  # old nodes whose lines are counted
 _MOST_NODES = 20_000  # larger graphs are not searched for paths
-_SHARED = named("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze Clone", "012")
-
-# Views of a weight, and reads of its rows
-_PARTS = named("T Transpose Permute View Expand ToCopy Index Select IndexSelect Gather Embedding")
 
 # The owner of a leaf that isn't a parameter. The script requested the leaf's gradient and may use it.
 _UNKNOWN = frozenset([-1])
@@ -65,7 +62,7 @@ class Reached:
         self.ids = parameters.same(self.numbers.values())
         self._same = parameters.same
         owners = parameters.owners
-        self._owners = {leaf: frozenset(owners.get(each, ())) for leaf, each in self.numbers.items()}
+        self._owners = {leaf: frozenset(owners.get(number, ())) for leaf, number in self.numbers.items()}
 
     @functools.cached_property
     def _users(self) -> dict[int, list[Any]]:
@@ -74,15 +71,15 @@ class Reached:
 
     def stale(self, step_keys: Mapping[int, tuple[int, int]]) -> tuple[Ids, Site]:
         """Return parameters that were read before their optimizers' last two steps, and a line that read one."""
-        found: dict[int, Site] = {}
+        stale: dict[int, Site] = {}
         for node in self.graph.nodes:
             number = node_number.use(node)
-            for child in self.graph.following[node] if node.name() not in _SHARED else ():
-                leaf = self.graph.leaf_nodes.get(through(child, _SHARED))
+            for child in self.graph.following[node] if node.name() not in ops.WEIGHT_VIEWS else ():
+                leaf = self.graph.leaf_nodes.get(through(child, ops.WEIGHT_VIEWS))
                 owners = self._owners.get(id(leaf), ()) if leaf is not None else ()
                 if any(number < step_keys.get(owner, (-1,))[0] for owner in owners):
-                    found[self.numbers[id(leaf)]] = line_of(node)
-        return frozenset(found), next(filter(None, found.values()), ())
+                    stale[self.numbers[id(leaf)]] = line_of(node)
+        return frozenset(stale), next(filter(None, stale.values()), ())
 
     def unowned_uses(self) -> Uses:
         """Return each parameter that no optimizer holds, with the line that used the parameter."""
@@ -109,19 +106,19 @@ class Reached:
         for node in graph.in_order:
             if node in users or node in between:
                 between.update(graph.following[node])
-        found = set()
+        combined = set()
         for leaf, mine in owners.items():
             others = sum(bit for kind, bit in kinds.items() if kind and not kind & mine)
             plain = not isinstance(graph.leaves[leaf], nn.Parameter)
             for node in self._users.get(leaf, ()):
-                while node in above and node.name() in _PARTS:
+                while node in above and node.name() in ops.WEIGHT_PARTS:
                     node = above[node]
-                inputs = [each for each in graph.following[node] if each not in graph.leaf_nodes]
-                if plain and (node not in between or not any(before[each] & others for each in inputs)):
+                inputs = [child for child in graph.following[node] if child not in graph.leaf_nodes]
+                if plain and (node not in between or not any(before[child] & others for child in inputs)):
                     continue  # the tensor may be data
                 if before[node] & others:
-                    found.add(self.numbers[leaf])
-        return self._same(found)
+                    combined.add(self.numbers[leaf])
+        return self._same(combined)
 
     def flops(self, counted: set[int]) -> tuple[float, tuple[tuple[Ids, float], ...]]:
         """Return the FLOPs of forward and backward pass, and the backward FLOPs that each set of optimizers needs.

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.autograd_graph import LEAF, Graph, inputs, reachable, walk
+from gradgate.autograd_graph import Graph, inputs, ops, reachable, walk
 from gradgate.call_sites import user_frames
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
@@ -139,7 +139,7 @@ def separate_graphs(tensors: list[Tensor]) -> list[list[Any]]:
     found: list[list[Any]] = []
     seen: set[Any] = set()
     for root in roots:
-        nodes = [node for node, _ in itertools.islice(walk(root), _MOST_NODES) if node.name() != LEAF]
+        nodes = [node for node, _ in itertools.islice(walk(root), _MOST_NODES) if node.name() != ops.LEAF]
         if nodes and seen.isdisjoint(nodes):
             found.append(nodes)
         seen.update(nodes)
@@ -148,7 +148,7 @@ def separate_graphs(tensors: list[Tensor]) -> list[list[Any]]:
 
 def _summands(root: Any) -> list[Any]:
     def is_sum(node: Any) -> bool:
-        return node.name() == "AddBackward0" and line_of(node) == line_of(root)
+        return node.name() == ops.ADD and line_of(node) == line_of(root)
 
     nodes = reachable(root, following=lambda node: inputs(node) if is_sum(node) else ())
     return list(itertools.islice(itertools.filterfalse(is_sum, nodes), _MOST))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,14 +17,13 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import (
-    LEAF,
-    RESHAPES,
     Graph,
     Input,
     NotUnderstoodError,
     divisor_of,
     inputs_of,
     only_input,
+    ops,
     reduced_shape,
     reduction_of,
     targets_of,
@@ -39,10 +39,8 @@ _MOST_TERMS = 128
 _MOST_PATHS = 1 << 12  # a recurrence that uses each value twice has exponentially many paths
 _MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # larger masks are not read
-_PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
-_DISTANCES = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
-_SIGNS = ("NegBackward0", "SubBackward0")
-_QUOTIENTS = ("DivBackward0", "DivBackward1")
+_SIGNS = frozenset({ops.NEG, ops.SUB})
+_ABOVE_VALUES = ops.MEANS_AND_SUMS | ops.RESHAPES
 _MOST_REDUCTIONS = 3  # at most this many reductions and reshapes follow a distance
 
 _Factors = tuple[tuple[str, float, Site], ...]
@@ -67,13 +65,13 @@ class Terms:
 
     def read(self, root: Any, *, reach: bool = False) -> tuple[Term, ...]:
         """Return the terms below a root. With ``reach``, the first few terms tell what they reach."""
-        found: dict[int, Term] = {}
+        terms: dict[int, Term] = {}
         nodes: dict[int, Any] = {}
         joints: dict[int, Site] = {}  # node number -> line of the outermost sum that contains the node
         outputs: dict[int, set[int]] = defaultdict(set)  # node number -> outputs used; unbind() has several
         todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
         for _ in range(_MOST_PATHS):
-            if not todo or len(found) >= _MOST_TERMS:
+            if not todo or len(terms) >= _MOST_TERMS:
                 break
             node, factors, scaled = todo.pop()
             key = node_number.use(node)
@@ -81,15 +79,15 @@ class Terms:
             if key in self._scaled:
                 number = self._scaled[key]
                 self.scaler, scaled = max(number, ~number), True
-                if number >= 0 and inputs is not None and node.name().startswith("Mul"):
+                if number >= 0 and inputs is not None and node.name() in (ops.MUL, ops.MUL_NUMBER):
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
-                if key in found and len(outputs[key]) > 1:
+                if key in terms and len(outputs[key]) > 1:
                     continue
-                if key in found:
-                    found[key] = _with_path(found[key], factors, joints.get(key, ()))
+                if key in terms:
+                    terms[key] = _with_path(terms[key], factors, joints.get(key, ()))
                 else:
-                    found[key], nodes[key] = self._term(node, key, factors, scaled), node
+                    terms[key], nodes[key] = self._term(node, key, factors, scaled), node
                 continue
             line = line_of(node)
             for child, output in node.next_functions:
@@ -97,32 +95,34 @@ class Terms:
                     outputs[node_number.use(child)].add(output)
             for child, op, factor in inputs:
                 if child is None:
-                    key_of_constant = -1 - len(found)
-                    found[key_of_constant] = Term(key_of_constant, "constant", site=line)
+                    key_of_constant = -1 - len(terms)
+                    terms[key_of_constant] = Term(key_of_constant, "constant", site=line)
                     continue
                 passed = factors if factor is None else (*factors, (op, float(factor), line))
-                if child.name() == LEAF:
+                if child.name() == ops.LEAF:
                     squares = self._ids(child)
-                    found[id(child)] = Term(-1, "other", passed, site=line, squares=squares)
+                    terms[id(child)] = Term(-1, "other", passed, site=line, squares=squares)
                     continue
                 joint = joints.get(key) or (line if len(inputs) > 1 else None)
                 if joint is not None:
                     joints[node_number.use(child)] = joint
                 todo.append((child, passed, scaled))
-        if reach and len(found) > 1:
+        if reach and len(terms) > 1:
             graphs = {
-                key: Graph(nodes[key]) for key in [key for key in found if key in nodes][:_MOST_WITH_REACH]
+                key: Graph(nodes[key]) for key in [key for key in terms if key in nodes][:_MOST_WITH_REACH]
             }
-            times = Counter(node for graph in graphs.values() for node in graph.nodes if node.name() != LEAF)
+            times = Counter(
+                node for graph in graphs.values() for node in graph.nodes if node.name() != ops.LEAF
+            )
             for key, graph in graphs.items():
                 reached = self._parameters.known(graph.leaves.values())
                 shared = any(times[node] > 1 for node in graph.nodes)
-                found[key] = replace(found[key], reach=reached, shared=shared)
-        return tuple(found.values())
+                terms[key] = replace(terms[key], reach=reached, shared=shared)
+        return tuple(terms.values())
 
     def _term(self, node: Any, key: int, factors: _Factors, scaled: bool) -> Term:
         name = node.name()
-        plain = _PLAIN.get(name)
+        plain = None if name not in ops.MEANS_AND_SUMS else "mean" if name in ops.MEANS else "sum"
         kind = plain or reduction_of(node) or "other"
         squared = node if name.startswith(("LinalgVectorNorm", "Norm")) else None
         items: float | None = None
@@ -147,16 +147,16 @@ class Terms:
     def _squared(self, node: Any) -> Ids:
         """Return the parameter whose square or norm a node computes."""
         name = "" if node is None else node.name()
-        if not name.startswith(("Pow", "Mul", "LinalgVectorNorm", "Norm", "Square")):
+        if name not in ops.SQUARES:
             return frozenset()
-        if name == "PowBackward0" and float(node._saved_exponent) != 2:
+        if name == ops.POW and float(node._saved_exponent) != 2:
             return frozenset()
         operands = {child for child, _ in node.next_functions}
         return self._ids(operands.pop()) if len(operands) == 1 else frozenset()
 
     def _ids(self, node: Any) -> Ids:
         """Return the number of the parameter whose gradient a leaf node accumulates."""
-        return self._parameters.known([node.variable] if node is not None and node.name() == LEAF else [])
+        return self._parameters.known([node.variable] if node is not None and node.name() == ops.LEAF else [])
 
 
 def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
@@ -169,19 +169,19 @@ def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
 def _inputs(node: Any) -> list[Input] | None:
     """Return the inputs of a node between the root and the terms; None if a term begins at this node."""
     name = node.name()
-    if name not in ("MeanBackward0", "SumBackward0"):
+    if name not in ops.TOTALS:
         inputs = inputs_of(node)
         return None if inputs is None else list(inputs)
     sizes = reduced_shape(node)
     below = node.next_functions[0][0]
     if sizes in ((), (1,)):
         return [Input(below)]
-    if len(sizes) != 1 or below is None or below.name() != "StackBackward0":
+    if len(sizes) != 1 or below is None or below.name() != ops.STACK:
         return None
     stacked = [child for child, _ in below.next_functions]
     if len(stacked) != sizes[0]:
         return None
-    return [Input(child, "div", float(sizes[0]) if name == "MeanBackward0" else None) for child in stacked]
+    return [Input(child, "div", float(sizes[0]) if name == ops.MEAN else None) for child in stacked]
 
 
 def _compares_equals(node: Any) -> bool:
@@ -189,12 +189,12 @@ def _compares_equals(node: Any) -> bool:
 
     A divergence or cross entropy compares distributions, which count as equal up to rounding.
     """
-    if node.name() in _DISTANCES:
+    if node.name() in ops.ERRORS:
         first, second = node._saved_self, node._saved_target
         return (
             first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
         )
-    product = _weighted_log_softmax(node, (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS))
+    product = _weighted_log_softmax(node, _ABOVE_VALUES | _SIGNS | ops.QUOTIENTS)
     if product is not None:
         logarithms, _, weights = product
         if logarithms.shape != weights.shape or not 0 < weights.numel() <= _MOST_MASK:
@@ -203,13 +203,13 @@ def _compares_equals(node: Any) -> bool:
         # Comparing the first 256 values is enough for most pairs.
         return all(torch.allclose(first[:n].exp(), second[:n], 1e-5, 1e-6) for n in (256, len(first)))
     for _ in range(_MOST_REDUCTIONS):
-        if node is None or node.name() not in (*_PLAIN, *RESHAPES):
+        if node is None or node.name() not in _ABOVE_VALUES:
             break
         node = node.next_functions[0][0]
-    if node is None or node.name() not in ("PowBackward0", "AbsBackward0"):
+    if node is None or node.name() not in (ops.POW, ops.ABS):
         return False
     below, power = node.next_functions[0][0], getattr(node, "_saved_exponent", 1)
-    if below is None or below.name() != "SubBackward0" or isinstance(power, Tensor) or power < 1:
+    if below is None or below.name() != ops.SUB or isinstance(power, Tensor) or power < 1:
         return False
     return 0 < node._saved_self.numel() <= _MOST_MASK and not bool(node._saved_self.any())
 
@@ -220,7 +220,7 @@ def _classes(mean: Any) -> int | None:
     return None if product is None else int(product[0].shape[product[1]])
 
 
-def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, int, Tensor] | None:
+def _weighted_log_softmax(node: Any, above: Container[str]) -> tuple[Tensor, int, Tensor] | None:
     """Return the result of a log_softmax, its dimension, and the constants that multiply the result.
 
     ``above`` holds the operations that may follow the product.
@@ -228,11 +228,11 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
     for _ in range(_MOST_REDUCTIONS + 1):
         if node is not None and node.name() in above:
             node = only_input(node)
-    if node is None or node.name() != "MulBackward0" or (inner := only_input(node)) is None:
+    if node is None or node.name() != ops.MUL or (inner := only_input(node)) is None:
         return None
     weights = node._saved_other if node.next_functions[1][0] is None else node._saved_self
     inner = only_input(inner) if inner.name() in _SIGNS else inner
-    if inner is None or inner.name() != "LogSoftmaxBackward0" or not isinstance(weights, Tensor):
+    if inner is None or inner.name() != ops.LOG_SOFTMAX or not isinstance(weights, Tensor):
         return None
     result, dim = inner._saved_result, int(inner._saved_dim)
     return result, dim if dim < result.dim() else -1, weights
@@ -240,7 +240,7 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
 
 def _kept(reduction: Any) -> float | None:
     """Return the fraction of the items that are neither masked as padding nor ignored; None if it is 1."""
-    loss = through(without_smoothing(reduction), (*_PLAIN, *RESHAPES))
+    loss = through(without_smoothing(reduction), _ABOVE_VALUES)
     targets = None if getattr(loss, "_saved_weight", None) is not None else targets_of(reduction)
     if targets is None:
         return _padding_mask(reduction)
@@ -265,15 +265,15 @@ def _padding_mask(mean: Any) -> float | None:
 def _items_of_sum(total: Any) -> int | Tensor | None:
     """Return the number of items in a sum: targets of a loss, or ones of a 0/1 mask. None if unknown."""
     targets = targets_of(total)
-    masked = targets is None and total.name() in _PLAIN and reduced_shape(total)
+    masked = targets is None and total.name() in ops.MEANS_AND_SUMS and reduced_shape(total)
     ones = _ones(total) if masked else None
     return targets if ones is None else ones.sum()
 
 
 def _ones(reduction: Any) -> Tensor | None:
     """Find a 0/1 mask that multiplies the values just before their reduction. Return where the mask is 1."""
-    product = through(reduction.next_functions[0][0], RESHAPES)
-    if product is None or product.name() != "MulBackward0":
+    product = through(reduction.next_functions[0][0], ops.RESHAPES)
+    if product is None or product.name() != ops.MUL:
         return None
     (first, _), (second, _) = product.next_functions
     if (first is None) == (second is None):

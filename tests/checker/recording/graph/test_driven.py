@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradgate.autograd_graph import Graph, driven
+from gradgate.autograd_graph import Graph
+from gradgate.checker.recording.graph import driven
 
 INPUT = torch.randn(4, 6, requires_grad=True)
 CRITIC = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 1, bias=False))

@@ -7,23 +7,12 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._losses import signed
-from gradgate.autograd_graph._nodes import (
-    CLASS_LOSSES,
-    LAYERS,
-    LEAF,
-    RESHAPES,
-    SAME_VALUES,
-    inputs,
-    layer_weight,
-    named,
-    through,
-)
+from gradgate.autograd_graph import inputs, ops, signed, through
+from gradgate.checker.recording.graph._layers import layer_weight
 
 Given: TypeAlias = Literal["probabilities", "scores", "other axis"]
 
-_CLASSES_LAST = named("CtcLoss CudnnCtcLoss", "01")
-_SAME_OR_PART = SAME_VALUES | named("Slice Select Index")
+_SAME_OR_PART = ops.SAME_VALUES | ops.PARTS
 _MOST_VALUES = 1 << 22  # larger inputs are not read
 _OFF = 0.1  # far above the rounding of 16-bit log-probabilities, whose logsumexp is 0
 _MOST_ROWS = 0.9
@@ -36,32 +25,32 @@ def not_log_probabilities(node: Any) -> Given | None:
     For ``kl_div``, whose node is ``target * log(target) - target * input``, log_softmax is not recognized.
     """
     name = node.name()
-    if name == "SubBackward0":
+    if name == ops.SUB:
         return _given_to_divergence(node)
-    if name not in CLASS_LOSSES and name not in _CLASSES_LAST:
+    if name not in ops.CLASS_LOSSES and name not in ops.CTC_LOSSES:
         return None
     made_by, whole = _maker(node.next_functions[0][0])
     kind = made_by.name() if made_by is not None else ""
-    if kind not in ("LogSoftmaxBackward0", "SoftmaxBackward0") and layer_weight(made_by) is None:
+    if kind not in ops.OVER_CLASSES and layer_weight(made_by) is None:
         return None
-    given: Tensor = node._saved_self if name in CLASS_LOSSES else node._saved_log_probs
-    dim = -1 if name in _CLASSES_LAST or given.dim() < 2 else 1
+    given: Tensor = node._saved_self if name in ops.CLASS_LOSSES else node._saved_log_probs
+    dim = -1 if name in ops.CTC_LOSSES or given.dim() < 2 else 1
     if given.shape[dim] < 2 or not 0 < given.numel() <= _MOST_VALUES:
         return None
     given = given.detach().float()
-    if kind == "SoftmaxBackward0":
+    if kind == ops.SOFTMAX:
         return "probabilities" if whole and _sums_to_one(given, dim) else None
     off = given.logsumexp(dim).abs() > _OFF
     if float(off.float().mean()) < _MOST_ROWS:
         return None
-    if kind in LAYERS:
+    if kind in ops.LAYERS:
         return "scores"
     return "other axis" if whole and not _pairs_samples(node, given) else None
 
 
 def labels_are_predictions(node: Any) -> bool:
     """Return whether the labels of a class loss are the classes that its own input makes most probable."""
-    if node.name() not in CLASS_LOSSES or node._saved_self.dim() < 2:
+    if node.name() not in ops.CLASS_LOSSES or node._saved_self.dim() < 2:
         return False
     given, labels = node._saved_self.detach(), node._saved_target
     if given.shape[1] < 2 or labels.numel() < 2 or given.numel() > _MOST_VALUES:
@@ -71,7 +60,7 @@ def labels_are_predictions(node: Any) -> bool:
 
 def _given_to_divergence(node: Any) -> Given | None:
     product = node.next_functions[1][0]
-    if node.next_functions[0][0] is not None or product is None or product.name() != "MulBackward0":
+    if node.next_functions[0][0] is not None or product is None or product.name() != ops.MUL:
         return None
     children = [child for child, _ in product.next_functions]
     if children.count(None) != 1:
@@ -80,24 +69,24 @@ def _given_to_divergence(node: Any) -> Given | None:
     made_by, whole = _maker(next(child for child in children if child is not None))
     kind = made_by.name() if made_by is not None and whole else ""
     if not isinstance(target, Tensor) or not (
-        kind == "SoftmaxBackward0" or (kind and layer_weight(made_by) is not None)
+        kind == ops.SOFTMAX or (kind and layer_weight(made_by) is not None)
     ):
         return None
     if target.dim() < 2 or not 0 < target.numel() <= _MOST_VALUES:
         return None
-    dim = signed(int(made_by._saved_dim)) if kind == "SoftmaxBackward0" else -1
+    dim = signed(int(made_by._saved_dim)) if kind == ops.SOFTMAX else -1
     if not -target.dim() <= dim < target.dim() or not _sums_to_one(target.detach().float(), dim):
         return None
-    return "probabilities" if kind == "SoftmaxBackward0" else "scores"
+    return "probabilities" if kind == ops.SOFTMAX else "scores"
 
 
 def _maker(node: Any) -> tuple[Any, bool]:
     """Return the node that computed a node's values, skipping reshapes and slices, and whether none was a slice."""
-    node, unsplit = through(node, _SAME_OR_PART), through(node, SAME_VALUES)
+    node, unsplit = through(node, _SAME_OR_PART), through(node, ops.SAME_VALUES)
     whole = node is unsplit
-    if node is not None and node.name() == "AddBackward0":  # a layer that adds its bias after the product
+    if node is not None and node.name() == ops.ADD:  # a layer that adds its bias after the product
         below = inputs(node)
-        others = [child for child in below if child.name() != LEAF]
+        others = [child for child in below if child.name() != ops.LEAF]
         if len(below) == 2 and len(others) == 1:
             made_by, _ = _maker(others[0])
             return (node if layer_weight(made_by) is None else made_by), whole
@@ -106,7 +95,7 @@ def _maker(node: Any) -> tuple[Any, bool]:
 
 def _pairs_samples(node: Any, given: Tensor) -> bool:
     """Return whether the classes are the samples themselves, as in a contrastive loss, which may normalize rows."""
-    if node.name() not in CLASS_LOSSES:
+    if node.name() not in ops.CLASS_LOSSES:
         return False
     if given.dim() == 2 and given.shape[0] == given.shape[1]:
         return True
@@ -132,33 +121,29 @@ def normalized_twice(node: Any) -> Any:
     ``log_softmax`` changes nothing, and a scaled softmax may be intended.
     """
     name = node.name()
-    if name == "LogSoftmaxBackward0":
-        inner = _mixed(through(node.next_functions[0][0], RESHAPES))
-        if inner is not None and inner.name() == "SoftmaxBackward0" and _dim(inner) == _dim(node):
+    if name == ops.LOG_SOFTMAX:
+        inner = _mixed(through(node.next_functions[0][0], ops.RESHAPES))
+        if inner is not None and inner.name() == ops.SOFTMAX and _dim(inner) == _dim(node):
             return inner
-    elif name == "BinaryCrossEntropyWithLogitsBackward0":
-        inner = through(node.next_functions[0][0], RESHAPES)
-        if inner is not None and inner.name() == "SigmoidBackward0":
+    elif name == ops.BINARY_CROSS_ENTROPY_OF_LOGITS:
+        inner = through(node.next_functions[0][0], ops.RESHAPES)
+        if inner is not None and inner.name() == ops.SIGMOID:
             return inner
-    elif name == "SubBackward0":  # logits - logits.logsumexp(-1, keepdim=True)
+    elif name == ops.SUB:  # logits - logits.logsumexp(-1, keepdim=True)
         (inner, _), (total, _) = node.next_functions[:2]
-        if inner is None or total is None or inner.name() != "SoftmaxBackward0":
+        if inner is None or total is None or inner.name() != ops.SOFTMAX:
             return None
-        if total.name() == "LogsumexpBackward0" and total.next_functions[0][0] is inner:
+        if total.name() == ops.LOGSUMEXP and total.next_functions[0][0] is inner:
             return inner
     return None
 
 
 def _mixed(node: Any) -> Any:
     """Return the softmax that weights constant distributions in a matrix product; return other nodes unchanged."""
-    if (
-        node is None
-        or node.name() not in ("MmBackward0", "BmmBackward0")
-        or node.next_functions[1][0] is not None
-    ):
+    if node is None or node.name() not in ops.MATRIX_PRODUCTS or node.next_functions[1][0] is not None:
         return node
-    rows, softmax = node._saved_mat2.detach(), through(node.next_functions[0][0], RESHAPES)
-    if softmax.name() != "SoftmaxBackward0" or _dim(softmax) != -1 or rows.numel() > _MOST_VALUES:
+    rows, softmax = node._saved_mat2.detach(), through(node.next_functions[0][0], ops.RESHAPES)
+    if softmax.name() != ops.SOFTMAX or _dim(softmax) != -1 or rows.numel() > _MOST_VALUES:
         return node
     return softmax if _sums_to_one(rows.float(), -1) else node
 

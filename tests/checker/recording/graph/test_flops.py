@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from gradgate.autograd_graph import Graph, flops_of
+from gradgate.autograd_graph import Graph
+from gradgate.checker.recording.graph import flops_of
 
 CASES: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     "linear": lambda: (

@@ -9,25 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import (
-    ERRORS,
-    LEAF,
-    PRODUCTS,
-    RESHAPES,
-    SUMS,
-    TRANSPOSES,
-    inputs,
-    named,
-    only_input,
-    through,
-)
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph import Graph, inputs, only_input, ops, through
 
-_LOOKUPS = named("Embedding Index IndexSelect Mm", "01")
-_MOVED = RESHAPES | TRANSPOSES | named("Permute")
+_MOVED = ops.RESHAPES | ops.SAME_VALUES
 _MOST = 8  # distances that are compared
-_POWERS = named("Pow Abs LinalgVectorNorm")
-_TO_THE_LOSS = named("Mean Sum Neg Rsub Sqrt", "01") | named("Add Sub Mul Div", "01") | RESHAPES | _POWERS
+_TO_THE_LOSS = ops.MEANS_AND_SUMS | ops.LINEAR_ARITHMETIC | ops.RESHAPES | ops.POWERS | {ops.SQRT}
 
 
 def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
@@ -41,7 +27,7 @@ def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
     distances = [(node, value) for node in graph.nodes if (value := _compared_with_data(node)) is not None]
     for (first, codes), (second, output) in permutations(distances[:_MOST], 2):
         lookup = through(codes, _MOVED)
-        if lookup.name() not in _LOOKUPS or all(each.name() != LEAF for each in inputs(lookup)):
+        if lookup.name() not in ops.LOOKUPS or all(child.name() != ops.LEAF for child in inputs(lookup)):
             continue
         gap, other = _gap(first).reshape(-1).abs(), _gap(second).reshape(-1).abs()
         if not gap.any() or not torch.equal(gap, other):
@@ -58,7 +44,8 @@ def detached_in_one_term(graph: Graph) -> Iterator[tuple[Any, Any]]:
     """
     errors = [(node, sides) for node in graph.nodes if (sides := _compared(node))]
     alone = [(node, sides[0]) for node, sides in errors if len(sides) == 1][:_MOST]
-    for node, sides in [each for each in errors if len(each[1]) == 2][:_MOST]:
+    both = [(node, sides) for node, sides in errors if len(sides) == 2]
+    for node, sides in both[:_MOST]:
         for other, value in alone:
             if value not in sides:
                 continue
@@ -77,15 +64,15 @@ def _compared_with_data(node: Any) -> Any:
 
 def _compared(node: Any) -> list[Any]:
     """Return those inputs of an error or of a squared difference that have a graph; [] for other nodes."""
-    if node.name() in ERRORS:
+    if node.name() in ops.ERRORS:
         return inputs(node) if node._saved_self.shape == node._saved_target.shape else []
-    below = only_input(node) if node.name() == "PowBackward0" else None
-    return inputs(below) if below is not None and below.name() == "SubBackward0" else []
+    below = only_input(node) if node.name() == ops.POW else None
+    return inputs(below) if below is not None and below.name() == ops.SUB else []
 
 
 def _gap(node: Any) -> Tensor:
     """Return the tensor that a node squares, or the difference of its inputs if it is an error such as MSE."""
-    square = node.name() == "PowBackward0"
+    square = node.name() == ops.POW
     gap: Tensor = node._saved_self if square else node._saved_self - node._saved_target
     return gap
 
@@ -98,32 +85,36 @@ def compared_views(*roots: Any) -> list[Any]:
 
     Source: Chen and He, "Exploring Simple Siamese Representation Learning", 2021, section 4.1.
     """
-    found: dict[Any, None] = {}
+    distances: dict[Any, None] = {}
     todo = [(root, False) for root in roots]
     while todo:
         node, squared = todo.pop()
         name, below = node.name(), inputs(node)
         if len(below) == 1 and name in _TO_THE_LOSS:
-            todo.append((below[0], squared or name in _POWERS))
-        elif len(below) == 2 and name in SUMS and not squared:
+            todo.append((below[0], squared or name in ops.POWERS))
+        elif len(below) == 2 and name in ops.SUMS and not squared:
             todo += [(child, False) for child in below]
         elif len(below) == 2 and _is_distance(node, below, squared) and _is_asymmetric(*below):
-            found[node] = None
+            distances[node] = None
         else:
             return []
-    return list(found)
+    return list(distances)
 
 
 def _is_distance(node: Any, sides: list[Any], squared: bool) -> bool:
     """Return whether a node compares two values: an error, a squared difference, or a cosine."""
     name = node.name()
-    if name in ERRORS or (squared and name == "SubBackward0"):
+    if name in ops.ERRORS or (squared and name == ops.SUB):
         return True
-    return name in PRODUCTS and all(through(side, RESHAPES).name() == "DivBackward0" for side in sides)
+    return name in ops.PRODUCTS and all(through(side, ops.RESHAPES).name() == ops.DIV for side in sides)
 
 
 def _is_asymmetric(first: Any, second: Any) -> bool:
     """Return whether two values share only leaves, and one depends on all leaves of the other and on more."""
-    mine, theirs = Graph(first), Graph(second)
-    leaves, others = set(mine.leaves), set(theirs.leaves)
-    return set(mine.nodes).isdisjoint(theirs.nodes) and (leaves < others or others < leaves)
+    leaves, others = set(Graph(first).leaves), set(Graph(second).leaves)
+    return (leaves < others or others < leaves) and are_apart(first, second)
+
+
+def are_apart(first: Any, second: Any) -> bool:
+    """Return whether two values share no node except leaves. If so, the network ran twice."""
+    return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)

@@ -8,25 +8,17 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._losses import NotUnderstoodError, reduced_shape, shape_of
-from gradgate.autograd_graph._nodes import (
-    ELEMENTWISE,
-    ERRORS,
-    PRODUCTS,
-    RESHAPES,
-    SAME_VALUES,
+from gradgate.autograd_graph import (
+    NotUnderstoodError,
     inputs,
-    named,
+    ops,
+    reachable,
+    reduced_shape,
+    shape_of,
     through,
 )
 
-_BEFORE_REDUCTION = (
-    ELEMENTWISE
-    | named("Mean Sum Where ClampMin Minimum Maximum Sqrt Log Cosh Softplus")
-    | named("Clamp ClampMax", "01")
-)
-_SAVES_ITS_INPUT = named("Pow Abs Cosh Mul Minimum Maximum Softplus")
-_SAME = RESHAPES | SAME_VALUES
+_SAME = ops.RESHAPES | ops.SAME_VALUES
 _ROUNDING = 1e-5  # of float32
 
 Users = Mapping[Any, list[Any]]
@@ -40,7 +32,7 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...], Any] | 
     is part of a loss of ``torch.nn.functional``, which asks for sides of equal shape.
     """
     shape = node_shape(node, 0)
-    if node.name() in ERRORS and len(shape) == 2:
+    if node.name() in ops.ERRORS and len(shape) == 2:
         shape = reduced_shape(node)
     if not _is_square(shape):
         return None
@@ -52,8 +44,8 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...], Any] | 
         return None
     if any(_is_paired(through(side, _SAME), users, shape) for side in inputs(node)):
         return None
-    columns = [each for each in inputs(node) if each.name() == "UnsqueezeBackward0"]
-    is_error = all(user.name() in ERRORS for user in users[node])
+    columns = [side for side in inputs(node) if side.name() == ops.UNSQUEEZE]
+    is_error = all(user.name() in ops.ERRORS for user in users[node])
     return above, shape, columns[0] if columns and not is_error else None
 
 
@@ -76,23 +68,24 @@ def _given(node: Any) -> set[tuple[int, ...]]:
 
 def _reduction(node: Any, shape: tuple[int, ...], users: Users) -> Any:
     """Return the node that reduces this one's result to a number; None if other operations use the result, too."""
+
+    def same_shape(inner: Any) -> list[Any]:
+        return [user for user in users.get(inner, ()) if node_shape(user, 0) == shape]
+
     ends: list[Any] = []
-    todo = [node]
-    for inner in todo:  # grows during the loop
+    for inner in reachable(node, following=same_shape):
         above = users.get(inner, ())
-        if not above or any(user.name() not in _BEFORE_REDUCTION for user in above):
+        if not above or any(user.name() not in ops.BEFORE_REDUCTION for user in above):
             return None
-        same = [user for user in above if node_shape(user, 0) == shape]
-        ends += [user for user in above if user not in same]
-        todo += [user for user in dict.fromkeys(same) if user not in todo]
+        ends += [user for user in above if node_shape(user, 0) != shape]
     return ends[0] if all(math.prod(node_shape(end, 0)) == 1 for end in ends) else None
 
 
 def _is_outer(node: Any, users: Users, size: int) -> bool:
     """Return whether (N, N) values come from broadcasting, not from a matrix that happens to be square."""
-    if node.name() == "MulBackward0":
+    if node.name() == ops.MUL:
         saved = (node._saved_self, node._saved_other)
-        shapes = _given(node) | {tuple(each.shape) for each in saved if isinstance(each, Tensor)}
+        shapes = _given(node) | {tuple(factor.shape) for factor in saved if isinstance(factor, Tensor)}
         return shapes == {(size, 1), (size,)}
     values = _values(node, users)
     if values is None:
@@ -106,12 +99,13 @@ def _is_outer(node: Any, users: Users, size: int) -> bool:
 
 def _is_paired(value: Any, users: Users, shape: tuple[int, ...]) -> bool:
     """Return whether the loss compares a value with itself, or with a row (1, N), in all pairs on purpose."""
-    todo = [value]
-    for inner in todo:  # grows during the loop
+
+    def copies(inner: Any) -> list[Any]:
+        return [user for user in users.get(inner, ()) if user.name() in _SAME]
+
+    for inner in reachable(value, following=copies):
         for user in users.get(inner, ()):
-            if user.name() in _SAME:
-                todo += [user] if user not in todo else []
-            elif node_shape(user, 0) == shape and len(sides := inputs(user)) == 2:
+            if user.name() not in _SAME and node_shape(user, 0) == shape and len(sides := inputs(user)) == 2:
                 first, second = (through(side, _SAME) for side in sides)
                 if first is second or _given(user) == {(shape[0], 1), (1, shape[0])}:
                     return True
@@ -120,15 +114,20 @@ def _is_paired(value: Any, users: Users, shape: tuple[int, ...]) -> bool:
 
 def _values(node: Any, users: Users) -> Tensor | None:
     """Return a node's result, or a multiple of it, if an operation saved it."""
-    todo = [node]
-    for inner in todo:  # grows during the loop
+
+    def multiples(inner: Any) -> list[Any]:
+        return [user for user in users.get(inner, ()) if user.name() in ops.PRODUCTS and _is_by_number(user)]
+
+    for inner in reachable(node, following=multiples):
         for user in users.get(inner, ()):
-            if user.name() in ERRORS:
+            if user.name() in ops.ERRORS:
                 return user._saved_self - user._saved_target  # type: ignore[no-any-return]
             saved, first = getattr(user, "_saved_self", None), user.next_functions[0][0]
-            if user.name() in _SAVES_ITS_INPUT and first is inner and isinstance(saved, Tensor):
+            if user.name() in ops.SAVE_THEIR_INPUT and first is inner and isinstance(saved, Tensor):
                 return saved
-            factor = getattr(user, "_saved_other", None)
-            if user.name() in PRODUCTS and isinstance(factor, Tensor) and factor.numel() == 1:
-                todo.append(user)
     return None
+
+
+def _is_by_number(product: Any) -> bool:
+    factor = getattr(product, "_saved_other", None)
+    return isinstance(factor, Tensor) and factor.numel() == 1

@@ -8,25 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._causal import hidden_keys, is_causal
-from gradgate.autograd_graph._losses import reduction_of, signed
-from gradgate.autograd_graph._nodes import (
-    CLASS_LOSSES,
-    LAYERS,
-    RESHAPES,
-    SAME_VALUES,
-    inputs,
-    leaf_at,
-    named,
-)
-from gradgate.autograd_graph._walk import Graph
+from gradgate.autograd_graph import Graph, inputs, leaf_at, ops, reduction_of, signed
+from gradgate.checker.recording.graph._causal import hidden_keys, is_causal
 from gradgate.torch_compat import saved_tensor
 
-_EMBEDDINGS = named("Embedding")
-_REDUCTIONS = named("Mean Sum")
 _LEAST_ENDS = 3
-_PARTS = named("Slice Select Index Narrow", "01")
-_BELOW = SAME_VALUES | _PARTS | named("LogSoftmax ToCopy Add") | LAYERS.keys()
+_BELOW = ops.SAME_VALUES | ops.PARTS | ops.LAYERS.keys() | {ops.LOG_SOFTMAX, ops.ADD}
 _MOST_TOKENS = 1 << 20
 _LEAST_TARGETS = 8  # compared targets
 
@@ -37,8 +24,8 @@ def losses_of_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int, int]]
     Yields the node of the loss, with the embedding's ``padding_idx``, the number of targets that are padding, and
     the number of all targets. Losses that ignore or mask the padding are left out.
     """
-    padded = [node for node in graph.nodes if node.name() in _EMBEDDINGS and _padding(node) >= 0]
-    losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES] if padded else []
+    padded = [node for node in graph.nodes if node.name() == ops.EMBEDDING and _padding(node) >= 0]
+    losses = [node for node in graph.nodes if node.name() in ops.CLASS_LOSSES] if padded else []
     users = graph.users if losses else {}
     for loss in losses:
         if reduction_of(loss) is None and not _is_reduced(users.get(loss, []), users):
@@ -58,9 +45,9 @@ def _padding(embedding: Any) -> int:
 
 def _is_reduced(above: list[Any], users: dict[Any, list[Any]]) -> bool:
     """Return whether the next operation on a loss, apart from reshapes, is a plain mean or sum."""
-    while len(above) == 1 and above[0].name() in RESHAPES:
+    while len(above) == 1 and above[0].name() in ops.RESHAPES:
         above = users.get(above[0], [])
-    return len(above) == 1 and above[0].name() in _REDUCTIONS
+    return len(above) == 1 and above[0].name() in ops.TOTALS
 
 
 def _padded(indices: Tensor | None, loss: Any, index: int) -> int:
@@ -74,7 +61,7 @@ def _padded(indices: Tensor | None, loss: Any, index: int) -> int:
     if indices is None or indices.dim() != 2 or not 1 < indices.numel() == target.numel() <= _MOST_TOKENS:
         return 0
     padding = indices == index
-    rows = next((len(each) for each in (padding, padding.T) if _at_one_end(each)), 0)
+    rows = next((len(rows) for rows in (padding, padding.T) if _at_one_end(rows)), 0)
     if not rows:
         return 0
     outputs = target.flatten() == index
@@ -103,16 +90,18 @@ def losses_of_hidden_padding(graph: Graph) -> Iterator[tuple[Any, tuple[int, int
     Yields the node of the loss, with the token that pads, the number of targets that are padding, and the number of
     all targets. The first padding after a sequence doesn't count, because it may be the end token.
     """
-    losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES]
+    losses = [node for node in graph.nodes if node.name() in ops.CLASS_LOSSES]
     if len(losses) != 1:
         return
     loss, users, target = losses[0], graph.users, losses[0]._saved_target
     ignored, weight = signed(loss._saved_ignore_index), loss._saved_weight
     if reduction_of(loss) is None and not _is_reduced(users.get(loss, []), users):
         return
-    embeddings = (node for node in graph.nodes if node.name() in _EMBEDDINGS and _padding(node) < 0)
+    embeddings = (node for node in graph.nodes if node.name() == ops.EMBEDDING and _padding(node) < 0)
     saved = (saved_tensor.use(node, "indices") for node in embeddings)
-    for tokens in (each for each in saved if each is not None and each.dim() == 2):
+    for tokens in saved:
+        if tokens is None or tokens.dim() != 2:
+            continue
         hidden = next(hidden_keys(graph.nodes, tokens), None)
         if hidden is None or not _at_one_end(hidden) or not _is_shifted(target, tokens, 1, ignored):
             continue
@@ -133,14 +122,14 @@ def wrongly_shifted(graph: Graph) -> dict[str, list[Any]]:
     Losses are left out if a target could also be the next token, if the outputs don't begin at the first position,
     or if there is another class loss with targets, because a model may predict several tokens ahead.
     """
-    losses = [node for node in graph.nodes if node.name() in CLASS_LOSSES]
+    losses = [node for node in graph.nodes if node.name() in ops.CLASS_LOSSES]
     if len(losses) != 1 or not _begins_at_the_first(losses[0]):
         return {}
     targets, ignored = losses[0]._saved_target, signed(losses[0]._saved_ignore_index)
-    saved = [saved_tensor.use(node, "indices") for node in graph.nodes if node.name() in _EMBEDDINGS]
-    read = [each for each in saved if each is not None and each.dim() == 2 and len(each)]
+    saved = [saved_tensor.use(node, "indices") for node in graph.nodes if node.name() == ops.EMBEDDING]
+    read = [tokens for tokens in saved if tokens is not None and tokens.dim() == 2 and len(tokens)]
     read = [tokens for tokens in read if targets.numel() % len(tokens) == 0]
-    shifts = {each for tokens in read for each in range(3) if _is_shifted(targets, tokens, each, ignored)}
+    shifts = {by for tokens in read for by in range(3) if _is_shifted(targets, tokens, by, ignored)}
     same = [tokens for tokens in read if tokens.numel() == targets.numel()] if shifts == {0} else []
     causal = any(is_causal(losses[0], tokens) for tokens in same)
     return {"shifted twice": losses * (shifts == {2}), "not shifted": losses * causal}
@@ -161,7 +150,7 @@ def _begins_at_the_first(loss: Any) -> bool:
     """Return whether no operation near the loss leaves out the first positions of the outputs."""
     node = loss
     while node is not None and (node is loss or node.name() in _BELOW):
-        if node.name() in _PARTS and getattr(node, "_saved_start", 1) != 0:
+        if node.name() in ops.PARTS and getattr(node, "_saved_start", 1) != 0:
             return False
         data = [child for child in inputs(node) if child.name() in _BELOW and leaf_at(child) is None]
         node = data[0] if len(data) == 1 else None

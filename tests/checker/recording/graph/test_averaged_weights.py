@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gradgate.autograd_graph import Graph, compared_with_own_averages
+from gradgate.autograd_graph import Graph
+from gradgate.checker.recording.graph import compared_with_own_averages
 
 NET = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
 OLD = {name: torch.zeros_like(weight) for name, weight in NET.named_parameters()}

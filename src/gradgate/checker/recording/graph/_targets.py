@@ -10,34 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._broadcasts import node_shape
-from gradgate.autograd_graph._losses import inputs_of
-from gradgate.autograd_graph._nodes import (
-    CLASS_LOSSES,
-    ERRORS,
-    LEAF,
-    PRODUCTS,
-    RESHAPES,
-    SAME_VALUES,
-    SUMS,
-    inputs,
-    named,
-    only_input,
-    through,
-)
-from gradgate.autograd_graph._walk import Graph, reachable
+from gradgate.autograd_graph import Graph, inputs, inputs_of, only_input, ops, reachable, through
+from gradgate.checker.recording.graph._broadcasts import node_shape
 
-_CROSS_ENTROPIES = named("BinaryCrossEntropy BinaryCrossEntropyWithLogits")
-_MONOTONE = SAME_VALUES | named("Sigmoid") | named("Clamp ClampMin", "01")
-_COPIES = named("Clone Alias View ToCopy")
-_DIFFERENCES = ERRORS | {"SubBackward0"}
-_LINEAR = SUMS | PRODUCTS | RESHAPES | named("Mean Sum Neg", "01")
-_COMPARISONS = ERRORS | _CROSS_ENTROPIES | named("Sub Mul Mm Bmm")
-_SCALED = RESHAPES | PRODUCTS
-_LERP = named("Lerp", "01")
-_AFTER_DIFFERENCE = SAME_VALUES | named("Mean Sum Pow Abs LinalgVectorNorm", "01")
+_MONOTONE = ops.SAME_VALUES | ops.FROM_BELOW | {ops.SIGMOID}
+_LINEAR = ops.SUMS | ops.PRODUCTS | ops.RESHAPES | ops.MEANS_AND_SUMS | {ops.NEG}
+_COMPARISONS = ops.DIFFERENCES | ops.BINARY_CROSS_ENTROPIES | ops.MATRIX_PRODUCTS | {ops.MUL}
+_SCALED = ops.RESHAPES | ops.PRODUCTS
+_AFTER_DIFFERENCE = ops.SAME_VALUES | ops.MEANS_AND_SUMS | ops.POWERS
 _MOST_PATHS = 200
-_FILLED = ("IndexPutBackward0", "CopySlices")
 
 
 def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
@@ -46,12 +27,12 @@ def trained_target(node: Any) -> tuple[Any, Any, bool] | None:
     It does if values with a graph were written into a tensor of data. Returns None for an entropy, whose target is
     computed from the values that it is compared with.
     """
-    if node.name() not in _CROSS_ENTROPIES:
+    if node.name() not in ops.BINARY_CROSS_ENTROPIES:
         return None
     value, target = (node.next_functions[place][0] for place in (0, 1))
     if value is None or target is None or _origin(value) in Graph(target).following:
         return None
-    return value, target, _origin(target).name() in _FILLED
+    return value, target, _origin(target).name() in ops.FILLED
 
 
 def pulled_teacher(node: Any, users: Mapping[Any, list[Any]]) -> bool:
@@ -60,25 +41,25 @@ def pulled_teacher(node: Any, users: Mapping[Any, list[Any]]) -> bool:
     False if both sides share leaves, or if another divergence has them the other way round.
     """
     target = inputs(node)[0]
-    softmax = through(target, RESHAPES)
-    products = [user for user in users.get(target, []) if user.name() == "MulBackward0"]
+    softmax = through(target, ops.RESHAPES)
+    products = [user for user in users.get(target, []) if user.name() == ops.MUL]
     students = {
         leaf
-        for each in products
-        for side in inputs(each)
+        for product in products
+        for side in inputs(product)
         if side is not target
         for leaf in Graph(side).leaves
     }
-    if softmax.name() != "SoftmaxBackward0" or not students or students & Graph(target).leaves.keys():
+    if softmax.name() != ops.SOFTMAX or not students or students & Graph(target).leaves.keys():
         return False
-    if any(each.name() == node.name() and students & Graph(each).leaves.keys() for each in users):
+    if any(other.name() == node.name() and students & Graph(other).leaves.keys() for other in users):
         return False
-    logits = through(softmax, _SCALED | {"SoftmaxBackward0"})
+    logits = through(softmax, _SCALED | {ops.SOFTMAX})
     return any(
-        each.name() == "LogSoftmaxBackward0"
-        and through(each, _SCALED | {"LogSoftmaxBackward0"}) is logits
-        and any(user.name() in CLASS_LOSSES for user in above)
-        for each, above in users.items()
+        log_softmax.name() == ops.LOG_SOFTMAX
+        and through(log_softmax, _SCALED | {ops.LOG_SOFTMAX}) is logits
+        and any(user.name() in ops.CLASS_LOSSES for user in above)
+        for log_softmax, above in users.items()
     )
 
 
@@ -91,17 +72,17 @@ def cancelled(node: Any, users: Mapping[Any, list[Any]]) -> tuple[list[Tensor], 
     """
     signs: dict[tuple[Any, int], float] = defaultdict(float)
     # A sample's log-probability contains (loc + noise) - loc: the gradient of the location is zero on purpose.
-    inner_names = frozenset({"SubBackward0"} if node.name() == "AddBackward0" else ())
-    for edge, sign in _summands(node, SUMS | ERRORS):
+    inner_names = frozenset({ops.SUB} if node.name() == ops.ADD else ())
+    for edge, sign in _summands(node, ops.SUMS | ops.ERRORS):
         parts = _summands(edge[0], inner_names) or [(edge, 1.0)]
         for (below, output), inner in parts:
-            signs[through(below, _COPIES), output] += sign * inner
+            signs[through(below, ops.PLAIN_COPIES), output] += sign * inner
     both = {value for (value, _), sign in signs.items() if sign == 0}
     if not both:
         return [], False
     kept = {id(leaf) for value, _ in signs if value not in both for leaf in Graph(value).leaves.values()}
     compared = (
-        other for user in users.get(node, []) if user.name() in _DIFFERENCES for other in inputs(user)
+        other for user in users.get(node, []) if user.name() in ops.DIFFERENCES for other in inputs(user)
     )
     if not both.isdisjoint(compared):
         return [], False
@@ -113,7 +94,7 @@ def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], f
     """Return those operands of a sum, difference or error that have a graph, each with its sign or factor."""
     if node.name() not in names:
         return []
-    second = float(getattr(node, "_saved_alpha", 1)) * (1 if node.name() == "AddBackward0" else -1)
+    second = float(getattr(node, "_saved_alpha", 1)) * (1 if node.name() == ops.ADD else -1)
     signs = zip(node.next_functions[:2], (1.0, second), strict=True)
     return [(edge, sign) for edge, sign in signs if edge[0] is not None]
 
@@ -121,7 +102,7 @@ def _summands(node: Any, names: frozenset[str]) -> list[tuple[tuple[Any, int], f
 def sums_with_constants(*roots: Any) -> Iterator[Any]:
     """Yield sums with one side that has no graph, if only linear operations lie between them and the roots."""
     for node in reachable(*roots, following=lambda node: inputs(node) if node.name() in _LINEAR else ()):
-        if node.name() in SUMS and only_input(node) is not None:
+        if node.name() in ops.SUMS and only_input(node) is not None:
             yield node
 
 
@@ -150,7 +131,7 @@ def _error(node: Any) -> Any:
     while node is not None and node.name() in _AFTER_DIFFERENCE:
         operations.append((node.name(), _details(node, "exponent dim ord")))
         node = only_input(node)
-    if node is None or node.name() not in _DIFFERENCES or len(inputs(node)) != 2:
+    if node is None or node.name() not in ops.DIFFERENCES or len(inputs(node)) != 2:
         return None
     sides = frozenset(node.next_functions[:2])
     return node.name(), _details(node, "reduction beta delta alpha"), tuple(operations), sides
@@ -182,7 +163,7 @@ def compared_with_own_averages(graph: Graph) -> list[Any]:
         sides = graph.following[node]
         if node.name() not in _COMPARISONS or len(sides) != 2:
             continue
-        if any(through(side, SAME_VALUES) in weights for side in sides):
+        if any(through(side, ops.SAME_VALUES) in weights for side in sides):
             continue  # a layer's weight, or a penalty on the weights
         used = [(behind[side] & every, behind[side] >> 1 & every) for side in sides]
         first, second = ((alone & ~averaged, averaged & ~alone) for alone, averaged in used)
@@ -193,19 +174,19 @@ def compared_with_own_averages(graph: Graph) -> list[Any]:
 
 def _averaged_with_data(node: Any) -> Any:
     """Return the node of the leaf x if a node computes ``data + number * x`` and the number is below 1."""
-    if node.name() not in SUMS | _LERP or only_input(node) is None:
+    if node.name() not in ops.SUMS | ops.LERPS or only_input(node) is None:
         return None
     factor = 1.0
-    if node.name() in _LERP:
+    if node.name() in ops.LERPS:
         node, factor = only_input(node), 0.5  # the weight isn't read
-    while node.name() != LEAF:
+    while node.name() != ops.LEAF:
         try:
-            found = [each for each in inputs_of(node) or () if each.node is not None]
+            terms = [term for term in inputs_of(node) or () if term.node is not None]
         except RuntimeError:  # an earlier backward call freed the graph
             return None
-        if len(found) != 1:
+        if len(terms) != 1:
             return None
-        ((node, op, number),) = found
+        ((node, op, number),) = terms
         number = 1.0 if number is None else float(number)
         factor = factor * number if op == "mul" or not number else factor / number
     return node if 0 < abs(factor) < 1 else None
@@ -213,19 +194,19 @@ def _averaged_with_data(node: Any) -> Any:
 
 def after_reward(target: Any) -> Any:
     """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
-    node = through(target, RESHAPES)
+    node = through(target, ops.RESHAPES)
     shape = node_shape(node, 0)
-    if node.name() != "AddBackward0" or not shape or math.prod(shape) != shape[0]:
+    if node.name() != ops.ADD or not shape or math.prod(shape) != shape[0]:
         return None
-    product = through(only_input(node), RESHAPES)
-    node = row(product, RESHAPES | {"MulBackward0"})
-    return None if node is product or node.name() == LEAF else node
+    product = through(only_input(node), ops.RESHAPES)
+    node = row(product, ops.RESHAPES | {ops.MUL})
+    return None if node is product or node.name() == ops.LEAF else node
 
 
 def row(node: Any, names: frozenset[str]) -> Any:
     """Return the first node below the operations ``names``. For a row of a stack, ``values[t]``, return the row."""
     while node is not None and node.name() in names and (below := only_input(node)) is not None:
-        if below.name() == "StackBackward0" and node.name() == "SelectBackward0":
+        if below.name() == ops.STACK and node.name() == ops.SELECT:
             same = node._saved_dim == below._saved_dim
             return below.next_functions[node._saved_index][0] or below if same else below
         node = below
@@ -235,14 +216,14 @@ def row(node: Any, names: frozenset[str]) -> Any:
 def sides_are_equal(node: Any) -> bool | None:
     """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
     name, below = node.name(), node
-    if name != "DivBackward0":
+    if name != ops.DIV:
         below = inputs(node)[0]
-    if below.name() not in ("SubBackward0", "DivBackward0") or len(inputs(below)) != 2:
+    if below.name() not in {ops.SUB, ops.DIV} or len(inputs(below)) != 2:
         return None
     if math.prod(node_shape(node, 0)) < 2:
         return None
-    if name == "DivBackward0":
+    if name == ops.DIV:
         return bool(torch.equal(node._saved_self, node._saved_other))
-    if name == "ExpBackward0":
+    if name == ops.EXP:
         return bool((node._saved_result == 1).all())
     return not bool(node._saved_self.any())

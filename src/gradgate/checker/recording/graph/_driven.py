@@ -7,15 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph._nodes import RESHAPES, inputs
-from gradgate.autograd_graph._walk import Graph, reachable
+from gradgate.autograd_graph import Graph, inputs, ops, reachable
 from gradgate.torch_compat import saved_tensor
 
-_NAMES = (
-    "Mean Sum Add Sub Rsub Neg Mul Div Abs Pow Exp Log Softplus LogSigmoid Sigmoid Tanh Relu LeakyRelu Clamp"
-)
-_PLAIN = frozenset((*_NAMES.split(), "ClampMin", "Minimum", "Maximum"))
-_WITH_TARGET = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits")
+_WITH_TARGET = ops.ERRORS | ops.BINARY_CROSS_ENTROPIES
 _MOST_VALUES = 1 << 22  # larger targets are not read
 
 
@@ -28,8 +23,8 @@ def driven(graph: Graph) -> Iterator[Tensor]:
 
     def leaves(node: Any) -> list[Tensor]:
         following = graph.following[node]
-        turned = [each for child in following if child.name() == "TBackward0" for each in inputs(child)]
-        return [graph.leaf_nodes[each] for each in (*following, *turned) if each in graph.leaf_nodes]
+        turned = [below for child in following if child.name() == ops.TRANSPOSED for below in inputs(child)]
+        return [graph.leaf_nodes[child] for child in (*following, *turned) if child in graph.leaf_nodes]
 
     def below(node: Any) -> list[Any]:
         return graph.following[node] if not leaves(node) and _has_no_data(node) else []
@@ -39,10 +34,10 @@ def driven(graph: Graph) -> Iterator[Tensor]:
 
 
 def _has_no_data(node: Any) -> bool:
-    kind, children = node.name().partition("Backward")[0], [child for child, _ in node.next_functions]
-    if None not in children:
-        return kind in _PLAIN or node.name() in RESHAPES
-    name = "target" if kind in _WITH_TARGET else "other" if kind in ("Mul", "Div") else ""
+    kind = node.name()
+    if all(child is not None for child, _ in node.next_functions):
+        return kind in ops.IN_ONE_DIRECTION or kind in ops.RESHAPES
+    name = "target" if kind in _WITH_TARGET else "other" if kind in ops.PRODUCTS else ""
     other = saved_tensor.use(node, name) if name else None
     return (
         isinstance(other, Tensor) and 0 < other.numel() <= _MOST_VALUES and bool((other == other.max()).all())

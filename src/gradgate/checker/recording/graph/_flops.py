@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of
-from gradgate.autograd_graph._nodes import FACTORS, LEAF, RESHAPES, TRANSPOSES, named
+from gradgate.autograd_graph import NotUnderstoodError, ops, shape_of
 
-_VIEWS = RESHAPES | TRANSPOSES | named("Permute Slice Unbind Split Detach")
-_ATTENTION = "ScaledDotProduct"
+_VIEWS = ops.RESHAPES | ops.SAME_VALUES | ops.TAKEN_APART
 _ATTENTION_GRADIENT = 5 / 6  # of the forward pass, for each of three inputs: five products instead of two
 
 _Shape = tuple[int, ...]
@@ -32,17 +30,17 @@ def flops_of(node: Any) -> tuple[float, list[float]]:
     except NotUnderstoodError:
         return 0.0, [0.0] * len(edges)
     name = node.name()
-    if name == LEAF or name in _VIEWS:
+    if name == ops.LEAF or name in _VIEWS:
         return 0.0, [0.0] * len(edges)
     elements = [None if shape is None else float(max(math.prod(shape), math.prod(out))) for shape in inputs]
     # `heavy`: the inputs whose gradients take as much work as the forward pass.
     forward, gradient, heavy = 0.0, 1.0, range(0)
-    if name in FACTORS:
-        first = FACTORS[name]
+    if name in ops.FACTORS:
+        first = ops.FACTORS[name]
         forward, heavy = _product(out, *inputs[first : first + 2]), range(first, first + 2)
-    elif name.startswith("ConvolutionBackward"):
+    elif name in ops.CONVOLUTIONS:
         forward, heavy = _convolution(node, out, *inputs[:2]), range(2)
-    elif name.startswith(_ATTENTION) and inputs[0] is not None:
+    elif name.startswith(ops.ATTENTION) and inputs[0] is not None:
         keys = inputs[1] or inputs[2] or inputs[0]
         forward, gradient, heavy = 4.0 * math.prod(inputs[0]) * keys[-2], _ATTENTION_GRADIENT, range(3)
     gradients = [

@@ -8,30 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph._broadcasts import node_shape
-from gradgate.autograd_graph._losses import signed
-from gradgate.autograd_graph._nodes import CLASS_LOSSES, ELEMENTWISE, LEAF, RESHAPES, SAME_VALUES, named
+from gradgate.autograd_graph import ops, signed
+from gradgate.checker.recording.graph._broadcasts import node_shape
 from gradgate.torch_compat import saved_tensor
 
-_PRODUCTS = named("Bmm Baddbmm")
-_WEIGHTED = {"MmBackward0": "self", "AddmmBackward0": "mat1"}  # the tensor whose rows are multiplied
-_WEIGHTS = named("Softmax SafeSoftmax")
-_RECURRENT = named("MkldnnRnnLayer CudnnRnn")
-_OVER_DIMENSIONS = named("Select Slice Split SplitWithSizes UnsafeSplit") | named("Mean", "1")
+_WEIGHTED = {ops.MM: "self", ops.ADDMM: "mat1"}  # the tensor whose rows are multiplied
+_OVER_A_DIMENSION = ops.SPLITS | {ops.SELECT, ops.SLICE, ops.MEAN_OVER_DIMS}
 _EACH_POSITION = (
-    ELEMENTWISE
-    | SAME_VALUES
-    | RESHAPES
-    | CLASS_LOSSES
-    | _PRODUCTS
+    ops.ELEMENTWISE
+    | ops.SAME_VALUES
+    | ops.RESHAPES
+    | ops.CLASS_LOSSES
+    | ops.BATCHED_PRODUCTS
     | _WEIGHTED.keys()
-    | named(
-        "NativeLayerNorm FusedRmsNorm NativeDropout Embedding Gelu Relu Silu Tanh Sigmoid LogSoftmax MaskedFill"
-    )
-    | named("Mul Div Add Sub Pow Exp Rsqrt Sqrt Unbind", "012")
-    | _OVER_DIMENSIONS
+    | ops.AT_EACH_POSITION
+    | _OVER_A_DIMENSION
 )
-_WITH_POSITIONS = _PRODUCTS | {"EmbeddingBackward0"}  # not within the steps of a recurrent network
+_WITH_POSITIONS = ops.BATCHED_PRODUCTS | {ops.EMBEDDING}  # not within the steps of a recurrent network
 _MOST_NODES = 3_000
 _MASKED = -1e4
 
@@ -45,10 +38,10 @@ def hidden_keys(nodes: Iterable[Any], tokens: Tensor) -> Iterator[Tensor]:
     """Yield, for each attention over these tokens, which of them the last query of their row can't read."""
     count, time = tokens.shape
     for node in nodes:
-        if node.name() in _WEIGHTS:
+        if node.name() in ops.ATTENTION_WEIGHTS:
             weights = saved_tensor.use(node, "result")
             hidden = None if weights is None else weights == 0
-        elif node.name().startswith("ScaledDotProduct"):
+        elif node.name().startswith(ops.ATTENTION):
             mask = _mask_of(node)
             hidden = None if mask is None else mask <= _MASKED
         else:
@@ -62,8 +55,8 @@ def hidden_keys(nodes: Iterable[Any], tokens: Tensor) -> Iterator[Tensor]:
 
 
 def _mask_of(attention: Any) -> Tensor | None:
-    names = (each for each in ("attn_mask", "attn_bias") if hasattr(attention, f"_saved_{each}"))
-    return next((each for name in names if (each := saved_tensor.use(attention, name)) is not None), None)
+    names = (name for name in ("attn_mask", "attn_bias") if hasattr(attention, f"_saved_{name}"))
+    return next((mask for name in names if (mask := saved_tensor.use(attention, name)) is not None), None)
 
 
 class _Causal:
@@ -76,27 +69,27 @@ class _Causal:
         todo, seen = [(loss, 0)], set[Any]()
         mixing = weighted = products = 0
         for node, output in todo:  # grows during the loop
-            if node in seen and node.name() not in _RECURRENT:
+            if node in seen and node.name() not in ops.RECURRENT:
                 continue
             name = node.name()
-            weighted += name in _WEIGHTS
-            products += name in _PRODUCTS
-            if name == LEAF or node in seen:
-                if output and name in _RECURRENT:
+            weighted += name in ops.ATTENTION_WEIGHTS
+            products += name in ops.BATCHED_PRODUCTS
+            if name == ops.LEAF or node in seen:
+                if output and name in ops.RECURRENT:
                     return False
                 continue
             seen.add(node)
             below = [child for child in node.next_functions if child[0] is not None]
-            if name == "StackBackward0" and len(node.next_functions) == self._time:
-                found = self._below_a_stack(node)
-                if found is None:
+            if name == ops.STACK and len(node.next_functions) == self._time:
+                entered = self._below_a_stack(node)
+                if entered is None:
                     return False
-                below, mixing = found, mixing + 1
-            elif name in _WEIGHTS or name.startswith("ScaledDotProduct") or name in _RECURRENT:
+                below, mixing = entered, mixing + 1
+            elif name in ops.ATTENTION_WEIGHTS or name.startswith(ops.ATTENTION) or name in ops.RECURRENT:
                 if output or not self._is_one_way(node, name):
                     return False
                 mixing += 1
-            elif name == "CatBackward0":
+            elif name == ops.CAT:
                 if signed(node._saved_dim) not in (-1, 2):
                     return False
             elif name not in _EACH_POSITION or not self._keeps_positions(node, name):
@@ -108,12 +101,12 @@ class _Causal:
 
     def _is_one_way(self, node: Any, name: str) -> bool:
         """Return whether attention or a recurrent layer uses only earlier positions."""
-        if name in _RECURRENT:
+        if name in ops.RECURRENT:
             return not node._saved_bidirectional and not getattr(node, "_saved_reverse", False)
-        if name in _WEIGHTS:
+        if name in ops.ATTENTION_WEIGHTS:
             weights = saved_tensor.use(node, "result")
             return weights is not None and self._is_square(weights) and not bool(weights.triu(1).any())
-        query, key = (saved_tensor.use(node, each) for each in ("query", "key"))
+        query, key = (saved_tensor.use(node, name) for name in ("query", "key"))
         if query is None or key is None or not query.shape[-2] == key.shape[-2] == self._time:
             return False
         if getattr(node, "_saved_is_causal", False):
@@ -146,19 +139,19 @@ class _Causal:
         """Return the last position that a step reads. ``entered`` collects the inputs of all positions."""
         order, todo = [], [(node, False)]
         while todo:  # children before their users
-            each, done = todo.pop()
+            inner, done = todo.pop()
             if done:
-                order.append(each)
-            elif each not in self._latest:
-                self._latest[each] = -1
-                todo.append((each, True))
-                below = [pair for pair in each.next_functions if pair[0] is not None]
-                if self._is_at_a_position(each):
+                order.append(inner)
+            elif inner not in self._latest:
+                self._latest[inner] = -1
+                todo.append((inner, True))
+                below = [pair for pair in inner.next_functions if pair[0] is not None]
+                if self._is_at_a_position(inner):
                     entered += [pair for pair in below if pair not in entered]
                 else:
                     todo += [(child, False) for child, _ in below]
-        for each in order:
-            self._latest[each] = self._read_by(each)
+        for inner in order:
+            self._latest[inner] = self._read_by(inner)
         return max(self._latest[node], output if self._is_unbound(node) else -1)
 
     def _read_by(self, node: Any) -> int:
@@ -167,7 +160,7 @@ class _Causal:
             return -1  # the output that is used tells the position
         if self._is_at_a_position(node):
             return int(signed(node._saved_index)) % self._time
-        if node.name() == LEAF:
+        if node.name() == ops.LEAF:
             return -1
         if node.name() not in _EACH_POSITION - _WITH_POSITIONS or not self._keeps_positions_apart(node):
             return self._time
@@ -177,27 +170,23 @@ class _Causal:
 
     def _is_at_a_position(self, node: Any) -> bool:
         """Return whether a node takes one position, or each position, from a tensor of all positions."""
-        if node.name() == "SelectBackward0":
+        if node.name() == ops.SELECT:
             return bool(node._saved_self_sym_sizes[signed(node._saved_dim)] == self._time)
         return self._is_unbound(node)
 
     def _is_unbound(self, node: Any) -> bool:
         """Return whether a node takes a tensor apart into its positions."""
-        if node.name() != "UnbindBackward0":
+        if node.name() != ops.UNBIND:
             return False
         shape = node_shape(*node.next_functions[0])
         return bool(shape) and shape[signed(node._saved_dim)] == self._time
 
     def _keeps_positions_apart(self, node: Any) -> bool:
         """Return whether an operation is not over a dimension of positions, except a slice of all."""
-        if node.name() not in _OVER_DIMENSIONS:
+        if node.name() not in _OVER_A_DIMENSION:
             return True
         sizes, dim = node._saved_self_sym_sizes, node._saved_dim
-        if (
-            node.name() == "SliceBackward0"
-            and node._saved_start == 0
-            and node._saved_end >= sizes[signed(dim)]
-        ):
+        if node.name() == ops.SLICE and node._saved_start == 0 and node._saved_end >= sizes[signed(dim)]:
             return True
         dims = dim if isinstance(dim, (tuple, list)) else [dim]
-        return bool(dims) and all(sizes[signed(each)] != self._time for each in dims)
+        return bool(dims) and all(sizes[signed(dim)] != self._time for dim in dims)

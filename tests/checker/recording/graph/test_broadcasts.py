@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gradgate.autograd_graph import Graph, broadcast_at
+from gradgate.autograd_graph import Graph
+from gradgate.checker.recording.graph import broadcast_at
 
 N = 6
 LEAF = torch.randn(N, requires_grad=True)

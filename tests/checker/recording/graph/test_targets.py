@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from gradgate.autograd_graph import Graph, sums_with_constants
+from gradgate.autograd_graph import Graph
+from gradgate.checker.recording.graph import sums_with_constants
 
 LEAF = torch.randn(4, requires_grad=True)
 DATA = torch.randn(4)

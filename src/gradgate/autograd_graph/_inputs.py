@@ -1,0 +1,36 @@
+"""Steps from a node of a graph to its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from torch import Tensor
+
+from gradgate.autograd_graph import _nodes as ops
+
+
+def inputs(node: Any) -> list[Any]:
+    """Return the nodes of those inputs of a node that have a graph."""
+    return [child for child, _ in node.next_functions if child is not None]
+
+
+def only_input(node: Any) -> Any:
+    """Return the only input that has a graph; None if no input or several have one."""
+    with_graph = inputs(node)
+    return with_graph[0] if len(with_graph) == 1 else None
+
+
+def through(node: Any, names: Container[str]) -> Any:
+    """Go down from a node, always to the only input. Return the first node whose name isn't in ``names``."""
+    while node is not None and node.name() in names and (below := only_input(node)) is not None:
+        node = below
+    return node
+
+
+def leaf_at(node: Any) -> Tensor | None:
+    """Return the leaf that a node adds gradient to, directly or through a transposition."""
+    if node is not None and node.name() in ops.TRANSPOSES:
+        node = node.next_functions[0][0]
+    leaf: Tensor | None = node.variable if node is not None and node.name() == ops.LEAF else None
+    return leaf
