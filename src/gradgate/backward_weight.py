@@ -62,7 +62,9 @@ def _fake(gradient: Tensor) -> Tensor:
     return torch.empty((), dtype=dtype, device=gradient.device)
 
 
+# It reads a value of this process, which a CUDA graph would record.
+_TAGS = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ()
 _library = torch.library.Library("gradgate", "FRAGMENT")
-_library.define("weight_of_pass(Tensor gradient) -> Tensor", tags=(torch.Tag.cudagraph_unsafe,))
+_library.define("weight_of_pass(Tensor gradient) -> Tensor", tags=_TAGS)
 _library.impl("weight_of_pass", _in_compiled_pass, "CompositeExplicitAutograd")
 torch.library.register_fake("gradgate::weight_of_pass", _fake, lib=_library)

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import gradgate as gg
+
+# private: counts on a device are added when the window ends; there is no device here
+from gradgate.accumulation._sums import total
 from gradgate.errors import CountError, GradientError, GraphError, UpdateError
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
 from tests.messages import raises
@@ -222,3 +225,8 @@ def test_later_windows_still_watch_both_ends_of_the_parameters(place: int) -> No
             update.backward(model(part).square().mean(), count=3)
             model[place].weight.square().sum().backward()
             model[place].bias.square().sum().backward()
+
+
+def test_counts_on_a_device_are_added_without_rounding_whatever_their_types() -> None:
+    counts = [torch.tensor(257), torch.tensor(256.0, dtype=torch.bfloat16), 1, torch.tensor(257)]
+    assert total(counts) == 771

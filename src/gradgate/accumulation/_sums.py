@@ -462,10 +462,15 @@ def as_number(count: Count) -> int | float:
 
 
 def total(counts: list[Count]) -> int | float:
-    """Return the sum of counts. Synchronizes at most once with each device that holds a count."""
+    """Return the sum of counts. Synchronizes once for each device and dtype of a count."""
     known = sum(count for count in counts if not isinstance(count, Tensor))
-    on_devices = by_device(count for count in counts if isinstance(count, Tensor))
-    return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in on_devices.values())
+    alike: dict[
+        tuple[torch.device, torch.dtype], list[Tensor]
+    ] = {}  # stacking others would round some of them
+    for count in counts:
+        if isinstance(count, Tensor):
+            alike.setdefault((count.device, count.dtype), []).append(count)
+    return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in alike.values())
 
 
 def _proved(count: int | float) -> int | float:
