@@ -300,6 +300,8 @@ def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str,
 
 def _chosen_in(optimizer: Optimizer) -> list[Tensor]:
     """Return the parameters with chosen rows that an optimizer steps itself, not through an inner optimizer."""
+    if not _rows:
+        return []
     chosen = {id(parameter): parameter for parameter in _rows}
     inner = [value for value in vars(optimizer).values() if isinstance(value, Optimizer)]
     if inner and any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
