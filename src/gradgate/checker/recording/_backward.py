@@ -132,6 +132,7 @@ class Backwards:
         known = self._last.get((site, threading.get_ident()))
         if not recorder.looking and known is not None:
             return self._repeat(site, known, facts), None
+        facts["root"] = recorder.values.back_propagated(listed(tensors), site)
         graph = Graph(listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in tensors_in(inputs)}

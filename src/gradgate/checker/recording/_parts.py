@@ -106,6 +106,7 @@ def table(parts: Parts) -> Iterator[Patch]:
         yield Patch(context, "__enter__", unreached.no_grad_entered, by_user=True)
         yield Patch(context, "__exit__", unreached.no_grad_left, by_user=True)
 
+    yield Patch(torch, "compile", parts.recorder.values.end)
     backwards = parts.backwards
     autograd = torch.autograd
     yield Patch(autograd, "backward", backwards.backward, span="backward", ends_run=True, iterables=True)

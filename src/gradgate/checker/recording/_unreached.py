@@ -142,6 +142,7 @@ class UnreachedParameters:
     def no_grad_entered(self, context: Any) -> None:
         """Record that the user's code turns gradients off, and note how often each batch norm has run."""
         site = self._cuts.no_grad()
+        self._recorder.values.turned_off(context, site)
         if site and self._versions and self._entries[site] < _ENTRIES:
             self._entries[site] += 1
             versions = {number: _version(norm) for number, norm in self._norms.alive()}
@@ -149,6 +150,7 @@ class UnreachedParameters:
 
     def no_grad_left(self, context: Any, *_: Any) -> None:
         """Record the trained batch norms that ran in training mode while gradients were off."""
+        self._recorder.values.turned_on(context)
         site, before = self._blocks.pop(context) or ((), {})
         if not before:
             return
