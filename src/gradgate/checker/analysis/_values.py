@@ -43,6 +43,7 @@ class Constant:
     """A term of losses that trains none of the parameters from which it was computed."""
 
     cut: int  # the value whose graph was cut
+    site: Site  # the line that cut it
     losses: tuple[Loss, ...]
     lost: int  # these parameters
 
@@ -103,7 +104,7 @@ class Flow:
         waiting: list[tuple[int, Backward]] = []
         for number, event in run.numbered(Backward, Stepped):
             if isinstance(event, Backward):
-                if event.root < 0:
+                if event.root < 0 or event.managed:
                     continue
                 steps = {step for each in run.by_backward.get(number, ()) for step in each.consumed}
                 if steps:
@@ -190,7 +191,7 @@ class Flow:
                     trains[self.place(loss, number)].add(loss.number)
             for number in terms:
                 lost = self.cut[number] & loss.meant
-                if not lost or self.live[number] & loss.meant or self._is_surrogate(terms):
+                if not lost or self.live[number] & loss.meant or self._is_surrogate(terms, above):
                     continue
                 cuts = self.cuts(number, lost)
                 if cuts and not self._is_shift(number, cuts, terms, loss.meant) and not self._is_redrawn(number, cuts[0]):
@@ -201,19 +202,20 @@ class Flow:
                 lost = 0
                 for _, _, each in several:
                     lost |= each
-                yield Constant(several[0][0], tuple(calls.values()), lost)
+                yield Constant(several[0][0], self.line(several[0][0]), tuple(calls.values()), lost)
 
     def behind_cuts(self, missing: int) -> Iterator[Constant]:
         """Yield where parameters without a gradient leave the graph of a loss whose value depends on them."""
+        missing &= ~self.bits(set().union(*(event.changed for event in self.run.of(Stepped))))
         for loss in self.losses:
             root = loss.event.root
             lost = (self.cut[root] | self.copied[root]) & missing
             if lost and (cuts := self.cuts(root, lost)):
-                yield Constant(cuts[0], (loss,), lost)
+                yield Constant(cuts[0], self.line(cuts[0]), (loss,), lost)
                 return
         for read in self.run.log.values.reads:  # it left for numpy, and was not seen to come back
             if self.nodes[read.value].size > 1 and (self.live[read.value] | self.cut[read.value]) & missing:
-                yield Constant(read.value, (), (self.live[read.value] | self.cut[read.value]) & missing)
+                yield Constant(read.value, read.site, (), (self.live[read.value] | self.cut[read.value]) & missing)
                 return
 
     def constant_distances(self) -> Iterator[Constant]:
@@ -228,10 +230,11 @@ class Flow:
                     continue
                 made = {each for each in node.parents if (self.cut[each] | self.frozen[each]) and not self.live[each]}
                 if node.op in DISTANCES and len(made) > 1:
-                    hits[node.site].append((number, loss, self.cut[number] | self.frozen[number]))
+                    cut = next(iter(self.cuts(number, self.cut[number])), number)
+                    hits[node.site].append((cut, loss, self.cut[number] | self.frozen[number]))
         for site, several in hits.items():
             if len(several) >= 2 and site not in trains:
-                yield Constant(several[0][0], tuple(loss for _, loss, _ in several), several[0][2])
+                yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
 
     def drawn_inputs(self) -> Iterator[Constant]:
         """Yield drawn or chosen values that a trained network gets, if nothing tells the network that made them.
@@ -262,7 +265,7 @@ class Flow:
                     hits[self.nodes[choice].site].append((choice, loss, makers))
         for several in hits.values():
             if len(several) >= 2:
-                yield Constant(several[0][0], tuple(loss for _, loss, _ in several), several[0][2])
+                yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
 
     def first_order(self) -> Iterator[Constant]:
         """Yield derivatives without a graph that a term compares with values that have one."""
@@ -280,7 +283,7 @@ class Flow:
                         hits[self.nodes[number].site].append((number, loss, lost))
         for several in hits.values():
             if len(several) >= 2:
-                yield Constant(several[0][0], tuple(loss for _, loss, _ in several), several[0][2])
+                yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
 
     def _derivatives(self, term: int) -> Iterator[int]:
         """Yield the derivatives without a graph below a term, but not those in weights, layers and detached parts."""
@@ -303,9 +306,9 @@ class Flow:
 
     # What excuses a constant term
 
-    def _is_surrogate(self, terms: list[int]) -> bool:
+    def _is_surrogate(self, terms: list[int], above: set[int]) -> bool:
         """Return whether a loss adds a value and subtracts it detached: only its gradient counts."""
-        live = {number for number in terms if self.live[number]}
+        live = {number for number in (*terms, *above) if self.live[number]}
         todo, seen = [p for number in terms if not self.live[number] for p in self.nodes[number].parents], set[int]()
         while todo:
             number = todo.pop()

@@ -291,9 +291,9 @@ class Backwards:
                     old_site,
                 )
             )
-        if not create_graph:  # with create_graph, the new nodes must store their lines
-            recorder.lines.pause(1)
-            try:
-                yield
-            finally:
-                recorder.lines.pause(-1)
+        recorder.lines.pause(not create_graph)  # with create_graph, the new nodes must store their lines
+        try:
+            derivatives = yield
+            recorder.values.differentiated([*listed(outputs), *listed(inputs)], derivatives)
+        finally:
+            recorder.lines.pause(-(not create_graph))

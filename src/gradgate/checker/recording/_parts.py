@@ -80,8 +80,6 @@ class Parts:
 def close_table(parts: Parts) -> Iterator[Patch]:
     """Yield the patches for methods that a step calls many times. They are watched only during a close look."""
     cuts, writes = parts.cuts, parts.writes
-    for distribution in SAMPLED:
-        yield Patch(distribution, "sample", cuts.sampled, by_user=True, writes=True)
     for name in CUTS:
         yield Patch(Tensor, name, functools.partial(cuts.called, name), when=cuts.is_cut)
     for name in WRITES:

@@ -28,11 +28,14 @@ _CALLS = 2  # backward calls of one line in one window, after which its other mi
 _MOST_NODES = 60_000
 _MOST_TIED = 16_384  # tensors that may be alive or gone
 _MOST_NUMBERS = 256  # numbers that Python read, and that may come back
+_ROUNDING = 4 * 2.0**-52  # of one product and one quotient
 _COMMON = (0.0, 1.0, -1.0, 0.5, 2.0)  # numbers that are also written in scripts
 
 _PLAIN = (Tensor, Parameter)  # the attributes of other classes may run the user's code
-_READS = frozenset(("item", "tolist", "numpy", "float", "int", "array", "format", "repr"))
-_NUMBERS = frozenset(("item", "float"))
+_READS = frozenset(
+    ("item", "tolist", "numpy", "__float__", "__int__", "__array__", "__format__", "__repr__")
+)
+_NUMBERS = frozenset(("item", "__float__"))
 _FLAT = frozenset(("normal", "round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside"))  # derivative: zero
 _DRAWS = frozenset(("multinomial", "bernoulli", "poisson", "randint"))  # a discrete draw is data
 _FIRST = frozenset(("type_as", "expand_as", "view_as", "reshape_as", "masked_fill", "masked_select"))
@@ -59,6 +62,8 @@ class ValueGraph(TorchFunctionMode):
         self._unknown: dict[int, weakref.ref[Tensor]] = {}  # leaves that were no known parameters so far
         self._leaf_nodes: dict[tuple[int, bool], int] = {}
         self._numbers: dict[float, int] = {}  # a number that Python read -> its value
+        # (a sum, a read number) -> the number, and what an addend of the sum was divided by it
+        self._ratios: dict[tuple[Site, Site], tuple[float, float]] = {}
         self._names: dict[Any, tuple[str, bool]] = {}
         self._off: list[tuple[int, Site]] = []
         self._calls: Counter[Site] = Counter()  # backward calls of this window
@@ -93,7 +98,7 @@ class ValueGraph(TorchFunctionMode):
         self._ended = True
         self._pause()
         self._resolve()
-        for kept in (self._tied, self._leaf_of, self._unknown, self._numbers, self._names):
+        for kept in (self._tied, self._leaf_of, self._unknown, self._numbers, self._names, self._ratios):
             kept.clear()
 
     def stepped(self) -> None:
@@ -152,6 +157,8 @@ class ValueGraph(TorchFunctionMode):
         else:
             return
         parents: list[int] = []
+        if name in ("add", "sub"):
+            parents += self._multiples(args)
         if name == "broadcast_tensors":
             for given, each in zip(_tensors(args), results, strict=False):
                 if given is not each:
@@ -186,6 +193,22 @@ class ValueGraph(TorchFunctionMode):
             self._numbers[float(result)] = number
             if len(self._numbers) > _MOST_NUMBERS:
                 del self._numbers[next(iter(self._numbers))]
+
+    def _multiples(self, args: Any) -> list[int]:
+        """Return the numbers that Python read and that an addend is a multiple of, as in ``beta * kl.item()``.
+
+        The multiple has to be the same as at the last time, although the number is another one.
+        """
+        addends = [each for each in args if type(each) is float and each not in self._numbers]
+        found, site = [], self._recorder.site() if addends else ()
+        for addend in addends:
+            for number, node in self._numbers.items():
+                key, ratio = (site, self._nodes[node].site), addend / number if number else 0.0
+                before = self._ratios.get(key)
+                if before and number != before[0] and ratio and abs(before[1] - ratio) <= _ROUNDING * abs(ratio):
+                    found.append(node)
+                self._ratios[key] = number, ratio
+        return found
 
     # Numbers of tensors
 
@@ -268,6 +291,7 @@ class ValueGraph(TorchFunctionMode):
         """Note that a new parameter holds the values of another tensor."""
         if self._entered and not self._ended and type(data) in _PLAIN and (number := self.look_up(data)) >= 0:
             self._tie(tensor, number)
+            self.look_up(tensor)
 
     def differentiated(self, given: Iterable[Tensor], results: Iterable[Any]) -> None:
         """Note derivatives. They come from the values and from the point."""
@@ -311,7 +335,7 @@ def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
     if full == "__get__":  # the property of a watcher has no name
         name = getattr(getattr(func, "__self__", None), "__name__", "data")
         return ("data" if name in ("data", "real", "T", "mT", "H", "mH", "imag") else "") and name, False
-    name = full.strip("_")
+    name = full if full in _READS else full.strip("_")
     in_place = full.endswith("_") and not full.endswith("__") or full in ("__iadd__", "__isub__", "__imul__")
     name = _SAME_OPS.get(name, name)
     return "" if name in _SILENT else name, in_place
