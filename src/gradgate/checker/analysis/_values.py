@@ -48,6 +48,14 @@ class Constant:
     lost: int  # these parameters
 
 
+class LeftOut(NamedTuple):
+    """A value that could be back-propagated, and is not."""
+
+    how: str  # "sum": of a term of the loss and another; "last": later repeated; "shown"
+    site: Site
+    times: int
+
+
 @once
 def flow(run: Run) -> Flow:
     """Return the shadow of values of a run."""
@@ -115,6 +123,12 @@ class Flow:
             elif number in idle and waiting:  # a step without gradients: the last loss was meant for it
                 yield Loss(*waiting[-1], self.bits(run.held(event.optimizer)))
                 waiting.clear()
+
+    def missing(self) -> int:
+        """Return the parameters of optimizers that never got a gradient, and that nothing else changed."""
+        run = self.run
+        changed: set[int] = set().union(*(event.changed for event in run.of(Stepped)))
+        return self.bits(run.owned - run.reached - changed) & self.stepped
 
     # Parts of a loss
 
@@ -206,7 +220,6 @@ class Flow:
 
     def behind_cuts(self, missing: int) -> Iterator[Constant]:
         """Yield where parameters without a gradient leave the graph of a loss whose value depends on them."""
-        missing &= ~self.bits(set().union(*(event.changed for event in self.run.of(Stepped))))
         for loss in self.losses:
             root = loss.event.root
             lost = (self.cut[root] | self.copied[root]) & missing
@@ -303,6 +316,64 @@ class Flow:
                 if parent not in seen and self.cut[parent]:
                     seen.add(parent)
                     todo.append(parent)
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """Yield values that are like the losses of a window, and that no loss includes."""
+        used = self.below(*(loss.event.root for loss in self.losses))
+        terms = {number: self._parts(loss.event.root) for loss in self.losses for number in (loss.number,)}
+        read = {each.value for each in self.run.log.values.reads}
+        found: dict[tuple[str, Site], set[int]] = defaultdict(set)
+        last: dict[tuple[str, Site], int] = {}
+        begin = 0
+        for loss in self.losses:
+            meant, window = loss.meant, range(begin, loss.event.root + 1)
+            begin = loss.event.root + 1
+            after = next((each.event.root for each in self.losses if each.number > loss.number), len(self.nodes))
+            scalars = [n for n in (*window, *range(begin, after)) if self._is_scalar(n) and self.live[n] & meant]
+            again: dict[tuple[str, Site], list[int]] = defaultdict(list)
+            for number in scalars:
+                if number in window:
+                    again[self.nodes[number].op, self.nodes[number].site].append(number)
+                if number in used:
+                    continue
+                node = self.nodes[number]
+                parts = self._parts(number)
+                others = [n for n in self.terms(number)[0] if n not in used and self.live[n] & meant]
+                if len(node.parents) > 1 and parts & terms[loss.number] and others:
+                    found["sum", node.site].add(loss.number)
+                elif not parts & terms[loss.number] and self._is_read(number, read):
+                    found["shown", node.site].add(loss.number)
+                last.setdefault(("sum", node.site), number)
+            for (_, site), numbers in again.items():
+                if len(numbers) > 1 and numbers[-1] in used and used.isdisjoint(numbers[:-1]):
+                    found["last", site].add(loss.number)
+        for (how, site), losses in found.items():
+            if len(losses) >= (2 if how == "sum" else max(2, len(self.losses) - 1)):
+                yield LeftOut(how, site, len(losses))
+
+    def _is_scalar(self, number: int) -> bool:
+        node = self.nodes[number]
+        return node.live and node.size == 1 and node.leaf < 0 and not node.whole and node.op != "grad"
+
+    def _is_read(self, number: int, read: set[int]) -> bool:
+        return number in read or any(
+            child in read and number in self.nodes[child].parents and self.nodes[child].op in SAME
+            for child in range(number + 1, min(number + 200, len(self.nodes)))
+        )
+
+    def _parts(self, root: int) -> set[int]:
+        """Return the numbers that are summed to a loss, the loss and its terms included."""
+        found, todo = set[int](), [root]
+        while todo and len(found) < _MOST_TERMS:
+            number = todo.pop()
+            node = self.nodes[number]
+            made = [each for each in node.parents if self.live[each]]
+            if number in found:
+                continue
+            found.add(number)
+            if node.op in SUMS or node.op in SAME or (node.op in SCALES and len(made) == 1):
+                todo += [each for each in made if self.nodes[each].size == 1 and self.nodes[each].leaf < 0]
+        return found
 
     # What excuses a constant term
 
