@@ -6,6 +6,7 @@ the parameters to which autograd passes its gradient, and *cut* off from the oth
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ DISTANCES = frozenset(
     "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity".split()
 )
 _MOST_TERMS = 4096
+_TIMES = 2  # once may be a warm-up
 
 
 class Loss(NamedTuple):
@@ -51,8 +53,10 @@ class Constant:
 class LeftOut(NamedTuple):
     """A value that could be back-propagated, and is not."""
 
-    how: str  # "sum": of a term of the loss and another; "last": later repeated; "shown"
+    how: str  # "sum": of a term of the loss and another; "last": the same line made the loss later; "shown"
     site: Site
+    loss: Loss
+    value: int
     times: int
 
 
@@ -129,6 +133,21 @@ class Flow:
         run = self.run
         changed: set[int] = set().union(*(event.changed for event in run.of(Stepped)))
         return self.bits(run.owned - run.reached - changed) & self.stepped
+
+    @functools.cached_property
+    def unused_sums(self) -> Ids:
+        """The parameters behind sums of losses that are not back-propagated."""
+        bits = 0
+        for each in self.left_out():
+            bits |= self.live[each.value] if each.how == "sum" else 0
+        return self.ids(bits)
+
+    def behind_losses(self) -> Ids:
+        """Return the parameters on which the value of a loss depends, with a gradient or without one."""
+        bits = 0
+        for loss in self.losses:
+            bits |= self.live[loss.event.root] | self.cut[loss.event.root] | self.copied[loss.event.root]
+        return self.ids(bits)
 
     # Parts of a loss
 
@@ -212,7 +231,7 @@ class Flow:
                     hits[self.place(loss, number)].append((cuts[0], loss, lost))
         for place, several in hits.items():
             calls = {loss.number: loss for _, loss, _ in several}
-            if len(calls) >= 2 and not trains[place] - calls.keys():
+            if len(calls) >= _TIMES and not trains[place] - calls.keys():
                 lost = 0
                 for _, _, each in several:
                     lost |= each
@@ -246,7 +265,7 @@ class Flow:
                     cut = next(iter(self.cuts(number, self.cut[number])), number)
                     hits[node.site].append((cut, loss, self.cut[number] | self.frozen[number]))
         for site, several in hits.items():
-            if len(several) >= 2 and site not in trains:
+            if len(several) >= _TIMES and site not in trains:
                 yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
 
     def drawn_inputs(self) -> Iterator[Constant]:
@@ -277,7 +296,7 @@ class Flow:
                 if enters and not answered:
                     hits[self.nodes[choice].site].append((choice, loss, makers))
         for several in hits.values():
-            if len(several) >= 2:
+            if len(several) >= _TIMES:
                 yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
 
     def first_order(self) -> Iterator[Constant]:
@@ -295,7 +314,7 @@ class Flow:
                     if lost and points and not trained:
                         hits[self.nodes[number].site].append((number, loss, lost))
         for several in hits.values():
-            if len(several) >= 2:
+            if len(several) >= _TIMES:
                 yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
 
     def _derivatives(self, term: int) -> Iterator[int]:
@@ -318,48 +337,78 @@ class Flow:
                     todo.append(parent)
 
     def left_out(self) -> Iterator[LeftOut]:
-        """Yield values that are like the losses of a window, and that no loss includes."""
-        used = self.below(*(loss.event.root for loss in self.losses))
-        terms = {number: self._parts(loss.event.root) for loss in self.losses for number in (loss.number,)}
-        read = {each.value for each in self.run.log.values.reads}
-        found: dict[tuple[str, Site], set[int]] = defaultdict(set)
-        last: dict[tuple[str, Site], int] = {}
-        begin = 0
-        for loss in self.losses:
-            meant, window = loss.meant, range(begin, loss.event.root + 1)
-            begin = loss.event.root + 1
-            after = next((each.event.root for each in self.losses if each.number > loss.number), len(self.nodes))
-            scalars = [n for n in (*window, *range(begin, after)) if self._is_scalar(n) and self.live[n] & meant]
-            again: dict[tuple[str, Site], list[int]] = defaultdict(list)
+        """Yield scalars that could be back-propagated, and that no loss includes, if they are in most windows."""
+        losses = [loss for loss in self.losses if not loss.event.closure]
+        derived = [parent for node in self.nodes if node.op == "grad" for parent in node.parents]
+        used = self.below(*(loss.event.root for loss in self.losses), *derived)
+        found: dict[tuple[str, Site], dict[int, int]] = defaultdict(dict)  # place -> loss -> value
+        for loss, following in zip(losses, [*losses[1:], None], strict=True):
+            end = following.event.root if following is not None else len(self.nodes)
+            begin = max((each.event.root + 1 for each in self.losses if each.number < loss.number), default=0)
+            scalars = [each for each in range(begin, end) if self._is_scalar(each) and self.live[each] & loss.meant]
+            again: dict[Site, list[int]] = defaultdict(list)
             for number in scalars:
-                if number in window:
-                    again[self.nodes[number].op, self.nodes[number].site].append(number)
-                if number in used:
-                    continue
-                node = self.nodes[number]
-                parts = self._parts(number)
-                others = [n for n in self.terms(number)[0] if n not in used and self.live[n] & meant]
-                if len(node.parents) > 1 and parts & terms[loss.number] and others:
-                    found["sum", node.site].add(loss.number)
-                elif not parts & terms[loss.number] and self._is_read(number, read):
-                    found["shown", node.site].add(loss.number)
-                last.setdefault(("sum", node.site), number)
-            for (_, site), numbers in again.items():
-                if len(numbers) > 1 and numbers[-1] in used and used.isdisjoint(numbers[:-1]):
-                    found["last", site].add(loss.number)
-        for (how, site), losses in found.items():
-            if len(losses) >= (2 if how == "sum" else max(2, len(self.losses) - 1)):
-                yield LeftOut(how, site, len(losses))
+                if number <= loss.event.root:
+                    again[self.nodes[number].site].append(number)
+                if number not in used:
+                    how = self._role(number, loss, used)
+                    if how:
+                        found[how, self.nodes[number].site][loss.number] = number
+            for site, numbers in again.items():
+                kind = self.nodes[numbers[-1]].op
+                same = [each for each in numbers if self.nodes[each].op == kind]
+                if len(same) > 1 and same[-1] in used and used.isdisjoint(same[:-1]):
+                    if all(self._are_apart(each, same[-1]) for each in same[:-1]):
+                        found["last", site][loss.number] = same[0]
+        for (how, site), several in found.items():
+            if len(several) >= (_TIMES if how == "sum" else max(_TIMES, len(losses) - 1)):
+                number, value = next(iter(several.items()))
+                loss = next(each for each in losses if each.number == number)
+                yield LeftOut(how, site, loss, value, len(several))
+
+    def _role(self, number: int, loss: Loss, used: set[int]) -> str:
+        """Return what a value that no loss includes seems to be; "" for a measure of the same outputs as the loss."""
+        parts, whole = self._parts(number), self._parts(loss.event.root)
+        if parts & whole:
+            terms = self.terms(number)[0]
+            alone = [each for each in terms if each not in used and self.live[each] & loss.meant]
+            return "sum" if len(self.nodes[number].parents) > 1 and alone else ""
+        outputs = self._outputs(number)
+        return "shown" if number in self._read and outputs - self._outputs(loss.event.root) else ""
+
+    def _are_apart(self, one: int, other: int) -> bool:
+        """Return whether two values come from different layers, or share no value, as those of two batches."""
+        if self.live[one] != self.live[other]:
+            return True
+        return all(self.nodes[each].leaf >= 0 or not self.live[each] for each in self.below(one) & self.below(other))
+
+    def _outputs(self, number: int) -> set[int]:
+        """Return the outputs of layers from which a value was computed without another layer."""
+        found, todo, seen = set[int](), [number], set[int]()
+        while todo:
+            value = todo.pop()
+            parents = self.nodes[value].parents
+            if any(self.nodes[each].leaf >= 0 for each in parents):
+                found.add(value)
+            elif value not in seen:
+                seen.add(value)
+                todo += parents
+        return found
+
+    @functools.cached_property
+    def _read(self) -> set[int]:
+        """The values that Python read, also through a copy."""
+        read = {each.value for each in self.run.log.values.reads}
+        for number in sorted(read, reverse=True):
+            node = self.nodes[number]
+            while node.op in SAME and len(node.parents) == 1 and node.leaf < 0:
+                read.add(node.parents[0])
+                node = self.nodes[node.parents[0]]
+        return read
 
     def _is_scalar(self, number: int) -> bool:
         node = self.nodes[number]
         return node.live and node.size == 1 and node.leaf < 0 and not node.whole and node.op != "grad"
-
-    def _is_read(self, number: int, read: set[int]) -> bool:
-        return number in read or any(
-            child in read and number in self.nodes[child].parents and self.nodes[child].op in SAME
-            for child in range(number + 1, min(number + 200, len(self.nodes)))
-        )
 
     def _parts(self, root: int) -> set[int]:
         """Return the numbers that are summed to a loss, the loss and its terms included."""

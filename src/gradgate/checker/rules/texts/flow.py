@@ -38,7 +38,7 @@ ONLY_THE_LAST = Text(
     "Add the losses up (loss = loss + ...), and back-propagate the sum.",
 )
 ONLY_SHOWN = Text(
-    "A value with a graph is displayed, but none of {times} backward calls includes it.",
+    "The value of line {line} has a graph and is displayed, but none of {times} backward calls includes it.",
     "If it is a term of the loss, training does not minimize it.",
     "Add it to the loss, or compute it under torch.no_grad() if it is only displayed.",
 )
