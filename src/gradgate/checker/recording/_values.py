@@ -7,12 +7,13 @@ returns the same result.
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +32,9 @@ _MOST_NUMBERS = 256  # numbers that Python read, and that may come back
 _ROUNDING = 4 * 2.0**-52  # of one product and one quotient
 _COMMON = (0.0, 1.0, -1.0, 0.5, 2.0)  # numbers that are also written in scripts
 
+_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (the path as code objects spell it)
+_DATA: Any = inspect.getattr_static(Tensor, "data")
+_PROPERTIES = frozenset(("data", "real", "imag", "T", "mT", "H", "mH"))
 _PLAIN = (Tensor, Parameter)  # the attributes of other classes may run the user's code
 _READS = frozenset(
     ("item", "tolist", "numpy", "__float__", "__int__", "__array__", "__format__", "__repr__")
@@ -64,7 +68,7 @@ class ValueGraph(TorchFunctionMode):
         self._numbers: dict[float, int] = {}  # a number that Python read -> its value
         # (a sum, a read number) -> the number, and what an addend of the sum was divided by it
         self._ratios: dict[tuple[Site, Site], tuple[float, float]] = {}
-        self._names: dict[Any, tuple[str, bool]] = {}
+        self._operations: dict[Any, _Operation] = {}
         self._off: list[tuple[int, Site]] = []
         self._calls: Counter[Site] = Counter()  # backward calls of this window
         self._process = self._thread = -1
@@ -98,7 +102,7 @@ class ValueGraph(TorchFunctionMode):
         self._ended = True
         self._pause()
         self._resolve()
-        for kept in (self._tied, self._leaf_of, self._unknown, self._numbers, self._names, self._ratios):
+        for kept in (self._tied, self._leaf_of, self._unknown, self._numbers, self._ratios):
             kept.clear()
 
     def stepped(self) -> None:
@@ -126,16 +130,17 @@ class ValueGraph(TorchFunctionMode):
     # Seeing operations
 
     def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **kwargs) if kwargs else func(*args)
+        known = self._operations.get(func)
+        if known is None:
+            known = self._operations[func] = _Operation.of(func)
+        original = known.original
+        result = original(*args, **kwargs) if kwargs else original(*args)
         recorder = self._recorder
         if self._ended or not self._entered or recorder.in_backward or recorder.thread.quiet or not recorder.active:
             return result
         try:
-            known = self._names.get(func)
-            if known is None:
-                known = self._names[func] = _name_of(func)
-            if known[0] and not (torch.compiler.is_compiling() or transforming.use()):
-                self._record(*known, args, kwargs, result)
+            if known.name and not (torch.compiler.is_compiling() or transforming.use()):
+                self._record(known.name, known.in_place, args, kwargs, result)
         except Exception as failure:
             if not recorder.failed(failure):
                 raise
@@ -327,15 +332,24 @@ def _tensors(args: Any) -> list[Tensor]:
     return list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else list(args)
 
 
-def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
-    """Return the name of an operation, the same for ``a + b`` and ``torch.add``, and whether it works in place."""
-    full = getattr(func, "__name__", "")
-    if full == "__set__":
-        return "", False
-    if full == "__get__":  # the property of a watcher has no name
-        name = getattr(getattr(func, "__self__", None), "__name__", "data")
-        return ("data" if name in ("data", "real", "T", "mT", "H", "mH", "imag") else "") and name, False
-    name = full if full in _READS else full.strip("_")
-    in_place = full.endswith("_") and not full.endswith("__") or full in ("__iadd__", "__isub__", "__imul__")
-    name = _SAME_OPS.get(name, name)
-    return "" if name in _SILENT else name, in_place
+class _Operation(NamedTuple):
+    """What torch passes to a mode: an operation."""
+
+    name: str  # the same for ``a + b`` and ``torch.add``; "" if it computes no value
+    in_place: bool
+    original: Callable[..., Any]  # without the watcher's wrapper, which has seen the call already
+
+    @classmethod
+    def of(cls, func: Callable[..., Any]) -> _Operation:
+        full, owner = getattr(func, "__name__", ""), getattr(func, "__self__", None)
+        code = getattr(func, "__code__", None)
+        if code is not None and code.co_filename.startswith(_HERE):
+            func = func.__wrapped__  # type: ignore[attr-defined]
+        if full in ("__get__", "__set__"):
+            if type(owner) is property and owner is inspect.getattr_static(Tensor, "data"):
+                func, owner = getattr(_DATA, full), _DATA
+            name = getattr(owner, "__name__", "")
+            return cls(name if full == "__get__" and name in _PROPERTIES else "", False, func)
+        name = full if full in _READS else full.strip("_")
+        in_place = full.endswith("_") and not full.endswith("__") or full in ("__iadd__", "__isub__", "__imul__")
+        return cls("" if name in _SILENT else _SAME_OPS.get(name, name), in_place, func)
