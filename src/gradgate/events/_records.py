@@ -195,7 +195,7 @@ class Log:
     circumstances: Annotated[
         Mapping[str, str], "how and where it ran, by label: command, date, device, versions"
     ] = field(default_factory=dict)
-    values: Annotated[Values, "the values of the first steps"] = Values()  # noqa: RUF009  (it is frozen)
+    values: Annotated[Values, "the values of the first steps"] = Values()
 
     def __repr__(self) -> str:
         done = f"{self.steps:,} steps, {self.backwards:,} backward calls, {len(self.events):,} events"

@@ -15,18 +15,61 @@ from typing import NamedTuple
 from gradgate.checker.analysis._run import Run, once
 from gradgate.events import Backward, Ids, Site, Stepped, Value
 
-SUMS = frozenset(("add", "sub", "neg", "sum", "mean", "stack", "cat", "hstack", "concat", "nansum", "nanmean"))
+SUMS = frozenset(
+    ("add", "sub", "neg", "sum", "mean", "stack", "cat", "hstack", "concat", "nansum", "nanmean")
+)
 SCALES = frozenset(("mul", "div"))
 PARTS = frozenset(("detach", "data"))
 # Operations that change neither the numbers nor their derivatives.
 SAME = PARTS | frozenset(
-    "view reshape squeeze unsqueeze flatten clone contiguous to float double half T t expand apply item tolist "
-    "numpy array tensor as_tensor type cpu cuda view_as permute transpose requires_grad".split()
+    [
+        "view",
+        "reshape",
+        "squeeze",
+        "unsqueeze",
+        "flatten",
+        "clone",
+        "contiguous",
+        "to",
+        "float",
+        "double",
+        "half",
+        "T",
+        "t",
+        "expand",
+        "apply",
+        "item",
+        "tolist",
+        "numpy",
+        "array",
+        "tensor",
+        "as_tensor",
+        "type",
+        "cpu",
+        "cuda",
+        "view_as",
+        "permute",
+        "transpose",
+        "requires_grad",
+    ]
 )
-CHOICES = frozenset(("normal", "argmax", "argmin", "max", "min", "expand", "round"))  # `sample` expands, then draws
+CHOICES = frozenset(
+    ("normal", "argmax", "argmin", "max", "min", "expand", "round")
+)  # `sample` expands, then draws
 DISTANCES = frozenset(
-    "mse_loss l1_loss smooth_l1_loss huber_loss kl_div cross_entropy binary_cross_entropy nll_loss "
-    "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity".split()
+    [
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "kl_div",
+        "cross_entropy",
+        "binary_cross_entropy",
+        "nll_loss",
+        "binary_cross_entropy_with_logits",
+        "cosine_embedding_loss",
+        "cosine_similarity",
+    ]
 )
 _MOST_TERMS = 4096
 _TIMES = 2  # once may be a warm-up
@@ -53,7 +96,7 @@ class Constant:
 class LeftOut(NamedTuple):
     """A value that could be back-propagated, and is not."""
 
-    how: str  # "sum": of a term of the loss and another; "last": the same line made the loss later; "shown"
+    how: str  # "sum": of a term of the loss and another; "last" and "one of several": the same line later made the loss; "shown"
     site: Site
     loss: Loss
     value: int
@@ -163,8 +206,16 @@ class Flow:
             made = [each for each in node.parents if self.live[each] or self.cut[each] or self.frozen[each]]
             ends = bool(made) and not self.live[number] and any(self.live[each] for each in made)
             new = node.leaf >= 0 and bool(node.parents) and not self.stepped >> node.leaf & 1
-            if made and not ends and (
-                new or (node.leaf < 0 and (node.op in SUMS or node.op in SAME or (node.op in SCALES and len(made) == 1)))
+            if (
+                made
+                and not ends
+                and (
+                    new
+                    or (
+                        node.leaf < 0
+                        and (node.op in SUMS or node.op in SAME or (node.op in SCALES and len(made) == 1))
+                    )
+                )
             ):
                 todo += made
             else:
@@ -227,7 +278,11 @@ class Flow:
                 if not lost or self.live[number] & loss.meant or self._is_surrogate(terms, above):
                     continue
                 cuts = self.cuts(number, lost)
-                if cuts and not self._is_shift(number, cuts, terms, loss.meant) and not self._is_redrawn(number, cuts[0]):
+                if (
+                    cuts
+                    and not self._is_shift(number, cuts, terms, loss.meant)
+                    and not self._is_redrawn(number, cuts[0])
+                ):
                     hits[self.place(loss, number)].append((cuts[0], loss, lost))
         for place, several in hits.items():
             calls = {loss.number: loss for _, loss, _ in several}
@@ -246,8 +301,15 @@ class Flow:
                 yield Constant(cuts[0], self.line(cuts[0]), (loss,), lost)
                 return
         for read in self.run.log.values.reads:  # it left for numpy, and was not seen to come back
-            if self.nodes[read.value].size > 1 and (self.live[read.value] | self.cut[read.value]) & missing:
-                yield Constant(read.value, read.site, (), (self.live[read.value] | self.cut[read.value]) & missing)
+            direct = self.live[read.value] or self.nodes[read.value].op in PARTS
+            if (
+                direct
+                and self.nodes[read.value].size > 1
+                and (self.live[read.value] | self.cut[read.value]) & missing
+            ):
+                yield Constant(
+                    read.value, read.site, (), (self.live[read.value] | self.cut[read.value]) & missing
+                )
                 return
 
     def constant_distances(self) -> Iterator[Constant]:
@@ -260,13 +322,22 @@ class Flow:
                 if self.live[number]:
                     trains.add(node.site)
                     continue
-                made = {each for each in node.parents if (self.cut[each] | self.frozen[each]) and not self.live[each]}
+                made = {
+                    each
+                    for each in node.parents
+                    if (self.cut[each] | self.frozen[each]) and not self.live[each]
+                }
                 if node.op in DISTANCES and len(made) > 1:
                     cut = next(iter(self.cuts(number, self.cut[number])), number)
                     hits[node.site].append((cut, loss, self.cut[number] | self.frozen[number]))
         for site, several in hits.items():
             if len(several) >= _TIMES and site not in trains:
-                yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
+                yield Constant(
+                    several[0][0],
+                    self.line(several[0][0]),
+                    tuple(loss for _, loss, _ in several),
+                    several[0][2],
+                )
 
     def drawn_inputs(self) -> Iterator[Constant]:
         """Yield drawn or chosen values that a trained network gets, if nothing tells the network that made them.
@@ -297,7 +368,12 @@ class Flow:
                     hits[self.nodes[choice].site].append((choice, loss, makers))
         for several in hits.values():
             if len(several) >= _TIMES:
-                yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
+                yield Constant(
+                    several[0][0],
+                    self.line(several[0][0]),
+                    tuple(loss for _, loss, _ in several),
+                    several[0][2],
+                )
 
     def first_order(self) -> Iterator[Constant]:
         """Yield derivatives without a graph that a term compares with values that have one."""
@@ -315,7 +391,12 @@ class Flow:
                         hits[self.nodes[number].site].append((number, loss, lost))
         for several in hits.values():
             if len(several) >= _TIMES:
-                yield Constant(several[0][0], self.line(several[0][0]), tuple(loss for _, loss, _ in several), several[0][2])
+                yield Constant(
+                    several[0][0],
+                    self.line(several[0][0]),
+                    tuple(loss for _, loss, _ in several),
+                    several[0][2],
+                )
 
     def _derivatives(self, term: int) -> Iterator[int]:
         """Yield the derivatives without a graph below a term, but not those in weights, layers and detached parts."""
@@ -328,7 +409,9 @@ class Flow:
                 continue
             weighs = node.op in SCALES and any(self.live[each] for each in node.parents)
             weighs &= any(not self.live[each] and self.cut[each] for each in node.parents)
-            layer = any(self.nodes[p].leaf >= 0 and self.stepped >> self.nodes[p].leaf & 1 for p in node.parents)
+            layer = any(
+                self.nodes[p].leaf >= 0 and self.stepped >> self.nodes[p].leaf & 1 for p in node.parents
+            )
             if weighs or layer or node.op in PARTS:
                 continue
             for parent in node.parents:
@@ -340,12 +423,15 @@ class Flow:
         """Yield scalars that could be back-propagated, and that no loss includes, if they are in most windows."""
         losses = [loss for loss in self.losses if not loss.event.closure]
         derived = [parent for node in self.nodes if node.op == "grad" for parent in node.parents]
-        used = self.below(*(loss.event.root for loss in self.losses), *derived)
+        roots = [event.root for event in self.run.of(Backward) if event.root >= 0]
+        used = self.below(*roots, *derived)
         found: dict[tuple[str, Site], dict[int, int]] = defaultdict(dict)  # place -> loss -> value
         for loss, following in zip(losses, [*losses[1:], None], strict=True):
             end = following.event.root if following is not None else len(self.nodes)
             begin = max((each.event.root + 1 for each in self.losses if each.number < loss.number), default=0)
-            scalars = [each for each in range(begin, end) if self._is_scalar(each) and self.live[each] & loss.meant]
+            scalars = [
+                each for each in range(begin, end) if self._is_scalar(each) and self.live[each] & loss.meant
+            ]
             again: dict[Site, list[int]] = defaultdict(list)
             for number in scalars:
                 if number <= loss.event.root:
@@ -359,7 +445,8 @@ class Flow:
                 same = [each for each in numbers if self.nodes[each].op == kind]
                 if len(same) > 1 and same[-1] in used and used.isdisjoint(same[:-1]):
                     if all(self._are_apart(each, same[-1]) for each in same[:-1]):
-                        found["last", site][loss.number] = same[0]
+                        shown = not self._read.isdisjoint(same)  # a table of several losses may be intended
+                        found["one of several" if shown else "last", site][loss.number] = same[0]
         for (how, site), several in found.items():
             if len(several) >= (_TIMES if how == "sum" else max(_TIMES, len(losses) - 1)):
                 number, value = next(iter(several.items()))
@@ -372,7 +459,8 @@ class Flow:
         if parts & whole:
             terms = self.terms(number)[0]
             alone = [each for each in terms if each not in used and self.live[each] & loss.meant]
-            return "sum" if len(self.nodes[number].parents) > 1 and alone else ""
+            new = [each for each in alone if self._outputs(each) - self._outputs(loss.event.root)]
+            return "sum" if len(self.nodes[number].parents) > 1 and new else ""
         outputs = self._outputs(number)
         return "shown" if number in self._read and outputs - self._outputs(loss.event.root) else ""
 
@@ -380,7 +468,9 @@ class Flow:
         """Return whether two values come from different layers, or share no value, as those of two batches."""
         if self.live[one] != self.live[other]:
             return True
-        return all(self.nodes[each].leaf >= 0 or not self.live[each] for each in self.below(one) & self.below(other))
+        return all(
+            self.nodes[each].leaf >= 0 or not self.live[each] for each in self.below(one) & self.below(other)
+        )
 
     def _outputs(self, number: int) -> set[int]:
         """Return the outputs of layers from which a value was computed without another layer."""
@@ -429,7 +519,10 @@ class Flow:
     def _is_surrogate(self, terms: list[int], above: set[int]) -> bool:
         """Return whether a loss adds a value and subtracts it detached: only its gradient counts."""
         live = {number for number in (*terms, *above) if self.live[number]}
-        todo, seen = [p for number in terms if not self.live[number] for p in self.nodes[number].parents], set[int]()
+        todo, seen = (
+            [p for number in terms if not self.live[number] for p in self.nodes[number].parents],
+            set[int](),
+        )
         while todo:
             number = todo.pop()
             if number in live:

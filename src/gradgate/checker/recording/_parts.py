@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
-from gradgate.checker.recording._forward import CUTS, SAMPLED, Cuts, Modes
+from gradgate.checker.recording._forward import CUTS, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
 from gradgate.checker.recording._patches import Patch, Patches, tracing

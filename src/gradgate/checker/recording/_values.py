@@ -36,11 +36,11 @@ _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (the path as code ob
 _DATA: Any = inspect.getattr_static(Tensor, "data")
 _PROPERTIES = frozenset(("data", "real", "imag", "T", "mT", "H", "mH"))
 _PLAIN = (Tensor, Parameter)  # the attributes of other classes may run the user's code
-_READS = frozenset(
-    ("item", "tolist", "numpy", "__float__", "__int__", "__array__", "__format__", "__repr__")
-)
+_READS = frozenset(("item", "tolist", "numpy", "__float__", "__int__", "__array__", "__format__", "__repr__"))
 _NUMBERS = frozenset(("item", "__float__"))
-_FLAT = frozenset(("normal", "round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside"))  # derivative: zero
+_FLAT = frozenset(
+    ("normal", "round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside")
+)  # derivative: zero
 _DRAWS = frozenset(("multinomial", "bernoulli", "poisson", "randint"))  # a discrete draw is data
 _FIRST = frozenset(("type_as", "expand_as", "view_as", "reshape_as", "masked_fill", "masked_select"))
 _SILENT = frozenset(("grad", "requires_grad", "retain_grad", "clip_grad_norm", "backward"))
@@ -136,7 +136,13 @@ class ValueGraph(TorchFunctionMode):
         original = known.original
         result = original(*args, **kwargs) if kwargs else original(*args)
         recorder = self._recorder
-        if self._ended or not self._entered or recorder.in_backward or recorder.thread.quiet or not recorder.active:
+        if (
+            self._ended
+            or not self._entered
+            or recorder.in_backward
+            or recorder.thread.quiet
+            or not recorder.active
+        ):
             return result
         try:
             if known.name and not (torch.compiler.is_compiling() or transforming.use()):
@@ -167,17 +173,23 @@ class ValueGraph(TorchFunctionMode):
         if name == "broadcast_tensors":
             for given, each in zip(_tensors(args), results, strict=False):
                 if given is not each:
-                    self._add_result(name, tuple(filter(lambda node: node >= 0, (self.look_up(given),))), each)
+                    self._add_result(
+                        name, tuple(filter(lambda node: node >= 0, (self.look_up(given),))), each
+                    )
             return
         if not (name in _DRAWS or name.endswith("_like") or name.startswith("new_")):
-            self._gather(args[:1] if name in _FIRST else args, parents, masks=name not in ("getitem", "where"))
+            self._gather(
+                args[:1] if name in _FIRST else args, parents, masks=name not in ("getitem", "where")
+            )
             if kwargs and name not in _FIRST:
                 self._gather(kwargs.values(), parents)
         if parents:
             for each in results:
                 self._add_result(name, tuple(parents), each, in_place)
 
-    def _add_result(self, name: str, parents: tuple[int, ...], tensor: Tensor, in_place: bool = False) -> None:
+    def _add_result(
+        self, name: str, parents: tuple[int, ...], tensor: Tensor, in_place: bool = False
+    ) -> None:
         if id(tensor) in self._leaf_of and self._leaf_of[id(tensor)][0]() is tensor:
             return  # a parameter that is changed in place
         live = tensor.requires_grad and tensor.grad_fn is not None and name not in _FLAT
@@ -186,7 +198,9 @@ class ValueGraph(TorchFunctionMode):
         base = view_base.use(tensor) if in_place else None
         if type(base) is Tensor and id(base) not in self._leaf_of:  # writing into a view writes into its base
             old = self.look_up(base)
-            self._tie(base, self.add(name, (number, old) if old >= 0 else (number,), base.requires_grad, base))
+            self._tie(
+                base, self.add(name, (number, old) if old >= 0 else (number,), base.requires_grad, base)
+            )
 
     def _read(self, name: str, tensor: Any, result: Any) -> None:
         node = self.look_up(tensor) if type(tensor) in _PLAIN else -1
@@ -210,7 +224,12 @@ class ValueGraph(TorchFunctionMode):
             for number, node in self._numbers.items():
                 key, ratio = (site, self._nodes[node].site), addend / number if number else 0.0
                 before = self._ratios.get(key)
-                if before and number != before[0] and ratio and abs(before[1] - ratio) <= _ROUNDING * abs(ratio):
+                if (
+                    before
+                    and number != before[0]
+                    and ratio
+                    and abs(before[1] - ratio) <= _ROUNDING * abs(ratio)
+                ):
                     found.append(node)
                 self._ratios[key] = number, ratio
         return found
@@ -221,9 +240,7 @@ class ValueGraph(TorchFunctionMode):
         """Add a value to the graph. Return its number."""
         off = self._off[-1][1] if self._off and not torch.is_grad_enabled() else ()
         whole = not (tensor.is_floating_point() or tensor.is_complex())
-        self._nodes.append(
-            Value(op, parents, live, self._recorder.site(), leaf, tensor.numel(), whole, off)
-        )
+        self._nodes.append(Value(op, parents, live, self._recorder.site(), leaf, tensor.numel(), whole, off))
         if len(self._nodes) >= _MOST_NODES:
             self._ended = True
         return len(self._nodes) - 1
@@ -251,7 +268,9 @@ class ValueGraph(TorchFunctionMode):
                 self._tie(tensor, number)
             return number
         if number < 0:  # computed while nothing was recorded
-            leaves = tuple(self.look_up(leaf) for leaf in Graph(tensor).leaves.values() if type(leaf) in _PLAIN)
+            leaves = tuple(
+                self.look_up(leaf) for leaf in Graph(tensor).leaves.values() if type(leaf) in _PLAIN
+            )
             number = self.add("unseen", leaves, True, tensor)
             self._tie(tensor, number)
         elif not self._nodes[number].live and self._nodes[number].op not in _FLAT:
@@ -275,7 +294,9 @@ class ValueGraph(TorchFunctionMode):
             self._leaf_nodes[key] = self.add("leaf", parents, tensor.requires_grad, tensor, leaf)
         return self._leaf_nodes[key]
 
-    def _gather(self, given: Iterable[Any], parents: list[int], *, masks: bool = True, depth: int = 0) -> None:
+    def _gather(
+        self, given: Iterable[Any], parents: list[int], *, masks: bool = True, depth: int = 0
+    ) -> None:
         for each in given:
             kind = type(each)
             if kind is Tensor or kind is Parameter:
@@ -351,5 +372,9 @@ class _Operation(NamedTuple):
             name = getattr(owner, "__name__", "")
             return cls(name if full == "__get__" and name in _PROPERTIES else "", False, func)
         name = full if full in _READS else full.strip("_")
-        in_place = full.endswith("_") and not full.endswith("__") or full in ("__iadd__", "__isub__", "__imul__")
+        in_place = (full.endswith("_") and not full.endswith("__")) or full in (
+            "__iadd__",
+            "__isub__",
+            "__imul__",
+        )
         return cls("" if name in _SILENT else _SAME_OPS.get(name, name), in_place, func)

@@ -45,12 +45,21 @@ from gradgate.checker.rules.texts import flow as texts
 
 _DRAWS = ("normal", "expand")
 _ADVICE = {
-    "no_grad": ("torch.no_grad() cuts its graph", "Compute it outside of torch.no_grad(). Targets may stay inside."),
+    "no_grad": (
+        "torch.no_grad() cuts its graph",
+        "Compute it outside of torch.no_grad(). Targets may stay inside.",
+    ),
     "part": ("it is detached here", "Use the value itself instead of a detached copy."),
-    "number": ("its graph ends where a number is read", "Use the tensor itself instead of the numbers in it."),
+    "number": (
+        "its graph ends where a number is read",
+        "Use the tensor itself instead of the numbers in it.",
+    ),
     "draw": ("a sample has no graph", "Draw it with rsample(), which keeps the graph."),
     "choice": ("this operation has no derivative", "Use a differentiable one: probabilities as weights."),
-    "grad": ("its derivative has no graph", "Pass create_graph=True, so that the gradient can be differentiated."),
+    "grad": (
+        "its derivative has no graph",
+        "Pass create_graph=True, so that the gradient can be differentiated.",
+    ),
     "leaf": ("a new leaf begins a new graph here", "Use the value itself: a new leaf has no history."),
 }
 
