@@ -104,7 +104,7 @@ def test_recording_ends_where_torch_compiles(monkeypatch: pytest.MonkeyPatch) ->
     torch.compile(nn.Linear(2, 1))
     nn.Linear(2, 1)(torch.ones(2)).sum().backward()
     watcher.stop()
-    assert watcher.log().values.nodes == ()
+    assert "linear" not in [node.op for node in watcher.log().values.nodes]
 
 
 def test_a_mode_of_the_script_stays_on_the_stack() -> None:
