@@ -85,7 +85,7 @@ class Constant:
 class LeftOut(NamedTuple):
     """A value that could be back-propagated, and is not."""
 
-    # "sum": of a term of the loss and another; "last", "one of several": the same line later made the loss; "shown"
+    # "sum": of a term of the loss and another; "last": the same line later made the loss; "shown"
     how: str
     site: Site
     loss: Loss
@@ -423,8 +423,7 @@ class Flow:
                 before, last = same[:-1], same[-1]
                 only = bool(before) and last in used and used.isdisjoint(before)
                 if only and all(self._are_apart(each, last) for each in before):
-                    shown = not self._read.isdisjoint(same)  # a table of several losses may be intended
-                    found["one of several" if shown else "last", site][loss.number] = same[0]
+                    found["last", site][loss.number] = same[0]
         for (how, site), several in found.items():
             if len(several) >= (_TIMES if how == "sum" else max(_TIMES, len(losses) - 1)):
                 number, value = next(iter(several.items()))
