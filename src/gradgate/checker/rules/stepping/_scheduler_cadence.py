@@ -160,7 +160,7 @@ def _unmoved(several: list[_Life], scheduled: object) -> Finding | None:
         rates = {max(event.lr, default=0.0) for event in steps}
         shared = run.held(other) & run.held(made.optimizer)
         if shared and len(rates) == 1 and min(len(steps), len(life.calls)) > 1 and other not in scheduled:  # type: ignore[operator]
-            facts: dict[str, Any] = {
+            facts = {
                 "optimizer": run.optimizer(other),
                 "rate": rates.pop(),
                 "steps": len(steps),
