@@ -124,6 +124,7 @@ class SavedGradients:
         check_left(parameters, settings, left)
         self.parameters = parameters
         self.before = list(map(_grad, parameters))
+        self.left = left
         self.wide: list[Wide] = []
         # The decayed gradients to add to the mean, or None if nothing decays.
         decays = isinstance(settings.clear, Decay) and any(g is not None for g in self.before)
@@ -142,6 +143,8 @@ class SavedGradients:
                 # `widen` has dropped the zeros together with their dtype.
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
+            if self.wide:
+                self.left = Stamps(self.parameters)
 
     def restore(self) -> None:
         """Restore everything to its state before the window."""
@@ -273,7 +276,7 @@ class Update:
     """
 
     _saved: SavedGradients  # set when the window opens
-    _sums = GradientSums((), ALONE)  # of windows that are not open yet
+    _sums = GradientSums((), ALONE, Stamps())  # of windows that are not open yet
 
     def __init__(self, shared: TrainingState, *, may_replay: bool = False, planned: bool = False) -> None:
         self._shared = shared
@@ -341,6 +344,7 @@ class Update:
         self._sums = GradientSums(
             parameters,
             coordinator,
+            saved.left,
             self._scale,
             thorough=self._first,
             measures=shared.noise_scale is not None,
@@ -393,6 +397,7 @@ class Update:
         for optimizer in settings.prepared:
             check_prepared(optimizer)
         self._totals = totals = None if coordinator is ALONE else coordinator.exchange(sums.status())
+        received = sums.received() if totals is None else totals.received
         factor = sums.combine(totals)
         if factor is None:
             raise self._no_items(alone=totals is None)
@@ -404,6 +409,7 @@ class Update:
             factor,
             settings,
             self._scale,
+            received=received,
             measures=measures,
             losses=sums.losses,
         )
