@@ -25,7 +25,7 @@ from gradgate.accumulation._calls import (
     check_window,
     receivers,
 )
-from gradgate.accumulation._counts import Count, Reduction, checked_count
+from gradgate.accumulation._counts import STEP, UPDATE, Count, Reduction, checked_count
 from gradgate.accumulation._coupled import add_coupled, budget_of
 from gradgate.accumulation._loss_checks import LossChecks, check_scalar
 from gradgate.accumulation._loss_scale import LossScale
@@ -56,6 +56,7 @@ T = TypeVar("T")
 _FULL = frozenset({torch.float32, torch.float64})
 _dtype, _grad = attrgetter("dtype"), attrgetter("grad")
 _DISTRIBUTED = dist.is_available()  # a property of torch's build
+_LARGE = 1 << 63  # an integer of this size may be beyond the range of a float
 _FIRST = 3  # an accumulator checks every gradient in its first windows
 
 
@@ -590,8 +591,8 @@ class Update:
         if type(loss) is not Tensor or loss.numel() != 1 or not loss.is_floating_point():
             check_scalar(loss)
         left_out = count is None
-        if type(count) is not int or count <= 0:
-            count = checked_count(loss, count, reduction)
+        if type(count) is not int or not 0 < count < _LARGE:
+            count = checked_count(loss, count, reduction, STEP if self._may_replay else UPDATE)
         counter, sums = self._counter, self._sums
         if counter.micro_batches > self._coordinator.own_micro_batches:
             counter.refuse_idle("backward")
