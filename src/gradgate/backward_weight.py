@@ -20,7 +20,9 @@ _NOTHING = nullcontext()
 # By the number of the pass: passes run in several threads at once, and within one another, and autograd runs the
 # gates of a pass in threads of its own.
 _seeds: dict[int, Tensor] = {}
-_gates = {"any": False}  # whether a gate has been made that reads them; publishing costs as much as a small pass
+_gates = {
+    "any": False
+}  # whether a gate has been made that reads them; publishing costs as much as a small pass
 
 
 def reads_weight() -> None:

@@ -41,7 +41,9 @@ from gradgate.torch_compat import (
 )
 
 _trains = attrgetter("requires_grad")
-_Stamp: TypeAlias = "tuple[Tensor, weakref.ref[Tensor] | None, int]"  # a parameter, its gradient and its version
+_Stamp: TypeAlias = (
+    "tuple[Tensor, weakref.ref[Tensor] | None, int]"  # a parameter, its gradient and its version
+)
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
@@ -210,7 +212,7 @@ class GradientSums:
         self._measures, self._thorough = measures, thorough
         self._current: LossSum | None = None  # the sum in `.grad`
         self._torn = False  # True during a backward pass, and after one that raised
-        self._filled = False  # whether all parameters are known to hold a gradient of the current loss
+        self._all_held = False  # whether all parameters are known to hold a gradient of the current loss
         self._watched: Sequence[Tensor] = ()
         self._stamp()
 
@@ -245,7 +247,7 @@ class GradientSums:
                     "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
                     "nothing can be updated. Unfreeze a parameter, or leave this update out."
                 )
-            new = () if self._filled else [parameter for parameter in inputs if parameter.grad is None]
+            new = () if self._all_held else [parameter for parameter in inputs if parameter.grad is None]
             per_item = items or (1.0 if reduction == "sum" else count)
             weight = 0.0 if empty else chosen.weight(loss, per_item, self._coordinator.unit_of)
             self._torn = True
@@ -256,7 +258,7 @@ class GradientSums:
                 self._backward_weighted(loss, weight, (*inputs, *also), retain_graph, also)
             if new:
                 separate(new)
-                self._filled = all(parameter.grad is not None for parameter in self.parameters)
+                self._all_held = all(parameter.grad is not None for parameter in self.parameters)
         chosen.record(loss, count, reduction)
         if measure and chosen.unit is not None:  # with a count of zero, there is no gradient yet
             self.first = _measured(dense_values(self.parameters), count, chosen.unit, self._scale)
@@ -328,7 +330,7 @@ class GradientSums:
 
     def _swap(self, others: Sequence[Tensor | None] | None) -> list[Tensor | None]:
         """Replace all gradients with ``others``, or with None; return the replaced ones."""
-        gradients, self._filled = [parameter.grad for parameter in self.parameters], False
+        gradients, self._all_held = [parameter.grad for parameter in self.parameters], False
         for parameter, other in zip(self.parameters, others or [None] * len(gradients), strict=True):
             parameter.grad = other
         return gradients

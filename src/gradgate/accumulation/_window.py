@@ -292,7 +292,7 @@ class Update:
         self._running = -1  # the index of the micro-batch that is running
         self._norm: float | Tensor | None = None
         self._noise_scale: float | None = None
-        self._stepped = False
+        self._stepped = self._left = False
         self._step = 0  # the number of this step, counting all steps of the accumulator
 
     # -- the window -------------------------------------------------------------------------------
@@ -303,6 +303,7 @@ class Update:
                 "update: this update was already entered, and an update is one window. Call "
                 "accumulator.update() again for each window."
             )
+        self._grad_enabled = torch.is_grad_enabled()
         try:
             self._open()
             return self  # inside `try`, so that an interrupt arriving now is rolled back too
@@ -355,9 +356,14 @@ class Update:
     ) -> None:
         try:
             self._leave(error)
+            self._left = error is None
         finally:
             if self._state == "open":  # an interrupt kept _leave from rolling back
                 self._roll_back()
+            if (
+                not self._left
+            ):  # an interrupt may have kept a no_grad of the scaler or an optimizer from ending
+                torch.set_grad_enabled(self._grad_enabled)
 
     def _leave(self, error: BaseException | None) -> None:
         finished = error is None and self._state == "open"
@@ -594,7 +600,11 @@ class Update:
         if not later and self._scale is not None:
             self._scale.look_at(loss)
         checks = self._shared.loss_checks
-        graph = next_node_number.use() - checks.node_number, type(node), getattr(node, "_saved_reduction", None)
+        graph = (
+            next_node_number.use() - checks.node_number,
+            type(node),
+            getattr(node, "_saved_reduction", None),
+        )
         if checks.known.get((name, later)) == graph:
             sums.add(name, loss, count, reduction, retain_graph, receiving)
         else:
