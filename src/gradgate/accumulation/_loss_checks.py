@@ -55,9 +55,9 @@ class LossChecks:
     def __init__(self, caller: Caller = UPDATE) -> None:
         self._caller = caller
         self.node_number = 0  # at the end of the last backward pass
-        # The size and the last node of the graph that was walked last, by loss, and whether the window already held
-        # that loss.
-        self.passed: dict[tuple[str, bool], tuple[int, Any]] = {}
+        # The size and the last operation of the graph that was walked last, for a loss whose first calls have all been
+        # checked, and by whether the window already held that loss.
+        self.known: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self.settled: set[str] = set()  # the losses whose first calls have all been checked
         self._calls: dict[str, int] = {}
         # For each loss in this window, and each of its terms: the count passed, and the count that its graph shows.
@@ -76,7 +76,7 @@ class LossChecks:
         reduction: Reduction,
         micro_batches: int,
         later: bool,
-        graph: tuple[int, Any],
+        graph: tuple[Any, ...],
         batch_norms: BatchNorms,
         *,
         left_out: bool = False,
@@ -84,16 +84,14 @@ class LossChecks:
     ) -> None:
         """Check one loss of an update before its backward pass; raise or warn about what is wrong.
 
-        ``graph`` is the number of autograd nodes created since the last backward pass, and the kind of the last
-        one. ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved
+        ``graph`` is the number of autograd nodes created since the last backward pass, and the last operation. ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved
         weights. The other arguments are those of :meth:`check_count`.
         """
-        if self.passed.pop((name, later), None) != graph:
-            refuse_hidden_parameters(loss)
-        self.passed[name, later] = graph
+        refuse_hidden_parameters(loss)
         if not later:
             check_reduction(loss, reduction)
         if name in self.settled:
+            self.known[name, later] = graph
             return
         if not later:
             _warn_if_spread(loss, micro_batches)

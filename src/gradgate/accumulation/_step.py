@@ -134,7 +134,7 @@ def step(
 ) -> None:
     """Step every optimizer once. If one raises, undo its changes (with ``undo_step``) or name them."""
     snapshot = Snapshot.before_step(parameters, settings.optimizers) if settings.undo_step else None
-    before = versions(parameters, settings.optimizers) if snapshot is None else {}
+    before = [] if snapshot is not None else versions(parameters, settings.optimizers)
     if wide and not all(map(takes_wide_gradients, settings.optimizers)):
         round_gradients(wide)
         wide = ()
@@ -195,16 +195,20 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
         foreach_zero_(gradients)
 
 
-def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
-    """Return the version counter of every tensor that a step may change; in-place writes increase it."""
+def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> list[int]:
+    """Return the version counter of every tensor that a step may change, parameters first.
+
+    In-place writes increase a version.
+    """
     tensors = list(parameters)
-    states = (each for optimizer in optimizers for each in optimizer.state.values() if isinstance(each, dict))
-    for state in states:
-        tensors += [value for value in state.values() if isinstance(value, Tensor)]
-    return dict(zip(map(id, tensors), map(tensor_version.use, tensors), strict=True))
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            if isinstance(state, dict):
+                tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    return list(map(tensor_version.use, tensors))
 
 
-def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings) -> bool:
+def _may_have_changed(parameters: Sequence[Tensor], before: list[int], settings: UpdateSettings) -> bool:
     """Return whether a failed step may have changed anything.
 
     torch's optimizers increase tensor versions, except in fused kernels; other optimizers may write through
@@ -216,9 +220,9 @@ def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], sett
 
 
 def _torn(
-    parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings, error: BaseException
+    parameters: Sequence[Tensor], before: list[int], settings: UpdateSettings, error: BaseException
 ) -> str:
-    changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
+    changed = [p for p, version in zip(parameters, before, strict=False) if tensor_version(p) != version]
     what = f"({settings.names(changed)})" if changed else "visibly, and perhaps others"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "

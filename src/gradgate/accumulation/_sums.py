@@ -8,8 +8,9 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import starmap
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -40,6 +41,9 @@ from gradgate.torch_compat import (
 )
 
 _trains, _grad = attrgetter("requires_grad"), attrgetter("grad")
+_Stamp: TypeAlias = (
+    "tuple[Tensor, weakref.ref[Tensor] | None, int]"  # a parameter, its gradient and its version
+)
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
@@ -138,49 +142,46 @@ class Stamps:
 
     Args:
         parameters: the parameters.
-        thorough: stamp every gradient, rather than only the first and the last. Two are enough to notice clearing,
-            clipping, unscaling and other backward passes.
         earlier: the stamps of parameters that hold no gradient now. A frozen module has no ``.grad``, but its
             gradients are saved and will be restored.
     """
 
-    def __init__(
-        self, parameters: Sequence[Tensor] = (), *, thorough: bool = True, earlier: Stamps | None = None
-    ) -> None:
-        self._parameters = parameters if thorough else _ends(parameters)
-        self._stamps: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-        if earlier is not None and earlier._stamps:
-            self._stamps = {id(p): earlier._stamps[id(p)] for p in parameters if id(p) in earlier._stamps}
-        version = tensor_version.use
-        for parameter in self._parameters:
+    def __init__(self, parameters: Iterable[Tensor] = (), *, earlier: Stamps | None = None) -> None:
+        version, before = tensor_version.use, {} if earlier is None else earlier._stamps
+        self._stamps: dict[int, _Stamp] = {}
+        for parameter in parameters:
             gradient = parameter.grad
             if gradient is not None:
-                self._stamps[id(parameter)] = weakref.ref(gradient), version(gradient)
+                stamp: _Stamp = parameter, weakref.ref(gradient), version(gradient)
+            else:
+                stamp = before.get(id(parameter)) or (parameter, None, 0)
+            self._stamps[id(parameter)] = stamp
 
     def holds(self, parameter: Tensor) -> bool:
         """Return whether a parameter's gradient is still the stamped one, and nothing has written to it."""
-        gradient = parameter.grad
-        return id(parameter) not in self._stamps if gradient is None else self.made(parameter, gradient)
+        return _is_unchanged(*self._stamps.get(id(parameter), (parameter, None, 0)))
 
     def made(self, parameter: Tensor, gradient: Tensor) -> bool:
         """Return whether a gradient is the one stamped for a parameter, and nothing has written to it."""
-        stamp = self._stamps.get(id(parameter))
-        return stamp is not None and stamp[0]() is gradient and stamp[1] == tensor_version.use(gradient)
+        _, stamped, version = self._stamps.get(id(parameter), (parameter, None, 0))
+        return stamped is not None and stamped() is gradient and version == tensor_version.use(gradient)
 
     def hold(self) -> bool:
         """Return whether all stamped gradients are unchanged."""
-        return all(map(self.holds, self._parameters))
+        return all(starmap(_is_unchanged, self._stamps.values()))
+
+
+def _is_unchanged(parameter: Tensor, stamped: weakref.ref[Tensor] | None, version: int) -> bool:
+    gradient = parameter.grad
+    if gradient is None or stamped is None:
+        return gradient is stamped
+    return stamped() is gradient and tensor_version.use(gradient) == version
 
 
 def _ends(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return the first and the last parameter that hold a gradient."""
-    ends = []
-    for order in (parameters, parameters[::-1]):
-        for parameter in order:  # a generator here would cost 2 % of a tiny model's update
-            if parameter.grad is not None:
-                ends.append(parameter)
-                break
-    return ends
+    held = [parameter for parameter in parameters if parameter.grad is not None]
+    return [held[0], held[-1]] if held else []
 
 
 class GradientSums:
@@ -219,7 +220,9 @@ class GradientSums:
         self._measures, self._thorough = measures, thorough
         self._current: LossSum | None = None  # the sum in `.grad`
         self._torn = False  # True during a backward pass, and after one that raised
-        self._stamps = Stamps(parameters, thorough=thorough)
+        self._all_held = False  # whether all parameters are known to hold a gradient of the current loss
+        self._watched: Sequence[Tensor] = ()
+        self._stamp()
 
     def add(
         self,
@@ -252,34 +255,54 @@ class GradientSums:
                     "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
                     "nothing can be updated. Unfreeze a parameter, or leave this update out."
                 )
-            new = [parameter for parameter in inputs if parameter.grad is None]
+            new = () if self._all_held else [parameter for parameter in inputs if parameter.grad is None]
             per_item = items or (1.0 if reduction == "sum" else count)
             weight = 0.0 if empty else chosen.weight(loss, per_item, self._coordinator.unit_of)
-            # New for each pass, because a hook on the loss may change it in place.
-            plain = not isinstance(weight, Tensor) and weight == 1
-            # A 16-bit loss would round its weight, so its gradient is weighted after the pass.
-            apart = not plain and self._sharded is None and _rounds(weight, loss.dtype)
-            seed = torch.ones_like(loss) if plain or apart else _seed(loss, weight)
-            if self._scale is not None:
-                seed = self._scale.apply(seed)
             self._torn = True
-            sums = self._swap(None) if apart else []
-            if plain and self._scale is None:
-                self._backward(loss, seed, (*inputs, *also), retain_graph, also)
+            # The seed is new for each pass, because a hook on the loss may change it in place.
+            if self._scale is None and type(weight) is float and weight == 1:
+                self._backward(loss, torch.ones_like(loss), (*inputs, *also), retain_graph, also)
             else:
-                with begins_with(seed, loss):
-                    self._backward(loss, seed, (*inputs, *also), retain_graph, also)
-            if new or apart:
-                separate(inputs if apart else new)
-            if apart:
-                with torch.no_grad():
-                    multiply(dense_values(self.parameters), weight)
-                    add(self.parameters, self._swap(sums))
+                self._backward_weighted(loss, weight, (*inputs, *also), retain_graph, also)
+            if new:
+                separate(new)
+                self._all_held = all(parameter.grad is not None for parameter in self.parameters)
         chosen.record(loss, count, reduction)
         if measure and chosen.unit is not None:  # with a count of zero, there is no gradient yet
             self.first = _measured(dense_values(self.parameters), count, chosen.unit, self._scale)
         self._torn = False
-        self._stamps = Stamps(self.parameters, thorough=self._thorough)
+        self._stamp()
+
+    def _stamp(self) -> None:
+        """Stamp the watched gradients. Once both ends hold a gradient, they stay the watched ones."""
+        watched = self._watched
+        if self._thorough:
+            watched = self.parameters
+        elif not watched or watched[0].grad is None or watched[-1].grad is None:
+            watched = self._watched = _ends(self.parameters)
+        self._stamps = Stamps(watched)
+
+    def _backward_weighted(
+        self,
+        loss: Tensor,
+        weight: Count,
+        inputs: tuple[Tensor, ...],
+        retain_graph: bool,
+        also: Sequence[Tensor],
+    ) -> None:
+        """Run a backward pass that begins with a weight and the loss scale."""
+        # A 16-bit loss would round its weight, so its gradient is weighted after the pass.
+        apart = self._sharded is None and _rounds(weight, loss.dtype)
+        seed = torch.ones_like(loss) if apart else _seed(loss, weight)
+        if self._scale is not None:
+            seed = self._scale.apply(seed)
+        sums = self._swap(None) if apart else []
+        with begins_with(seed, loss):
+            self._backward(loss, seed, inputs, retain_graph, also)
+        if apart:
+            separate(inputs)
+            multiply(dense_values(self.parameters), weight)
+            add(self.parameters, self._swap(sums))
 
     def _backward(
         self,
@@ -315,7 +338,7 @@ class GradientSums:
 
     def _swap(self, others: Sequence[Tensor | None] | None) -> list[Tensor | None]:
         """Replace all gradients with ``others``, or with None; return the replaced ones."""
-        gradients = [parameter.grad for parameter in self.parameters]
+        gradients, self._all_held = [parameter.grad for parameter in self.parameters], False
         for parameter, other in zip(self.parameters, others or [None] * len(gradients), strict=True):
             parameter.grad = other
         return gradients
@@ -419,7 +442,7 @@ class GradientSums:
         """Release gradients; keep losses and counts for logging."""
         for loss_sum in self.by_name.values():
             loss_sum.set_aside = None
-        self._current, self._stamps, self.parameters = None, Stamps(()), ()
+        self._current, self._stamps, self.parameters = None, Stamps(), ()
 
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""
@@ -444,7 +467,7 @@ class GradientSums:
             pairs = zip(self.parameters, first.set_aside or (), strict=True)
             first.set_aside = [parameter.grad if saved is None else saved for parameter, saved in pairs]
             self._choose(first.name)
-        self._stamps = Stamps(self.parameters, thorough=self._thorough)
+        self._stamp()
 
 
 def backward(loss: Tensor, seed: Tensor, inputs: tuple[Tensor, ...], retain_graph: bool) -> None:

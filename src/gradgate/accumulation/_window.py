@@ -242,10 +242,8 @@ class MicroBatchCounter:
             )
         self.in_loop = True
 
-    def name(self, given: str | None) -> str:
-        """Return the given name, or one made from the loss's position in the micro-batch."""
-        if given is not None:
-            return given
+    def name(self) -> str:
+        """Return the name of a loss without one, made from its position in the micro-batch."""
         if self.calls and not self.in_loop:
             raise UpdateError(
                 "backward: a second call without a name, outside update.micro_batches(...), may be another "
@@ -367,15 +365,16 @@ class Update:
         finally:
             if self._state == "open":  # an interrupt kept _leave from rolling back
                 self._roll_back()
-            if not self._left:  # an interrupt may have kept torch.no_grad() from ending
+            if (
+                not self._left
+            ):  # an interrupt may have kept a no_grad of the scaler or an optimizer from ending
                 torch.set_grad_enabled(self._grad_enabled)
 
     def _leave(self, error: BaseException | None) -> None:
         finished = error is None and self._state == "open"
         try:
             if finished:
-                with torch.no_grad():
-                    self._finish()
+                self._finish()
         except Exception as failure:
             self._report(failure)
             raise
@@ -485,7 +484,8 @@ class Update:
         self._state = "closed"
         self._sums.release()
         shared.open_update = shared.unfinished = None
-        shared.left = Stamps(self._saved.parameters, earlier=shared.left)
+        if self._settings.clear != "none":
+            shared.left = Stamps(self._saved.parameters, earlier=shared.left)
         shared.windows += 1
         claims.pop(id(shared), None)
 
@@ -597,24 +597,25 @@ class Update:
         if counter.micro_batches > self._coordinator.own_micro_batches:
             counter.refuse_idle("backward")
             count = 0
-        empty = not isinstance(count, Tensor) and count == 0
-        receiving = None if into is None else self._receivers(into)
-        if not loss.requires_grad and not empty:
-            raise GraphError(
-                "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
-                "from frozen parameters. Compute it from the parameters with gradients enabled."
-            )
-        if receiving is not None and self._first and not empty:
-            check_reached(loss, receiving, self._settings.models)
-        name = counter.name(name)
+        node, receiving = loss.grad_fn, None
+        if into is not None or node is None:
+            receiving = self._checked_receivers(loss, count, into)
+        if name is None:
+            name = counter.name()
         before = sums.by_name.get(name)
-        if before is None and self._scale is not None:
+        later = before is not None and bool(before.contributions)
+        if not later and self._scale is not None:
             self._scale.look_at(loss)
-        checks, later = self._shared.loss_checks, before is not None and bool(before.contributions)
-        node: Any = loss.grad_fn
-        kind = None if node is None else (node.name(), getattr(node, "_saved_reduction", None))
-        graph = next_node_number.use() - checks.node_number, kind
-        if checks.passed.get((name, later)) != graph or name not in checks.settled:
+        checks = self._shared.loss_checks
+        graph = (
+            next_node_number.use() - checks.node_number,
+            type(node),
+            getattr(node, "_saved_reduction", None),
+        )
+        if checks.known.get((name, later)) == graph:
+            sums.add(name, loss, count, reduction, retain_graph, receiving)
+        else:
+            sharded = self._coordinator.sharded is not None
             checks.check(
                 name,
                 loss,
@@ -625,12 +626,9 @@ class Update:
                 graph,
                 self._shared.batch_norms,
                 left_out=left_out,
-                traces=not (self._coordinator.sharded or self._planned),
+                traces=not (sharded or self._planned),
             )
-        if name in checks.settled:
-            sums.add(name, loss, count, reduction, retain_graph, receiving)
-        else:
-            with checks.clips.observed(() if self._coordinator.sharded else sums.parameters):
+            with checks.clips.observed(() if sharded or name in checks.settled else sums.parameters):
                 sums.add(name, loss, count, reduction, retain_graph, receiving)
             if later or counter.expected > 1:
                 checks.clips.warn(self._name)
@@ -641,6 +639,18 @@ class Update:
 
     def _name(self, parameter: Tensor) -> str:
         return self._settings.models.name(parameter, self._settings.optimizers)
+
+    def _checked_receivers(self, loss: Tensor, count: Count, into: Into | None) -> list[Tensor] | None:
+        empty = not isinstance(count, Tensor) and count == 0
+        receiving = None if into is None else self._receivers(into)
+        if not loss.requires_grad and not empty:
+            raise GraphError(
+                "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
+                "from frozen parameters. Compute it from the parameters with gradients enabled."
+            )
+        if receiving is not None and self._first and not empty:
+            check_reached(loss, receiving, self._settings.models)
+        return receiving
 
     def _receivers(self, into: Into) -> list[Tensor]:
         sharded = self._coordinator.sharded is not None
