@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from gradgate.autograd_graph import _nodes as ops
-from gradgate.autograd_graph._inputs import inputs, leaf_at, through
+from gradgate.autograd_graph._inputs import edges, inputs, leaf_at, through
 from gradgate.autograd_graph._items import check_items, sample_dims
 from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of, without_smoothing
 from gradgate.autograd_graph._walk import Graph, reachable
@@ -90,7 +90,7 @@ def loss_over_items(term: Any) -> Any:
 
 def _seeds(node: Any) -> Iterator[tuple[Edge, Pair]]:
     """Yield the inputs of a loss, each with the gradients of its first and its last item."""
-    for edge in node.next_functions:
+    for edge in edges(node):
         if edge[0] is None or not (shape := shape_of(*edge)):
             continue
         # Otherwise the second dimension may hold samples too, unless it holds classes or the channels of an image.
@@ -112,12 +112,12 @@ def _is_class(node: Any, dim: int) -> bool:
 def _row_counts(node: Any) -> set[int]:
     """Return the lengths of the first dimension that the items of a loss have, before and after a reshape."""
     counts: set[int] = set()
-    for child, output in node.next_functions:
+    for child, output in edges(node):
         while child is not None and (shape := shape_of(child, output)):
             counts.add(shape[0])
             if child.name() not in _ABOVE_ROWS:
                 break
-            child, output = child.next_functions[0]
+            child, output = edges(child)[0]
     return counts - {1}
 
 
@@ -246,18 +246,16 @@ def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair
 
     Returns None if the node can't be called without side effects.
     """
-    name, edges = node.name(), node.next_functions
+    below = edges(node)
     if isinstance(node, BackwardCFunction):
-        alone = len(edges) == 1 and edges[0][0] is not None and pairs.keys() == {0}
-        if name == ops.DDP_SINK or (alone and shape_of(*edges[0]) == shape_of(node)):
-            return [(edges[output], False, pair) for output, pair in pairs.items()]
-        return None
+        alone = len(below) == 1 and below[0][0] is not None and pairs.keys() == {0}
+        return [(below[0], False, pairs[0])] if alone and shape_of(*below[0]) == shape_of(node) else None
     if is_packed(node):
         return None
     both = [call_node.use(node, {output: pair[item] for output, pair in pairs.items()}) for item in (0, 1)]
     pairs.clear()  # to save memory
     passed = []
-    for edge, first, last in zip(edges, *both, strict=False):
+    for edge, first, last in zip(below, *both, strict=False):
         given = last if first is None else first
         if edge[0] is None or given is None or leaf_at(edge[0]) is not None:
             continue
