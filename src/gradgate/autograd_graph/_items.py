@@ -85,7 +85,7 @@ def check_items(node: Any) -> None:
     node = without_smoothing(node)
     if _is_usual_classifier(node):
         return
-    reader = _Reader()
+    reader = _GraphReader()
     known = _before_reduction(reader, node) if node.name() in ops.LOSSES else reader.input(node)
     if not known.from_samples:
         raise NotUnderstoodError(f"{node.name()} is taken over parameters alone")
@@ -100,7 +100,7 @@ def check_items(node: Any) -> None:
 def sample_dims(edge: tuple[Any, int]) -> list[int]:
     """Return the dimensions of a tensor that may hold samples, as far as the graph below it is understood."""
     try:
-        return [dim for dim, held in enumerate(_Reader().dimensions(edge).holds) if held != FEATURES]
+        return [dim for dim, held in enumerate(_GraphReader().dimensions(edge).holds) if held != FEATURES]
     except (NotUnderstoodError, AttributeError):
         return []
 
@@ -148,7 +148,7 @@ def _is_usual_classifier(node: Any) -> bool:
 # -- from a loss down to the layers ----------------------------------------------------------------------
 
 
-class _Reader:
+class _GraphReader:
     """Reads a graph from a loss down to the layers, each node once."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class _Reader:
         return self.dimensions(edge)
 
 
-def _unknown(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _unknown(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     if not isinstance(node, BackwardCFunction):
         raise NotUnderstoodError(f"{node.name()} is not known to keep the items of a batch apart")
     return Dimensions((SAMPLES, *[OUTPUT] * (len(shape) - 1))[: len(shape)], shape, opaque=True)
@@ -210,13 +210,13 @@ def _dims_of(node: Any, count: int) -> list[int]:
 # -- where the model begins -----------------------------------------------------------------------------
 
 
-def _leaf(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _leaf(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     if not isinstance(node.variable, nn.Parameter):
         raise NotUnderstoodError(f"a leaf of shape {list(shape)} is not an nn.Parameter")
     return Dimensions((FEATURES,) * len(shape), shape, from_samples=False)
 
 
-def _is_parameter(reader: _Reader, node: Any, operand: int, saved: str) -> bool:
+def _is_parameter(reader: _GraphReader, node: Any, operand: int, saved: str) -> bool:
     """Return whether an operand depends on parameters alone. A frozen parameter has no edge, but is saved."""
     edge = node.next_functions[operand]
     if isinstance(leaf_at(edge[0]), nn.Parameter):
@@ -240,7 +240,7 @@ def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
         features: returns how many of the last dimensions are features, given a node and the number of dimensions.
     """
 
-    def understand(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+    def understand(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
         if not _is_parameter(reader, node, weight, "weight"):
             raise NotUnderstoodError(f"the weight of {node.name()} is not a parameter")
         last = features(node, len(shape))
@@ -252,7 +252,7 @@ def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
 def _product(first: int, left: str, right: str) -> Understand:
     """Return a function that reads matrix products. Their operands have the indices ``first`` and ``first + 1``."""
 
-    def understand(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+    def understand(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
         by_right = _is_parameter(reader, node, first + 1, right)
         if not by_right and (len(shape) == 1 or not _is_parameter(reader, node, first, left)):
             _refuse_pairs(node, node.next_functions[first : first + 2], shape)
@@ -267,7 +267,7 @@ def _product(first: int, left: str, right: str) -> Understand:
     return understand
 
 
-def _distances(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _distances(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     """Raise NotUnderstoodError, because distances between two sets of points may compare samples."""
     _refuse_pairs(node, node.next_functions[:2], shape)
     raise NotUnderstoodError(f"{node.name()} compares vectors that may be samples")
@@ -285,7 +285,7 @@ def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:
 # -- element by element ---------------------------------------------------------------------------------
 
 
-def _joined(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _joined(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     """Read an elementwise operation on two tensors."""
     first, second = node.next_functions[:2]
     if first[0] is not None and second[0] is not None:
@@ -348,21 +348,21 @@ def _is_number(factor: Tensor) -> bool:
 # -- along dimensions -----------------------------------------------------------------------------------
 
 
-def _over_features(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _over_features(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.input(node)
     return _along(node, known, _dims_of(node, len(known.holds)), shape)
 
 
-def _over_classes(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _over_classes(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.input(node)
     return _along(node, known, _dims_of(node, len(known.holds)), shape, allowed=OUTPUT)
 
 
-def _within_samples(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _within_samples(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     return _along(node, reader.input(node), range(1, len(shape)), shape)
 
 
-def _sliced(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _sliced(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = _over_features(reader, node, shape)
     if known.from_samples:
         return known
@@ -371,7 +371,7 @@ def _sliced(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
     )
 
 
-def _gathered(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _gathered(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.dimensions(node.next_functions[0])
     (dim,) = _dims_of(node, len(known.holds))
     if shape != (*known.shape[:dim], 1, *known.shape[dim + 1 :]):
@@ -379,7 +379,7 @@ def _gathered(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
     return _along(node, known, [dim], shape)
 
 
-def _one_of_each(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _one_of_each(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     """Read a selection of one row per sample, ``x[torch.arange(len(x)), positions]``, as in text classifiers.
 
     On a device, reading the first index would synchronize, so only its shape is checked.
@@ -397,7 +397,7 @@ def _one_of_each(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
 # -- torch losses ---------------------------------------------------------------------------------------
 
 
-def _before_reduction(reader: _Reader, node: Any) -> Dimensions:
+def _before_reduction(reader: _GraphReader, node: Any) -> Dimensions:
     """Return the dimensions of a loss before its reduction. Its input is the model's output."""
     if node.name() not in ops.ELEMENT_LOSSES:
         known = reader.dimensions(node.next_functions[0])
@@ -414,7 +414,7 @@ def _before_reduction(reader: _Reader, node: Any) -> Dimensions:
     return known._replace(holds=holds, opaque=False)
 
 
-def _unreduced(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _unreduced(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     if reduction_of(node) is not None:
         raise NotUnderstoodError(f"{node.name()} is already one number for the whole micro-batch")
     return _before_reduction(reader, node)._replace(shape=shape)
@@ -423,7 +423,7 @@ def _unreduced(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
 # -- changes of shape -----------------------------------------------------------------------------------
 
 
-def _viewed(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _viewed(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     """Read a change of shape. Split or merged dimensions may hold whatever any of them held."""
     known = reader.input(node)
     old, new = list(zip(known.holds, known.shape, strict=True)), list(shape)
@@ -444,7 +444,7 @@ def _viewed(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
     return known._replace(holds=(*front, *[middle] * len(new), *reversed(back)), shape=shape)
 
 
-def _squeezed(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _squeezed(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.input(node)
     gone = [dim for dim in _dims_of(node, len(known.holds)) if known.shape[dim] == 1]
     if all(known.holds[dim] == FEATURES for dim in gone):
@@ -458,12 +458,12 @@ def _any_of(holds: list[str]) -> str:
     return holds[0] if len({*holds}) == 1 else REPEATED if REPEATED in holds else SAMPLES
 
 
-def _unsqueezed(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _unsqueezed(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     known, dim = reader.input(node), _dims_of(node, len(shape))[0]
     return known._replace(holds=(*known.holds[:dim], FEATURES, *known.holds[dim:]), shape=shape)
 
 
-def _expanded(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _expanded(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.input(node)
     new = len(shape) - len(known.holds)
     wider = [dim for dim, size in enumerate(known.shape) if shape[new + dim] != size]
@@ -472,7 +472,7 @@ def _expanded(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
     return known._replace(holds=(*[REPEATED] * new, *holds), shape=shape)
 
 
-def _permuted(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
+def _permuted(reader: _GraphReader, node: Any, shape: Shape) -> Dimensions:
     order = list(range(len(shape)))
     if hasattr(node, "_saved_dims"):
         order = [signed(dim) % len(shape) for dim in node._saved_dims]
@@ -485,7 +485,7 @@ def _permuted(reader: _Reader, node: Any, shape: Shape) -> Dimensions:
 
 # -- the table ------------------------------------------------------------------------------------------
 
-Understand: TypeAlias = Callable[[_Reader, Any, Shape], Dimensions]
+Understand: TypeAlias = Callable[[_GraphReader, Any, Shape], Dimensions]
 """Returns the dimensions of a node's output, given its shape."""
 
 # How to read each kind of node; None for an operation on each element by itself.

@@ -59,7 +59,7 @@ def mixing(term: Any) -> Mixing | None:
         term: the node of a term.
     """
     node = loss_over_items(term)
-    if node is None or node_zeros.lost or call_node.lost:
+    if node is None or call_node.lost:
         return None
     try:
         with torch.no_grad():
@@ -98,7 +98,7 @@ def _seeds(node: Any) -> Iterator[tuple[Edge, Pair]]:
         dims = sample_dims(edge) or fallback
         if shape[dims[0]] < 2:
             continue
-        pair = node_zeros.use(*edge), node_zeros.use(*edge)
+        pair = node_zeros(*edge), node_zeros(*edge)
         for zeros, item in zip(pair, (slice(1), slice(-1, None)), strict=True):
             part = zeros[tuple(item if dim in dims else slice(None) for dim in range(len(shape)))]
             part += torch.arange(1, part.numel() + 1, device=part.device).reshape(part.shape)

@@ -6,19 +6,14 @@ public code with the same result, or else a clear error. :func:`unseen` returns 
 can no longer make. Every report shows them, together with the rules that need them.
 
 Some names begin with an underscore but are documented, so they are not private: the values that a node saves
-(``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,
+(``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors),
+``torch._foreach_norm`` (https://docs.pytorch.org/docs/stable/torch.html#foreach-operations), ``sys._getframe``,
 ``torch.utils._python_dispatch.TorchDispatchMode`` (https://docs.pytorch.org/docs/stable/notes/extending.html),
 ``sys._current_frames``, ``os._exit``, and the methods of named tuples.
 """
 
 from gradgate.torch_compat._backward import (
     backward_pass_number,
-    foreach_add_,
-    foreach_clamp_max_,
-    foreach_clamp_min_,
-    foreach_mul_,
-    foreach_norm,
-    foreach_zero_,
     run_backward,
     transforming,
 )
@@ -56,7 +51,6 @@ from gradgate.torch_compat._modules import (
     OWN_BUFFERS,
     OWN_MODULES,
     OWN_PARAMETERS,
-    batch_norm_classes,
     buffers_of,
     compiled_in_place,
     has_forward_hooks,
@@ -82,7 +76,6 @@ from gradgate.torch_compat._ranks import (
     data_mesh,
     default_store,
     forget_gathered,
-    forget_running_wrapper,
     fsdp_records,
     fully_sharded,
     gathered_parameter,
@@ -102,7 +95,6 @@ __all__ = [
     "anything_compiled",
     "as_torch_itself",
     "backward_pass_number",
-    "batch_norm_classes",
     "before_spawned",
     "buffers_of",
     "call_node",
@@ -114,14 +106,7 @@ __all__ = [
     "end_threads",
     "fake_tensors",
     "flush_open_files",
-    "foreach_add_",
-    "foreach_clamp_max_",
-    "foreach_clamp_min_",
-    "foreach_mul_",
-    "foreach_norm",
-    "foreach_zero_",
     "forget_gathered",
-    "forget_running_wrapper",
     "fsdp_records",
     "fully_sharded",
     "gathered_parameter",

@@ -90,16 +90,6 @@ move_hook: Private[..., None] = Private(
     works=_moves_hooks,
 )
 
-batch_norm_classes: Private[[], tuple[type, ...]] = Private(
-    "torch.nn.modules.batchnorm._BatchNorm",
-    "recognize a custom batch norm class",
-    find=lambda: lambda: (torch().nn.modules.batchnorm._BatchNorm,),
-    instead=lambda: tuple(
-        getattr(torch().nn, name) for name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
-    ),
-    works=lambda classes: issubclass(torch().nn.SyncBatchNorm, classes()),
-)
-
 compiled_in_place: Private[[Any], bool] = Private(
     "torch.nn.Module._compiled_call_impl",
     "tell whether a module was compiled in place",
