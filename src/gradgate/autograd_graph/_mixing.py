@@ -16,7 +16,6 @@ with a constant matrix don't count, because the edges of a graph connect parts o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -63,9 +62,7 @@ def mixing(term: Any) -> Mixing | None:
         return None
     try:
         with torch.no_grad():
-            trace = _Trace(dict(_seeds(node)))
-            trace.run()
-            return trace.judge(_row_counts(node))
+            return _first_mixing(dict(_seeds(node)), _row_counts(node))
     except (
         NotUnderstoodError,
         AttributeError,
@@ -121,101 +118,74 @@ def _row_counts(node: Any) -> set[int]:
     return counts - {1}
 
 
-@dataclass
-class _Meeting:
+class _Meeting(NamedTuple):
     """The operation at which the gradients of two items met, and whether it only shared a value among samples."""
 
     node: Any
     shared: bool
 
 
-class _Trace:
-    """Sends the gradients of two items back through a graph, and records where they meet."""
+def _first_mixing(seeds: dict[Edge, Pair], rows: set[int]) -> Mixing | None:
+    """Send the gradients of two items back through a graph; return the first operation that mixes samples.
 
-    def __init__(self, seeds: dict[Edge, Pair]) -> None:
-        self._graph = Graph([node for node, _ in seeds])
-        self._seeds = seeds
-        self._ends: set[Any] = set()  # layers of data, and nodes that can't be called
-        self._flags: list[Tensor] = []  # whether two gradients meet, read all at once
-        # For each node its flags, and its children: whether they were broadcast, and the flag of the edge.
-        self._nodes: dict[Any, tuple[list[int], list[tuple[Any, bool, int]]]] = {}
-
-    def run(self) -> None:
-        waiting: dict[Any, dict[int, Pair]] = {}
-        flags: dict[Edge, int] = {}
-        for edge, pair in self._seeds.items():
-            waiting.setdefault(edge[0], {})[edge[1]] = pair
-            flags[edge] = self._flag(pair)
-        for node in self._graph.in_order:
-            pairs = waiting.pop(node, None)
-            if pairs is None or node.name() == ops.LEAF:
-                continue
-            children: list[tuple[Any, bool, int]] = []
-            met_here = [flags.pop((node, output)) for output in pairs]
-            passed = None if _is_entry(node) else _passed_on(node, pairs)
-            if passed is None:
-                self._ends.add(node)
-                ends = _without_steps(node, pairs).values()
-                self._nodes[node] = [self._flag(pair, finite=True) for pair in ends], children
-                continue
-            self._nodes[node] = met_here, children
-            for edge, broadcast, pair in passed:
-                child, output = edge
-                flag = self._flag(pair)
-                children.append((child, broadcast, flag))
-                earlier = waiting.setdefault(child, {}).get(output)
-                if earlier is not None:
-                    pair = earlier[0] + pair[0], earlier[1] + pair[1]
-                    flag = self._flag(pair)
-                waiting[child][output], flags[edge] = pair, flag
-
-    def _flag(self, pair: Pair, *, finite: bool = False) -> int:
-        meets = torch.logical_and(*pair).any()
-        self._flags.append(meets & (pair[0].sum() + pair[1].sum()).isfinite() if finite else meets)
-        return len(self._flags) - 1
-
-    def judge(self, rows: set[int]) -> Mixing | None:
-        """Return the first operation that mixes samples. Synchronizes."""
-        flags = torch.stack(self._flags).tolist() if self._flags else []
-        meetings: dict[Any, _Meeting] = {}
-        routed: set[Any] = set()
-        users: dict[Any, Any] = {}
-        for node, (met_here, children) in self._nodes.items():
-            meets = any(flags[flag] for flag in met_here)
-            if meets and node not in meetings and node not in routed and node in users:
-                # The sum of two gradients meets, or the steps of a recurrent layer do.
-                meetings[node] = _Meeting(node if node.name() in ops.RECURRENT else users[node], False)
-            met = meetings.get(node)
-            if meets and node in self._ends and met and not met.shared and self._has_rows(node, rows):
-                return Mixing(met.node.name(), shape_of(met.node))
-            if met is None and (node in routed or _routes(node)):
-                routed.update(child for child, _, _ in children)
-                continue
-            for child, broadcast, flag in children:
+    Args:
+        seeds: the gradients at the inputs of the loss.
+        rows: the lengths that the first dimension of data may have.
+    """
+    graph = Graph([node for node, _ in seeds])
+    waiting: dict[Any, dict[int, Pair]] = {}
+    for (node, output), pair in seeds.items():
+        waiting.setdefault(node, {})[output] = pair
+    meetings: dict[Any, _Meeting] = {}
+    routed: set[Any] = set()  # nodes at and below which meetings don't count
+    users: dict[Any, Any] = {}
+    for node in graph.in_order:
+        pairs = waiting.pop(node, None)
+        if pairs is None or node.name() == ops.LEAF:
+            continue
+        met_here = any(map(_meet, pairs.values()))
+        passed = None if _is_entry(node) else _passed_on(node, pairs)
+        if passed is None:  # a layer of data, or a node that can't be called
+            ends = _without_steps(node, pairs).values()
+            met_here = any(_meet(pair) and bool((pair[0].sum() + pair[1].sum()).isfinite()) for pair in ends)
+        if met_here and node not in meetings and node not in routed and node in users:
+            # The sum of two gradients meets, or the steps of a recurrent layer do.
+            meetings[node] = _Meeting(node if node.name() in ops.RECURRENT else users[node], False)
+        met = meetings.get(node)
+        if passed is None and met_here and met and not met.shared and _has_rows(graph, node, rows):
+            return Mixing(met.node.name(), shape_of(met.node))
+        is_routed = met is None and (node in routed or _routes(node))
+        for (child, output), broadcast, pair in passed or ():
+            if is_routed:
+                routed.add(child)
+            else:
                 users.setdefault(child, node)
-                if not flags[flag]:
-                    continue
-                meeting = met or _Meeting(node, broadcast or node.name() in ops.REPEATS)
-                if meeting.shared and node.name() in ops.REDUCTIONS:
-                    meeting = _Meeting(node, False)
-                if child not in meetings or meetings[child].shared:
-                    meetings[child] = meeting
-        return None
+                if _meet(pair) and (child not in meetings or meetings[child].shared):
+                    reduced = node.name() in ops.REDUCTIONS
+                    meeting = met or _Meeting(node, broadcast or node.name() in ops.REPEATS)
+                    meetings[child] = _Meeting(node, False) if meeting.shared and reduced else meeting
+            earlier = waiting.setdefault(child, {}).get(output)
+            waiting[child][output] = pair if earlier is None else (earlier[0] + pair[0], earlier[1] + pair[1])
+    return None
 
-    def _has_rows(self, node: Any, rows: set[int]) -> bool:
-        """Return whether data has one row for each row of the loss, and more than one sample."""
-        users = self._graph.users
 
-        def above(inner: Any) -> list[Any]:
-            return [user for user in users.get(inner, ()) if user.name() in _AFTER_ENTRY]
+def _meet(pair: Pair) -> bool:
+    return bool(torch.logical_and(*pair).any())
 
-        shapes = [shape_of(inner) for inner in reachable(node, following=above)]
-        if node.name() == ops.CONVOLUTION:
-            return shapes[0][0] in rows
-        deep = [shape for shape in shapes if len(shape) > 2]
-        if any(1 in shape[:2] for shape in deep) or (node.name() == ops.EMBEDDING and not deep):
-            return False
-        return bool({shape[0] for shape in shapes if shape} & rows) or any(shape[1] in rows for shape in deep)
+
+def _has_rows(graph: Graph, node: Any, rows: set[int]) -> bool:
+    """Return whether data has one row for each row of the loss, and more than one sample."""
+
+    def above(inner: Any) -> list[Any]:
+        return [user for user in graph.users.get(inner, ()) if user.name() in _AFTER_ENTRY]
+
+    shapes = [shape_of(inner) for inner in reachable(node, following=above)]
+    if node.name() == ops.CONVOLUTION:
+        return shapes[0][0] in rows
+    deep = [shape for shape in shapes if len(shape) > 2]
+    if any(1 in shape[:2] for shape in deep) or (node.name() == ops.EMBEDDING and not deep):
+        return False
+    return bool({shape[0] for shape in shapes if shape} & rows) or any(shape[1] in rows for shape in deep)
 
 
 def _is_entry(node: Any) -> bool:
