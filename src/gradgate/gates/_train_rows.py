@@ -24,7 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._parameters import Holding, on_gradient
+from gradgate.gates._parameters import GradientHooks
 from gradgate.ownership import trained_rows
 from gradgate.torch_compat import is_dtensor, move_hook, sparse_tensor, uncompiled
 
@@ -91,12 +91,11 @@ class TrainedRows:
     def __init__(self, parameter: Tensor, rows: _Rows, modules: Sequence[nn.Module]) -> None:
         self._parameter: Tensor | None = parameter
         self._rows = rows
-        self._holding = Holding(modules, "train_rows", [parameter])
         _rows[parameter], trained_rows[parameter] = rows, rows.checksum
         _order_hooks()
         if parameter.grad is not None:
             parameter.grad = rows.masked(parameter.grad)
-        self._hook = on_gradient(parameter, rows.masked)
+        self._hooks = GradientHooks("train_rows", rows.masked, [parameter], modules)
 
     def __repr__(self) -> str:
         if self._parameter is None:
@@ -106,8 +105,7 @@ class TrainedRows:
     def remove(self) -> None:
         """Train all rows again. The optimizer's state for this parameter starts from scratch."""
         if self._parameter is not None:
-            self._hook.remove()
-            self._holding.release()
+            self._hooks.remove()
             del _rows[self._parameter], trained_rows[self._parameter]
             for optimizer in list(_hooks):
                 optimizer.state.pop(self._parameter, None)
