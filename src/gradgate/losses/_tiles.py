@@ -38,13 +38,12 @@ def tiles(
     """Yield the rows of both matrices for each tile; with a group, for this rank's share of ``left``."""
     rank, ranks = (0, 1) if group is None else (group.rank(), group.size())
     start, end = len(left) * rank // ranks, len(left) * (rank + 1) // ranks
-    columns = len(right)
-    numbers = max(1, tile_bytes(left, right) // wide(left.dtype).itemsize)
-    width = min(columns, max(1, numbers // min(end - start, 512))) if end > start else 1
-    height = min(end - start, max(1, numbers // max(width, 1)))
-    for top in range(start, end, max(height, 1)):
-        for first in range(0, columns, max(width, 1)):
-            yield slice(top, min(top + height, end)), slice(first, min(first + width, columns))
+    numbers = tile_bytes(left, right) // wide(left.dtype).itemsize
+    width = max(1, min(len(right), numbers // max(1, min(end - start, 512))))
+    height = max(1, numbers // width)
+    for top in range(start, end, height):
+        for first in range(0, len(right), width):
+            yield slice(top, min(top + height, end)), slice(first, first + width)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
