@@ -20,7 +20,9 @@ from gradgate.accumulation._counts import (
     check_reduction,
     count_in_graph,
     counted_terms,
+    described_functions,
     divided_by,
+    functions_in,
 )
 from gradgate.autograd_graph import (
     WEIGHT_ROUNDING,
@@ -28,7 +30,6 @@ from gradgate.autograd_graph import (
     NotUnderstoodError,
     compared_items,
     finds_each_item,
-    functions_of_means,
     hidden_parameter,
     inputs_of,
     only_input,
@@ -206,20 +207,10 @@ class LossChecks:
 
         A function of a single item is allowed, and so is a sum with one function per item.
         """
-        try:
-            functions = functions_of_means(loss.grad_fn)
-        except (NotUnderstoodError, AttributeError):
-            return False
+        functions = functions_in(loss)
         if not functions or (not isinstance(count, Tensor) and count == len(functions)):
             return False
-        warn(
-            f"{self._caller.name}: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over "
-            "the micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no "
-            "split gives the gradient of the whole batch. Compute the loss from the sums of the whole "
-            f"window{self._caller.loop}: update.backward_coupled(encode, micro_batches, loss_fn). If you want the "
-            "mean over micro-batches, pass count=1.",
-            CoupledLossWarning,
-        )
+        warn(f"{self._caller.name}: {described_functions(functions, self._caller)}", CoupledLossWarning)
         return True
 
 

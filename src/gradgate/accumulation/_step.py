@@ -48,6 +48,7 @@ def mean_of(
     settings: UpdateSettings,
     scale: LossScale | None,
     *,
+    received: bool,
     measures: bool,
     losses: Callable[[], list[float]],
 ) -> Mean:
@@ -59,6 +60,7 @@ def mean_of(
         factor: the factor that turns the sum into the mean.
         settings: the accumulator's settings.
         scale: the window's loss scale, if it has one.
+        received: whether any parameter received a gradient in this window.
         measures: compute the norm of the window's own gradient too.
         losses: returns the losses of the window, for the message about a gradient that is not finite.
 
@@ -69,7 +71,7 @@ def mean_of(
     if scale is not None:
         scale.unscale(settings.optimizers, parameters[0].device)
     values = dense_values(parameters)
-    if not values:
+    if not received:
         raise GraphError(
             f"update: no parameter that the optimizer owns received a gradient: {settings.names(parameters)}. The "
             "losses do not depend on these parameters: they are detached, frozen, or from another model. Check "

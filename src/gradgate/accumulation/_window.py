@@ -25,7 +25,7 @@ from gradgate.accumulation._calls import (
     check_window,
     receivers,
 )
-from gradgate.accumulation._counts import Count, Reduction, checked_count
+from gradgate.accumulation._counts import STEP, UPDATE, Count, Reduction, checked_count
 from gradgate.accumulation._coupled import add_coupled, budget_of
 from gradgate.accumulation._loss_checks import LossChecks, check_scalar
 from gradgate.accumulation._loss_scale import LossScale
@@ -56,6 +56,7 @@ T = TypeVar("T")
 _FULL = frozenset({torch.float32, torch.float64})
 _dtype, _grad = attrgetter("dtype"), attrgetter("grad")
 _DISTRIBUTED = dist.is_available()  # a property of torch's build
+_LARGE = 1 << 63  # an integer of this size may be beyond the range of a float
 _FIRST = 3  # an accumulator checks every gradient in its first windows
 
 
@@ -124,6 +125,7 @@ class SavedGradients:
         check_left(parameters, settings, left)
         self.parameters = parameters
         self.before = list(map(_grad, parameters))
+        self.left = left
         self.wide: list[Wide] = []
         # The decayed gradients to add to the mean, or None if nothing decays.
         decays = isinstance(settings.clear, Decay) and any(g is not None for g in self.before)
@@ -142,6 +144,8 @@ class SavedGradients:
                 # `widen` has dropped the zeros together with their dtype.
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
+            if self.wide:
+                self.left = Stamps(self.parameters)
 
     def restore(self) -> None:
         """Restore everything to its state before the window."""
@@ -273,7 +277,7 @@ class Update:
     """
 
     _saved: SavedGradients  # set when the window opens
-    _sums = GradientSums((), ALONE)  # of windows that are not open yet
+    _sums = GradientSums((), ALONE, Stamps())  # of windows that are not open yet
 
     def __init__(self, shared: TrainingState, *, may_replay: bool = False, planned: bool = False) -> None:
         self._shared = shared
@@ -341,6 +345,7 @@ class Update:
         self._sums = GradientSums(
             parameters,
             coordinator,
+            saved.left,
             self._scale,
             thorough=self._first,
             measures=shared.noise_scale is not None,
@@ -393,6 +398,7 @@ class Update:
         for optimizer in settings.prepared:
             check_prepared(optimizer)
         self._totals = totals = None if coordinator is ALONE else coordinator.exchange(sums.status())
+        received = sums.received() if totals is None else totals.received
         factor = sums.combine(totals)
         if factor is None:
             raise self._no_items(alone=totals is None)
@@ -404,6 +410,7 @@ class Update:
             factor,
             settings,
             self._scale,
+            received=received,
             measures=measures,
             losses=sums.losses,
         )
@@ -584,8 +591,8 @@ class Update:
         if type(loss) is not Tensor or loss.numel() != 1 or not loss.is_floating_point():
             check_scalar(loss)
         left_out = count is None
-        if type(count) is not int or count <= 0:
-            count = checked_count(loss, count, reduction)
+        if type(count) is not int or not 0 < count < _LARGE:
+            count = checked_count(loss, count, reduction, STEP if self._may_replay else UPDATE)
         counter, sums = self._counter, self._sums
         if counter.micro_batches > self._coordinator.own_micro_batches:
             counter.refuse_idle("backward")
