@@ -24,9 +24,6 @@ from gradgate.accumulation._settings import Clear, Decay, UpdateSettings, owned_
 from gradgate.errors import GraphError, NonfiniteError, OptionError, TornStepError
 from gradgate.forward_state import Snapshot
 from gradgate.torch_compat import (
-    foreach_clamp_max_,
-    foreach_clamp_min_,
-    foreach_zero_,
     is_dtensor,
     tensor_version,
 )
@@ -125,8 +122,8 @@ def divide_and_clip(mean: Mean, settings: UpdateSettings) -> None:
     clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
     multiply(mean.values, clip * mean.factor)
     if settings.clip_value is not None:
-        foreach_clamp_min_(mean.values, -settings.clip_value)
-        foreach_clamp_max_(mean.values, settings.clip_value)
+        torch._foreach_clamp_min_(mean.values, -settings.clip_value)
+        torch._foreach_clamp_max_(mean.values, settings.clip_value)
 
 
 def step(
@@ -192,7 +189,7 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
     if isinstance(clear, Decay):
         multiply(gradients, clear.factor)
     elif gradients:
-        foreach_zero_(gradients)
+        torch._foreach_zero_(gradients)
 
 
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> list[int]:
