@@ -343,7 +343,7 @@ def test_the_comparison_rejects_a_plan_that_puts_nothing_back(
 ) -> None:
     without = trained(make, planned=False, measured=False)
     # private: the known-wrong version, which puts nothing back
-    monkeypatch.setattr("gradgate.planning._pass_tracer.PassTracer.restore", lambda self: None)
+    monkeypatch.setattr("gradgate.planning._trace.PassTracer.restore", lambda self: None)
     try:
         with_it = trained(make, planned=True, measured=False)
     except (EstimateWarning, RuntimeError, AssertionError, TypeError, NotImplementedError):
@@ -354,7 +354,7 @@ def test_the_comparison_rejects_a_plan_that_puts_nothing_back(
 @pytest.mark.parametrize(
     ("keep", "name"),
     [
-        (lambda there, h: there["KEPT"].update(mask=[h * 2]), r"elsewhere\.KEPT\['mask'\]\[0\]"),
+        (lambda there, h: there["KEPT"].update(mask=[h * 2]), "a list"),
         (lambda there, h: setattr(there["SLOTTED"], "kept", h * 2), "a Slotted"),
     ],
     ids=["by a computed name", "in a slot"],
@@ -374,7 +374,9 @@ def test_what_cannot_be_reached_is_named(
             keep(vars(sys.modules["elsewhere"]), h.detach())
         return h.mean()
 
-    with pytest.warns(EstimateWarning, match=rf"estimate are left in {name}, which gg.plan") as told:
+    with pytest.warns(
+        EstimateWarning, match=rf"estimate are left in {name}, which gg.plan"
+    ) as told:
         gg.plan(loss_fn, torch.ones(8, WIDTH), budget_bytes="1MiB")
     assert [warning.filename for warning in told] == [__file__]
 
