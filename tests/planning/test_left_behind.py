@@ -374,9 +374,7 @@ def test_what_cannot_be_reached_is_named(
             keep(vars(sys.modules["elsewhere"]), h.detach())
         return h.mean()
 
-    with pytest.warns(
-        EstimateWarning, match=rf"estimate are left in {name}, which gg.plan"
-    ) as told:
+    with pytest.warns(EstimateWarning, match=rf"estimate are left in {name}, which gg.plan") as told:
         gg.plan(loss_fn, torch.ones(8, WIDTH), budget_bytes="1MiB")
     assert [warning.filename for warning in told] == [__file__]
 

@@ -20,7 +20,7 @@ from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
 from gradgate.planning._trace import FakePassError, FakeTensors, PassTrace, trace_pass
 
-_MOST_SAMPLES = 251  # of a fake pass
+_MOST_SAMPLES = 1021  # of a fake pass
 _PROBE_SAMPLES = 3
 _MEASURED_SAMPLES = 32  # the most samples in a real pass
 _PROBE_STARTS = 10_000  # a real probe may take the time of starting this many operations,
@@ -196,8 +196,8 @@ class Estimator:
             f"a {type(each).__qualname__}" for each in holders if not isinstance(each, running)
         )
         self.warnings.append(
-            f"plan: fake tensors of the estimate are left in {', '.join(kinds) or 'an object'}, which gg.plan cannot "
-            "find from loss_fn. Training would fail on them. Clear this object after gg.plan, or keep it in a "
+            f"plan: fake tensors of the estimate are left in {', '.join(kinds) or 'an object'}, which gg.plan "
+            "cannot find from loss_fn. Training would fail on them. Clear this object after gg.plan, or keep it in a "
             "module, in a global name that loss_fn uses, or in a functools.lru_cache."
         )
 

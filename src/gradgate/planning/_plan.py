@@ -84,7 +84,7 @@ def plan(
     Warns:
         EstimateWarning: the estimate is uncertain, so the plan leaves more than a twentieth of the memory unused;
             the optimizer cannot step fake tensors, so its state is not counted before its first step; or the plan
-            leaves fake tensors in an object that it cannot restore, and the message names the object.
+            leaves fake tensors in an object that it cannot restore, and the message names its type.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))

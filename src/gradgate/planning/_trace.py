@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-import random
-import sys
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -21,6 +19,7 @@ from torch.utils.flop_counter import flop_registry
 
 from gradgate.autograd_graph import Graph
 from gradgate.errors import OptionError
+from gradgate.forward_state import random_states
 from gradgate.planning._memory import ResidentMemory, in_one_line, resident_memory
 from gradgate.planning._peak_memory import peak_memory, tensors_of
 from gradgate.planning._reachable_state import ReachableState
@@ -304,7 +303,8 @@ def _traced(
         else:
             tracer.note_existing(tensor)
     with ExitStack() as undo:
-        _restore_random_states(undo)
+        for restore in random_states():
+            undo.callback(restore)
         # An autocast block around this would keep copies of parameters.
         undo.callback(torch.clear_autocast_cache)
         undo.push(tracer.restore)
@@ -333,15 +333,6 @@ def _traced(
             loss.backward()
             del loss
         return tracer.finish(parameters)
-
-
-def _restore_random_states(undo: ExitStack) -> None:
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    undo.enter_context(torch.random.fork_rng(devices))
-    undo.callback(random.setstate, random.getstate())
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        undo.callback(numpy.random.set_state, numpy.random.get_state())
 
 
 def _check_loss(loss: Any) -> None:
