@@ -66,8 +66,7 @@ def plan(
             weights, a mask ``[T, T]`` (the rule: docs/plan.md).
         trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
             with their dimensions; ``()`` for none. By default: ids, labels and masks that are visibly padded beyond
-            the lengths, and other fields whose padding starts exactly at the lengths. Any other field of that width
-            is an error.
+            the lengths. Any other field of that width is an error.
         pad: the value with which :meth:`Plan.pool` pads batches to one width, if their own padding does not
             show it: a number, or a dict of numbers by field.
         optimizer: the optimizer whose state is included, even before its first step. None: no state is included.
