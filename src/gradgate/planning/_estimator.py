@@ -197,8 +197,8 @@ class Estimator:
         )
         self.warnings.append(
             f"plan: fake tensors of the estimate are left in {', '.join(kinds) or 'an object'}, which gg.plan "
-            "cannot find from loss_fn. Training would fail on them. Clear this object after gg.plan, or keep it in a "
-            "module, in a global name that loss_fn uses, or in a functools.lru_cache."
+            "cannot find from loss_fn. Training would fail on them. Clear this object after gg.plan, or keep it in "
+            "a module, in a global name that loss_fn uses, or in a functools.lru_cache."
         )
 
 
