@@ -46,6 +46,15 @@ class Finding:
         return f"Finding({self.code} {self.category}: {self.severity} at {self.file}:{self.line})"
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What a finding says: templates for :meth:`str.format`, filled with the finding's facts."""
+
+    message: str  # what happened, with numbers: one sentence
+    why: str  # why it matters
+    advice: str = ""  # what to write instead: one sentence; "" for the fix in words
+
+
 @dataclass(frozen=True, repr=False)
 class Rule:
     """A rule, defined in one file of this package. ``doc`` is the docstring of the file.
@@ -68,6 +77,33 @@ class Rule:
     def summary(self) -> str:
         """The first sentence of the docstring."""
         return " ".join(self.doc.strip().partition("\n\n")[0].split())
+
+    def say(
+        self,
+        where: Site | Frame,
+        text: Text,
+        *,
+        fix: Fix | FixAt = (),
+        severity: Severity | None = None,
+        count: int = 1,
+        about: Iterable[int] = (),
+        **facts: Any,
+    ) -> Finding:
+        """Make a finding of this rule: a place, and the facts that fill the text and become the evidence.
+
+        ``fix`` may be a function of the finding's statement, which is called if the source can be read.
+        """
+        return self.finding(
+            where,
+            text.message.format(**facts),
+            why=text.why.format(**facts),
+            advice=text.advice.format(**facts),
+            fix=fix,
+            severity=severity,
+            count=count,
+            evidence=facts,
+            about=about,
+        )
 
     def finding(
         self,

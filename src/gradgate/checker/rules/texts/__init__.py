@@ -1,0 +1,1 @@
+"""What findings say, by topic: the one place where the checker's sentences stand."""
