@@ -54,8 +54,8 @@ class LossChecks:
     def __init__(self, caller: Caller = UPDATE) -> None:
         self._caller = caller
         self.node_number = 0  # at the end of the last backward pass
-        # The size and the last operation of the graph that was walked last, for a loss whose first calls have all been
-        # checked, and by whether the window already held that loss.
+        # The size and the last operation of the graph that was walked last, for each loss whose first calls have
+        # all been checked, and by whether the window already held that loss.
         self.known: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self.settled: set[str] = set()  # the losses whose first calls have all been checked
         self._calls: dict[str, int] = {}
@@ -83,8 +83,9 @@ class LossChecks:
     ) -> None:
         """Check one loss of an update before its backward pass; raise or warn about what is wrong.
 
-        ``graph`` is the number of autograd nodes created since the last backward pass, and the last operation. ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved
-        weights. The other arguments are those of :meth:`check_count`.
+        ``graph`` is the number of autograd nodes created since the last backward pass, and the last operation.
+        ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved weights.
+        The other arguments are those of :meth:`check_count`.
         """
         refuse_hidden_parameters(loss)
         if not later:

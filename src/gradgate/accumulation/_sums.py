@@ -169,7 +169,7 @@ class Stamps:
 def _is_unchanged(parameter: Tensor, stamped: weakref.ref[Tensor] | None, version: int) -> bool:
     gradient = parameter.grad
     if gradient is None or stamped is None:
-        return gradient is stamped
+        return gradient is None and stamped is None
     return stamped() is gradient and tensor_version.use(gradient) == version
 
 
