@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._counts import (
@@ -25,7 +25,9 @@ from gradgate.accumulation._counts import (
     check_reduction,
     count_in_graph,
     counted_terms,
+    described_functions,
     divided_by,
+    functions_in,
     reduced,
     terms_of,
 )
@@ -36,7 +38,6 @@ from gradgate.autograd_graph import (
     NotUnderstoodError,
     compared_items,
     finds_each_item,
-    functions_of_means,
     hidden_parameter,
     inputs_of,
     loss_over_items,
@@ -58,9 +59,10 @@ from gradgate.errors import (
     GraphError,
     ShapeError,
 )
-from gradgate.torch_compat import batch_norm_classes, dispatch_modes, leaf_hooks, tensor_version
+from gradgate.torch_compat import dispatch_modes, leaf_hooks, tensor_version
 from gradgate.user_warnings import warn
 
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _CALLS = 16  # backward calls of each loss that are checked
 _TERMS = 4  # terms of a loss that are searched for mixed samples
 _ROUNDING = 1e-3  # relative, of a norm that was clipped
@@ -231,20 +233,10 @@ class LossChecks:
 
         A function of a single item is allowed, and so is a sum with one function per item.
         """
-        try:
-            functions = functions_of_means(loss.grad_fn)
-        except (NotUnderstoodError, AttributeError):
-            return False
+        functions = functions_in(loss)
         if not functions or (not isinstance(count, Tensor) and count == len(functions)):
             return False
-        warn(
-            f"{self._caller.name}: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over "
-            "the micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no "
-            "split gives the gradient of the whole batch. Compute the loss from the sums of the whole "
-            f"window{self._caller.loop}: update.backward_coupled(encode, micro_batches, loss_fn). If you want the "
-            "mean over micro-batches, pass count=1.",
-            CoupledLossWarning,
-        )
+        warn(f"{self._caller.name}: {described_functions(functions, self._caller)}", CoupledLossWarning)
         return True
 
 
@@ -391,8 +383,7 @@ class BatchNorms:
         self._checked: set[str] = set()
 
     def _found(self) -> list[Any]:
-        kinds = batch_norm_classes()
-        norms: list[Any] = [module for module in self._models if isinstance(module, kinds)]
+        norms: list[Any] = [module for module in self._models if isinstance(module, _BATCH_NORMS)]
         return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
 
     def warn_once(self, name: str, loss: Tensor) -> bool:

@@ -24,9 +24,6 @@ from gradgate.accumulation._settings import Clear, Decay, UpdateSettings, owned_
 from gradgate.errors import GraphError, NonfiniteError, OptionError, TornStepError
 from gradgate.forward_state import Snapshot
 from gradgate.torch_compat import (
-    foreach_clamp_max_,
-    foreach_clamp_min_,
-    foreach_zero_,
     is_dtensor,
     tensor_version,
 )
@@ -51,6 +48,7 @@ def mean_of(
     settings: UpdateSettings,
     scale: LossScale | None,
     *,
+    received: bool,
     measures: bool,
     losses: Callable[[], list[float]],
 ) -> Mean:
@@ -62,6 +60,7 @@ def mean_of(
         factor: the factor that turns the sum into the mean.
         settings: the accumulator's settings.
         scale: the window's loss scale, if it has one.
+        received: whether any parameter received a gradient in this window.
         measures: compute the norm of the window's own gradient too.
         losses: returns the losses of the window, for the message about a gradient that is not finite.
 
@@ -72,7 +71,7 @@ def mean_of(
     if scale is not None:
         scale.unscale(settings.optimizers, parameters[0].device)
     values = dense_values(parameters)
-    if not values:
+    if not received:
         raise GraphError(
             f"update: no parameter that the optimizer owns received a gradient: {settings.names(parameters)}. The "
             "losses do not depend on these parameters: they are detached, frozen, or from another model. Check "
@@ -123,8 +122,8 @@ def divide_and_clip(mean: Mean, settings: UpdateSettings) -> None:
     clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
     multiply(mean.values, clip * mean.factor)
     if settings.clip_value is not None:
-        foreach_clamp_min_(mean.values, -settings.clip_value)
-        foreach_clamp_max_(mean.values, settings.clip_value)
+        torch._foreach_clamp_min_(mean.values, -settings.clip_value)
+        torch._foreach_clamp_max_(mean.values, settings.clip_value)
 
 
 def step(
@@ -190,7 +189,7 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
     if isinstance(clear, Decay):
         multiply(gradients, clear.factor)
     elif gradients:
-        foreach_zero_(gradients)
+        torch._foreach_zero_(gradients)
 
 
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> list[int]:

@@ -40,7 +40,7 @@ from gradgate.torch_compat import (
     transforming,
 )
 
-_trains = attrgetter("requires_grad")
+_trains, _grad = attrgetter("requires_grad"), attrgetter("grad")
 _Stamp: TypeAlias = (
     "tuple[Tensor, weakref.ref[Tensor] | None, int]"  # a parameter, its gradient and its version
 )
@@ -161,6 +161,11 @@ class Stamps:
         """Return whether a parameter's gradient is still the stamped one, and nothing has written to it."""
         return _is_unchanged(*self._stamps.get(id(parameter), (parameter, None, 0)))
 
+    def made(self, parameter: Tensor, gradient: Tensor) -> bool:
+        """Return whether a gradient is the one stamped for a parameter, and nothing has written to it."""
+        _, stamped, version = self._stamps.get(id(parameter), (parameter, None, 0))
+        return stamped is not None and stamped() is gradient and version == tensor_version.use(gradient)
+
     def hold(self) -> bool:
         """Return whether all stamped gradients are unchanged."""
         return all(starmap(_is_unchanged, self._stamps.values()))
@@ -188,6 +193,7 @@ class GradientSums:
     Args:
         parameters: the parameters that the accumulator owns.
         coordinator: the ranks that train together.
+        left: the gradients in ``.grad`` when the window began.
         scale: the window's loss scale, if it has one.
         thorough: check every ``.grad`` for writes by other code, rather than only the first and the last.
         measures: measure the gradient of the first micro-batch, for the noise scale.
@@ -197,6 +203,7 @@ class GradientSums:
         self,
         parameters: Sequence[Tensor],
         coordinator: Coordinator,
+        left: Stamps,
         scale: LossScale | None = None,
         *,
         thorough: bool = False,
@@ -208,6 +215,7 @@ class GradientSums:
         self.first: Callable[[], SmallBatch | None] = lambda: None
         self._coordinator = coordinator
         self._sharded = coordinator.sharded
+        self._left = left
         self._scale = scale
         self._measures, self._thorough = measures, thorough
         self._current: LossSum | None = None  # the sum in `.grad`
@@ -360,6 +368,7 @@ class GradientSums:
             totals={name: tally.total for name, tally in tallies.items()},
             units={name: float(as_number(unit)) for name, unit in units.items()},
             filled="".join(map(self._filled, range(len(self.parameters)))),
+            received=self.received(),
             first=self.first(),
             trained=checksum(self.parameters),
         )
@@ -370,9 +379,26 @@ class GradientSums:
         if self._sharded is not None and is_dtensor(parameter):
             # `.grad` is zero, not None, where this rank reached no parameter
             return str(int(id(parameter) in self._sharded.reached))
-        aside = [loss_sum.set_aside[index] for loss_sum in self.by_name.values() if loss_sum.set_aside]
-        held = [gradient for gradient in (parameter.grad, *aside) if gradient is not None]
+        held = self._held(index)
         return "0" if not held else "2" if all(gradient.is_sparse for gradient in held) else "1"
+
+    def _held(self, index: int) -> list[Tensor]:
+        """Return the gradients that all losses have for a parameter."""
+        aside = [loss_sum.set_aside[index] for loss_sum in self.by_name.values() if loss_sum.set_aside]
+        return [gradient for gradient in (self.parameters[index].grad, *aside) if gradient is not None]
+
+    def received(self) -> bool:
+        """Return whether any parameter has received a gradient in this window. Call before :meth:`combine`.
+
+        The zeros that ``clear="zero"`` left there are none.
+        """
+        return any(map(self._received, range(len(self.parameters))))
+
+    def _received(self, index: int) -> bool:
+        parameter = self.parameters[index]
+        if self._sharded is not None and is_dtensor(parameter):
+            return id(parameter) in self._sharded.reached
+        return not all(self._left.made(parameter, gradient) for gradient in self._held(index))
 
     def combine(self, totals: Totals | None) -> float | None:
         """Combine the sums of all losses in ``.grad``; return the factor still to be applied to it.
@@ -421,17 +447,26 @@ class GradientSums:
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""
         self.check()
-        in_grad = [parameter.grad for parameter in self.parameters]
-        return [
-            loss_sum.state_dict(in_grad if loss_sum is self._current else loss_sum.set_aside or ())
-            for loss_sum in self.by_name.values()
-        ]
+        states = []
+        for loss_sum in self.by_name.values():
+            held = map(_grad, self.parameters) if loss_sum is self._current else loss_sum.set_aside or ()
+            # Without the zeros that `clear="zero"` left: they are no part of the sum.
+            states.append(
+                loss_sum.state_dict(
+                    None if gradient is None or self._left.made(parameter, gradient) else gradient
+                    for parameter, gradient in zip(self.parameters, held, strict=False)
+                )
+            )
+        return states
 
     def resume(self, state: list[dict[str, Any]]) -> None:
         """Load saved sums."""
         self.by_name = {saved["name"]: LossSum.from_state(saved, self.parameters) for saved in state}
         if state:
-            self._choose(state[0]["name"])
+            first = self.by_name[state[0]["name"]]
+            pairs = zip(self.parameters, first.set_aside or (), strict=True)
+            first.set_aside = [parameter.grad if saved is None else saved for parameter, saved in pairs]
+            self._choose(first.name)
         self._stamp()
 
 

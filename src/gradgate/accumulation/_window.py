@@ -24,7 +24,7 @@ from gradgate.accumulation._calls import (
     check_window,
     receivers,
 )
-from gradgate.accumulation._counts import Count, Reduction, checked_count
+from gradgate.accumulation._counts import STEP, UPDATE, Count, Reduction, checked_count
 from gradgate.accumulation._coupled import add_coupled, budget_of
 from gradgate.accumulation._loss_checks import BatchNorms, LossChecks, check_scalar
 from gradgate.accumulation._loss_scale import LossScale
@@ -55,6 +55,7 @@ T = TypeVar("T")
 _FULL = frozenset({torch.float32, torch.float64})
 _dtype, _grad = attrgetter("dtype"), attrgetter("grad")
 _DISTRIBUTED = dist.is_available()  # a property of torch's build
+_LARGE = 1 << 63  # an integer of this size may be beyond the range of a float
 _FIRST = 3  # an accumulator checks every gradient in its first windows
 
 
@@ -123,6 +124,7 @@ class SavedGradients:
         check_left(parameters, settings, left)
         self.parameters = parameters
         self.before = list(map(_grad, parameters))
+        self.left = left
         self.wide: list[Wide] = []
         # The decayed gradients to add to the mean, or None if nothing decays.
         decays = isinstance(settings.clear, Decay) and any(g is not None for g in self.before)
@@ -141,6 +143,8 @@ class SavedGradients:
                 # `widen` has dropped the zeros together with their dtype.
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
+            if self.wide:
+                self.left = Stamps(self.parameters)
 
     def restore(self) -> None:
         """Restore everything to its state before the window."""
@@ -270,7 +274,7 @@ class Update:
     """
 
     _saved: SavedGradients  # set when the window opens
-    _sums = GradientSums((), ALONE)  # of windows that are not open yet
+    _sums = GradientSums((), ALONE, Stamps())  # of windows that are not open yet
 
     def __init__(self, shared: TrainingState, *, may_replay: bool = False, planned: bool = False) -> None:
         self._shared = shared
@@ -338,6 +342,7 @@ class Update:
         self._sums = GradientSums(
             parameters,
             coordinator,
+            saved.left,
             self._scale,
             thorough=self._first,
             measures=shared.noise_scale is not None,
@@ -391,6 +396,7 @@ class Update:
         for optimizer in settings.prepared:
             check_prepared(optimizer)
         self._totals = totals = None if coordinator is ALONE else coordinator.exchange(sums.status())
+        received = sums.received() if totals is None else totals.received
         factor = sums.combine(totals)
         if factor is None:
             raise self._no_items(alone=totals is None)
@@ -402,6 +408,7 @@ class Update:
             factor,
             settings,
             self._scale,
+            received=received,
             measures=measures,
             losses=sums.losses,
         )
@@ -583,8 +590,8 @@ class Update:
         if type(loss) is not Tensor or loss.numel() != 1 or not loss.is_floating_point():
             check_scalar(loss)
         left_out = count is None
-        if type(count) is not int or count <= 0:
-            count = checked_count(loss, count, reduction)
+        if type(count) is not int or not 0 < count < _LARGE:
+            count = checked_count(loss, count, reduction, STEP if self._may_replay else UPDATE)
         counter, sums = self._counter, self._sums
         if counter.micro_batches > self._coordinator.own_micro_batches:
             counter.refuse_idle("backward")
