@@ -58,6 +58,7 @@ class Parameter:
     untrained: Annotated[
         str, "a frozen matrix of its model with its first values, unlike all other frozen matrices there"
     ] = ""
+    copied: Annotated[bool, "a deep copy of another parameter"] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,16 @@ class Parameters:
         self.owners: dict[int, set[int]] = {}  # parameter number -> numbers of the optimizers that hold it
         self.met: ByIdentity[Tensor, bool] = ByIdentity()  # plain leaves that a loss reached once
         self._origins: ByIdentity[Tensor, tuple[Site, int]] = ByIdentity()
+        self._copies: ByIdentity[Tensor, bool] = ByIdentity()
         self._sets: dict[Ids, Ids] = {}
 
     def created(self, tensor: Tensor, site: Site, at: int) -> None:
         """Remember where a parameter was created, for its later record."""
         self._origins.add(tensor, (site, at))
+
+    def copied(self, tensor: Tensor) -> None:
+        """Remember that a parameter is a deep copy, for its later record."""
+        self._copies.add(tensor, value=True)
 
     def is_made(self, tensor: Tensor) -> bool:
         """Return whether the watched script created the parameter."""
@@ -179,6 +184,7 @@ class Parameters:
             tensor, nn.Parameter
         )  # Names.finish replaces this if the tensor lives until the end of the run
         record.made, record.made_at = self._origins.known(tensor) or ((), -1)
+        record.copied = bool(self._copies.known(tensor))
         self.records[number] = record
         return number
 
