@@ -48,7 +48,9 @@ def unheld(run: Run) -> list[Unheld]:
             known |= ids
             if all(parameter.still for parameter in parameters):
                 beside = [run.parameters[number] for number in reached & run.owned]
-                entries.append(Unheld(ids, site, _optimizer_of(run, site), _why(run, parameters, site, beside)))
+                entries.append(
+                    Unheld(ids, site, _optimizer_of(run, site), _why(run, parameters, site, beside))
+                )
     return entries
 
 
@@ -73,7 +75,11 @@ def _trained_lines(run: Run) -> dict[Site, Ids]:
     """Return the lines whose gradients a step used, and the parameters that each line reaches more than once."""
     often = Counter(number for event in run.of(Backward) for number in event.reached - run.owned)
     lines: dict[Site, Ids] = defaultdict(frozenset)
-    used = {innermost(run.backward(n).site) for n, parts in run.by_backward.items() if n >= 0 and any(p.consumed for p in parts)}
+    used = {
+        innermost(run.backward(n).site)
+        for n, parts in run.by_backward.items()
+        if n >= 0 and any(p.consumed for p in parts)
+    }
     for event in run.of(Backward):
         if event.site and event.site[0] in used:
             lines[event.site] |= event.reached
@@ -92,7 +98,9 @@ def _why(run: Run, parameters: list[Parameter], site: Site, beside: list[Paramet
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     if modes and not modes[-1].training and modes[-1].parameters <= ids:
         return "fixed"  # in evaluation mode
-    if is_hidden_tensor(run, parameters[0]):
+    if is_hidden_tensor(run, parameters[0]) or not any(
+        parameter.registered or parameter.made or "." not in parameter.name for parameter in parameters
+    ):
         return "plain"
     roots = {parameter.root for parameter in beside}
     lists = {parameter.root for parameter in parameters if "[" in parameter.root}
@@ -106,8 +114,9 @@ def _why(run: Run, parameters: list[Parameter], site: Site, beside: list[Paramet
     last = max(number for number, _ in run.numbered(OptimizerMade))
     if all(parameter.made_at > last for parameter in parameters):
         return "later"
+    alone = any(event.reached <= ids and not event.others for event in run.calls_reaching(ids))
     if _is_copy(run, parameters):
-        return "fixed"
+        return "unlisted" if alone else "fixed"  # a loss of its own trains it
     reaching = [bool(event.reached & ids) for event in run.calls_at(site) if event.seen]
     first = reaching.index(True) if True in reaching else 0
     if first >= _LATE and all(reaching[first:]):

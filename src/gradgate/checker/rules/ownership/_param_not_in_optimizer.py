@@ -119,8 +119,14 @@ def _line(run: Run, entry: Unheld) -> Frame:
         attribute = first.name.partition("[")[0].rpartition(".")[2]
         return _assigned_at(attribute, files) or (first.made[0] if first.made else listed)
     if entry.why == "later" and first.made:
-        shared = {frame[::2] for frame in made}  # the function that makes the optimizer, or one that trains
-        places = (f for f in first.made if f[::2] in shared or f.function in _IN_A_CALL)
+        # Outside of the layer's own class: the line beside the optimizer's, or one that runs for every batch
+        layer = first.made if first.made[0].function == "__init__" else ()
+        callers = [made[place:] for place in range(1, len(made) + 1)]
+        places = (
+            frame
+            for place, frame in enumerate(layer)
+            if layer[place + 1 :] in callers or frame.function in _IN_A_CALL
+        )
         return next(places, first.made[0])
     return listed
 
