@@ -55,7 +55,7 @@ def unheld(run: Run) -> list[Unheld]:
 
 
 def is_hidden_tensor(run: Run, parameter: Parameter) -> bool:
-    """Return whether a plain tensor is an attribute of a module that is trained, where ``parameters()`` skips it."""
+    """Return whether a plain tensor is an attribute of a trained module, where ``parameters()`` skips it."""
     holder = parameter.name.partition("[")[0].rpartition(".")[0]
     if parameter.registered or parameter.made or parameter.root or not holder:
         return False
@@ -130,7 +130,7 @@ def _why(run: Run, parameters: list[Parameter], site: Site, beside: list[Paramet
 
 
 def _is_copy(run: Run, parameters: list[Parameter]) -> bool:
-    """Return whether a trained module has the same shapes: this one is a target network, a teacher or an average."""
+    """Return whether a trained module has the same shapes: this one is a target network or an average."""
     if len(parameters) < 2:
         return False
     modules: dict[object, list[tuple[int, ...]]] = defaultdict(list)

@@ -82,9 +82,9 @@ def _judge(run: Run) -> Iterator[Finding]:
     groups: dict[Frame, set[int]] = defaultdict(set)
     for number in temporary(run, [run.parameters[number] for number in unowned(run)]):
         parameter = run.parameters[number]
-        frame = next((frame for frame in parameter.made if frame.function != "__init__"), None)
-        if frame is not None and parameter.still and parameter.trainable and _builds_layer(frame):
-            groups[frame].add(number)
+        place = next((frame for frame in parameter.made if frame.function != "__init__"), None)
+        if place is not None and parameter.still and parameter.trainable and _builds_layer(place):
+            groups[place].add(number)
     for frame, numbers in groups.items():
         ids = frozenset(numbers)
         calls = run.calls_reaching(ids)

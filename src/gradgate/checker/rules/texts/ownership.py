@@ -23,8 +23,8 @@ MADE_LATER = Text(
 UNFROZEN = Text(
     _NOT_HELD,
     _UNTRAINED,
-    "Pass these parameters to {optimizer}, too, when it is constructed: an optimizer skips frozen parameters without "
-    "gradients. Or add them once where they are unfrozen: {optimizer}.add_param_group({{'params': ...}}).",
+    "Pass these parameters to {optimizer}, too, when it is constructed: an optimizer skips frozen parameters. "
+    "Or add them once where they are unfrozen: {optimizer}.add_param_group({{'params': ...}}).",
 )
 UNLISTED = Text(_NOT_HELD, _UNTRAINED, "Pass {optimizer} all parameters that should be trained.")
 BUILT_ANEW = Text(
@@ -50,27 +50,21 @@ REBOUND = Text(
 )
 
 LISTED_TWICE = Text(
-    "{optimizer} lists {names} more than once.{left_out}",
+    "{optimizer} lists {names} more than once.",
     "Each update has twice the learning rate, and the running averages are updated twice.",
-    "List each parameter once.{missing}",
+    "List each parameter once: dict.fromkeys(parameters) drops duplicates. Is another network missing instead?",
 )
 OF_TWO = Text(
     "{first} and {second} both update {names} with the same gradient, {steps} times.",
     "One gradient updates the parameters twice, and each optimizer's running averages miss the other's steps.",
     "Pass {them} to only one optimizer: remove {them} from {taking}.",
 )
-NEVER_STEPPED = Text(
-    "{taking} and {idle} both hold {names}, but {idle}.step() is never called: {taking} updates them in {steps} steps.",
-    "The parameters are updated at the other optimizer's learning rate, together with all that it holds.",
-    "Remove {names} from {taking}, and call {idle}.step().",
-)
-
 MADE_AGAIN = Text(
     "{kind} was constructed {made} times for {names}, each time without the earlier state; none made more than {most} "
     "step{s}.",
     "The first steps after a reset have no running averages behind them: Adam's are as long as the learning rate "
     "allows, whatever the gradient, and SGD's momentum is lost.",
-    "Construct it once, before the loop, and pass it in. Set group['lr'] to change only the learning rate.",
+    "{begin} it once, before the loop, and pass it in. Set group['lr'] to change only the learning rate.",
 )
 STATE_LOST = Text(
     "Loading this state leaves {optimizer} with state for {after} of {before} parameters, {times} time{s}, while the "
