@@ -46,11 +46,12 @@ def unheld(run: Run) -> list[Unheld]:
         for parameters in modules.values():
             ids = frozenset(parameter.id for parameter in parameters)
             known |= ids
-            if all(parameter.still for parameter in parameters):
-                beside = [run.parameters[number] for number in reached & run.owned]
-                entries.append(
-                    Unheld(ids, site, _optimizer_of(run, site), _why(run, parameters, site, beside))
-                )
+            beside = [run.parameters[number] for number in reached & run.owned]
+            # Parameters that change are an average or a target network, or are trained by hand
+            still = all(parameter.still for parameter in parameters)
+            why = _why(run, parameters, site, beside) if still else "fixed"
+            if still or _is_copy(run, parameters):
+                entries.append(Unheld(ids, site, _optimizer_of(run, site), why))
     return entries
 
 
@@ -107,7 +108,8 @@ def _why(run: Run, parameters: list[Parameter], site: Site, beside: list[Paramet
     inside = any(f"{place.split('[')[0]}.".startswith(f"{root}.") for place in lists for root in roots)
     if len(lists) > 1 and inside:  # "model.layers[0]", "model.layers[1]": no module holds the list
         return "hidden"
-    if not any(parameter.registered for parameter in parameters) and any(each.made for each in parameters):
+    listed = any("[" in parameter.name + parameter.root for parameter in parameters)
+    if listed and all(parameter.made and not parameter.registered for parameter in parameters):
         return "hidden"
     if any(parameter.copied for parameter in parameters) or run.written_to(ids):
         return "fixed"  # a target network or an average

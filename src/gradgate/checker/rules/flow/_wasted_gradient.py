@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._grouping import union
 from gradgate.checker.analysis._lives import unheld
-from gradgate.checker.analysis._queries import calling_line, module_without, within
+from gradgate.checker.analysis._queries import calling_line, whole_module
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._rule import Finding, Rule, Text
 from gradgate.checker.rules.texts import flow_waste as texts
@@ -72,8 +72,6 @@ def _unused(run: Run) -> dict[Site, Ids]:
 
 
 def _finding(run: Run, ids: Ids, backward: Site, times: int, text: Text) -> Finding:
-    network = ".".join(module_without(run, min(ids), run.parameters.keys() - ids))
-    whole = ids <= within(run, network) and all(map(str.isidentifier, network.split(".")))
     uses = [
         site
         for event in run.calls_at(backward)
@@ -88,7 +86,7 @@ def _finding(run: Run, ids: Ids, backward: Site, times: int, text: Text) -> Find
         backwards=times,
         size=_size(sum(run.parameters[number].nbytes for number in ids)),
         names=run.names(ids),
-        network=network if whole else "the network",
+        network=whole_module(run, ids) or "the network",
     )
 
 

@@ -56,6 +56,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 about=event.twice | _left_out(run),
                 optimizer=run.optimizer(event.optimizer),
                 names=run.names(event.twice),
+                them="it" if len(event.twice) == 1 else "them",
             )
     for (first, second), (ids, steps) in _shared(run).items():
         # If one optimizer holds all of the other's parameters, it holds too many.

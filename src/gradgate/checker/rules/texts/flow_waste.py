@@ -2,7 +2,9 @@
 
 from gradgate.checker.rules._rule import Text
 
-_COMPUTED = "{backwards} backward calls compute gradients of {size} (estimated) for {names}. No optimizer uses the gradients."
+_COMPUTED = (
+    "{backwards} backward calls compute gradients of {size} (estimated) for {names}. No optimizer uses them."
+)
 _WHY = "The gradients cost memory, and time in each backward pass, but update no parameter."
 
 NOT_TRAINED = Text(
@@ -20,6 +22,7 @@ PASSED_THROUGH = Text(
 OF_ANOTHER = Text(
     "{backwards} backward calls also compute gradients of {size} (estimated) for {names}. No step uses them.",
     _WHY,
-    "Turn off the gradients of {network} while this loss is computed: requires_grad_(False) before the forward pass, "
-    "requires_grad_(True) after backward(). If the loss trains nothing before it, detach its output instead.",
+    "Turn off the gradients of {network} while this loss is computed: requires_grad_(False) before the "
+    "forward pass, requires_grad_(True) after backward(). If the loss trains nothing before it, detach its "
+    "output instead.",
 )

@@ -31,26 +31,26 @@ BUILT_ANEW = Text(
     "This line builds a new layer in each iteration: {parameters} parameters received gradients in {backwards} "
     "backward calls, each parameter in only one call, and no step changed any of them.",
     "The layer has new random values each time: it learns nothing, and the model can't adapt to it.",
-    "Build the layer once, in __init__ or before the optimizer, which needs its parameters. Only call it here. If it "
-    "is random on purpose, freeze it: requires_grad_(False).",
+    "Build the layer once, in __init__ or before the optimizer, which needs its parameters. Only call it "
+    "here. If it is random on purpose, freeze it: requires_grad_(False).",
 )
 
 REPLACED = Text(
-    "{names} {was} made after {optimizer}, which still holds {old} that losses no longer reach. {steps} of its steps "
-    "left the new {parameter} unchanged.",
+    "{names} {was} made after {optimizer}, which still holds {old} that losses no longer reach. {steps} of "
+    "its steps left the new {parameter} unchanged.",
     "The optimizer does not update the parameters that get gradients.",
     "Construct {optimizer} after this line, or write into the old {parameter}: copy_() under torch.no_grad(), or "
     "load_state_dict().",
 )
 REBOUND = Text(
-    "`{name}` becomes a new tensor here, but {optimizer} holds the old {name}. {backwards} backward calls since then "
-    "did not reach the old one, and no step changes the new one.",
+    "`{name}` becomes a new tensor here, but {optimizer} holds the old {name}. {backwards} backward calls "
+    "since then did not reach the old one, and no step changes the new one.",
     "The optimizer does not update the tensor that the loss uses.",
     "Write into the tensor that {optimizer} holds: {name}.copy_(...) under torch.no_grad().",
 )
 
 LISTED_TWICE = Text(
-    "{optimizer} lists {names} more than once.",
+    "{optimizer} lists {names} twice, so each step updates {them} twice.",
     "Each update has twice the learning rate, and the running averages are updated twice.",
     "List each parameter once: dict.fromkeys(parameters) drops duplicates. Is another network missing instead?",
 )
@@ -60,17 +60,18 @@ OF_TWO = Text(
     "Pass {them} to only one optimizer: remove {them} from {taking}.",
 )
 MADE_AGAIN = Text(
-    "{kind} was constructed {made} times for {names}, each time without the earlier state; none made more than {most} "
-    "step{s}.",
+    "{kind} was constructed {made} times for {names}, each time without the earlier state; none made more "
+    "than {most} step{s}.",
     "The first steps after a reset have no running averages behind them: Adam's are as long as the learning rate "
     "allows, whatever the gradient, and SGD's momentum is lost.",
     "{begin} it once, before the loop, and pass it in. Set group['lr'] to change only the learning rate.",
 )
 STATE_LOST = Text(
-    "Loading this state leaves {optimizer} with state for {after} of {before} parameters, {times} time{s}, while the "
-    "model keeps its values.",
+    "Loading this state leaves {optimizer} with state for {after} of {before} parameters, {times} time{s}, "
+    "while the model keeps its values.",
     "The first steps after a reset have no running averages behind them.",
-    "To change the learning rate, set group['lr']. Load a state only together with the model that it was saved with.",
+    "To change the learning rate, set group['lr']. Load a state only together with the model that it was "
+    "saved with.",
 )
 
 _DRIFTS = "The frozen part changes in every step."
@@ -80,8 +81,8 @@ FROZEN_MOVES = Text(
     "Set the gradients to None where the parameters are frozen, or leave the parameters out of {optimizer}.",
 )
 ZEROED_MOVES = Text(
-    "The gradients of {names} are set to zero, but {optimizer} still changed {them} in {steps} steps, by momentum or "
-    "weight decay.",
+    "The gradients of {names} are set to zero, but {optimizer} still changed {them} in {steps} steps, by "
+    "momentum or weight decay.",
     _DRIFTS,
     "Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
 )
@@ -91,9 +92,9 @@ MISFROZEN = Text(
     "Call requires_grad_(False) on the module or parameter instead.",
 )
 STATISTICS_MOVE = Text(
-    "{layers} batch norm{s} ({names}) that no step trains {are} in training mode: {their} running statistics changed "
-    "in {steps} steps, but the parameters did not.{drift}",
-    "Evaluation uses these statistics: the features differ from those of the trained network. Some scripts do this on "
-    "purpose, to adapt the statistics to new data.",
+    "{layers} batch norm{s} ({names}) that no step trains {are} in training mode: {their} running statistics "
+    "changed in {steps} steps, but the parameters did not.{drift}",
+    "Evaluation uses these statistics: the features differ from those of the trained network. Some scripts "
+    "do this on purpose, to adapt the statistics to new data.",
     "Put the untrained part into evaluation mode, and again after each train(){calls}.",
 )
