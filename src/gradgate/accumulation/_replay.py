@@ -319,9 +319,10 @@ class PlannedMicroBatches:
 
     def ran_out(self, index: int, error: BaseException) -> str:
         """Let the plan split the rest into smaller micro-batches; return what to log."""
-        samples = len(self._split[index].indices)
+        micro_batch = self._split[index]
+        samples = len(micro_batch.indices)
         if samples == 1:
-            raise _one_sample_alone(self._split.samples.layout, error) from error
+            raise _one_sample_alone(micro_batch.samples.layout, error) from error
         self._split = self._plan.finer(self._split, index, keep=self._keep)
         return f"{samples} samples, which the plan had estimated to fit; replaying the window with fewer"
 
