@@ -50,7 +50,6 @@ MISSED = {
     "wrong/wasted-gradient/zero_lr_group": "a case of its own",
     "wrong/wasted-gradient/layerwise_lr": "a case of its own",
     "wrong/wasted-gradient/keys_then_a_probe": "a case of its own",
-    "wrong/wasted-gradient/domain_head_left_out": "a case of its own",
     "wrong/frozen-state-drift/module_not_unfrozen": "a case of its own",
     "wrong/param-in-multiple-optimizers/rates_of_the_head": "a case of its own",
     "wrong/stale-optimizer-params/codes_of_the_batch": "a case of its own",
@@ -187,11 +186,11 @@ ADVICE_ONLY = {
         "style_lr_decay train_function"
     ),
     "param-in-multiple-optimizers": (
-        "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all "
+        "one_discriminator_twice a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all "
         "rates_of_the_head shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "adapters_frozen_with_the_rest adapters_in_blocks adapters_the_wrong_way_round angular_margin "
+        "domain_head_left_out adapters_frozen_with_the_rest adapters_in_blocks adapters_the_wrong_way_round angular_margin "
         "auxiliary_of_a_class center_loss clip_pairs conv_built_in_forward curve_data_in_the_optimizer "
         "forgotten_bias gradual_unfreezing group_not_appended head_built_in_a_function "
         "hint_layer_of_each_batch inputs_beside_the_weights layers_of_an_inner_module "
@@ -221,7 +220,7 @@ ADVICE_ONLY = {
         "depth_head_only_logged target_network_synced task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
-        "critic_slopes domain_head_left_out dqn_corridor dqn_target feature_extractor "
+        "critic_slopes dqn_corridor dqn_target feature_extractor "
         "feature_extractor_again features_in_a_helper gan_generator keys_then_a_probe layerwise_lr "
         "second_critic_left_out superres_perceptual target_network target_within_a_learner "
         "taught_by_the_trained teacher_logits zero_lr_group zero_rate_group"

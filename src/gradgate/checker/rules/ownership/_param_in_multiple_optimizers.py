@@ -51,7 +51,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield RULE.say(
                 list_line(event.site) or event.site,
                 texts.LISTED_TWICE,
-                fix=_listed_once,
+                fix=() if _left_out(run) else _listed_once,
                 count=run.stepping[event.optimizer],
                 about=event.twice | _left_out(run),
                 optimizer=run.optimizer(event.optimizer),
