@@ -94,8 +94,10 @@ OTHER_LINE = {
     "wrong/param-not-in-optimizer/group_not_appended": "said of another line of the same cause",
     "wrong/accumulation-scaling/spectra_autoencoder": "said of the division, marked is the call with the number",
     "wrong/cross-loss-leak/ssl_online_probe": "said of the call of the loss, marked is its inside",
-    "wrong/frozen-state-drift/stale_after_freeze": "said of the freeze, marked is the loop that clears the others",
-    "wrong/graph-retention/smoothed_loss": "said of the meter that adds, marked is the call that hands it the loss",
+    "wrong/frozen-state-drift/stale_after_freeze": "said of the freeze, marked is the loop that clears the "
+    "others",
+    "wrong/graph-retention/smoothed_loss": "said of the meter that adds, marked is the call that hands it "
+    "the loss",
     "wrong/param-in-multiple-optimizers/tied_translator": "said of the list, marked is its use",
     "wrong/unreached-parameter/task_weights": "that a key is missing shows only where its head is left out",
     "wrong/unreached-parameter/policy_log_std": "said of the layer before, marked is the constant in its place",
@@ -186,14 +188,14 @@ ADVICE_ONLY = {
         "style_lr_decay train_function"
     ),
     "param-in-multiple-optimizers": (
-        "one_discriminator_twice a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all "
-        "rates_of_the_head shared_trunk"
+        "one_discriminator_twice a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse "
+        "encoder_and_all rates_of_the_head shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "domain_head_left_out adapters_frozen_with_the_rest adapters_in_blocks adapters_the_wrong_way_round angular_margin "
-        "auxiliary_of_a_class center_loss clip_pairs conv_built_in_forward curve_data_in_the_optimizer "
-        "forgotten_bias gradual_unfreezing group_not_appended head_built_in_a_function "
-        "hint_layer_of_each_batch inputs_beside_the_weights layers_of_an_inner_module "
+        "domain_head_left_out adapters_frozen_with_the_rest adapters_in_blocks adapters_the_wrong_way_round "
+        "angular_margin auxiliary_of_a_class center_loss clip_pairs conv_built_in_forward "
+        "curve_data_in_the_optimizer forgotten_bias gradual_unfreezing group_not_appended "
+        "head_built_in_a_function hint_layer_of_each_batch inputs_beside_the_weights layers_of_an_inner_module "
         "layers_of_the_pretext named_groups new_head_beside_biases new_tasks norm_built_in_forward "
         "output_built_in_forward projector_of_each_round sac_alpha scaled_positions second_discriminator "
         "seq2seq_decoder trainer_subclass unfrozen_by_a_helper unfrozen_by_schedule weights_in_a_dict"
