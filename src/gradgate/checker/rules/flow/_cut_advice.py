@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import partial
 
+from gradgate.checker.analysis._queries import whole_module
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, statement_at
@@ -23,7 +24,6 @@ from gradgate.checker.rules.flow._graph_fixes import (
     without_cut,
     without_leaf,
 )
-from gradgate.checker.rules.flow._in_no_optimizer import whole_module
 from gradgate.checker.rules.flow._policy_weights import has_another_use, weights_of
 from gradgate.events import Differentiated, Frame, Ids
 
