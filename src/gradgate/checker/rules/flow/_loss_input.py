@@ -25,10 +25,11 @@ lower bound.
 or ``F.nll_loss(F.log_softmax(model(x), dim=1), y)``, which is the same loss.
 
 ## Known limits
-Targets that are shifted twice or not at all are not reported. Log-likelihoods that a model computes in another way need not be normalized and are not reported. Neither are
-probabilities that are scaled, shifted or clamped before the loss, or a ``log_softmax`` before ``cross_entropy``,
-which changes nothing. The input of ``kl_div`` is checked only if its target has no graph and ``log_target`` is off.
-An edit removes a softmax only if the call of the loss contains it, because other code may use the probabilities.
+Targets that are shifted twice or not at all are not reported. Log-likelihoods that a model computes in another way
+need not be normalized and are not reported. Neither are probabilities that are scaled, shifted or clamped before
+the loss, or a ``log_softmax`` before ``cross_entropy``, which changes nothing. The input of ``kl_div`` is checked
+only if its target has no graph and ``log_target`` is off. An edit removes a softmax only if the call of the loss
+contains it, because other code may use the probabilities.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.NLLLoss.html, torch.nn.CrossEntropyLoss.html

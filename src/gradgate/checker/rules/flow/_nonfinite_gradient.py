@@ -41,21 +41,24 @@ _INSIDE = "-1 + 1e-6, 1 - 1e-6"  # the derivative of acos is infinite at -1 and 
 
 # By autograd's node, without its number: the values at which its derivative is infinite, and how to avoid them.
 _CURES = {
-    "Acos Asin Atanh Erfinv": f"Keep the argument within (-1, 1), where the derivative is finite: clamp({_INSIDE}).",
+    "Acos Asin Atanh Erfinv": "Keep the argument within (-1, 1), where the derivative is finite: "
+    "clamp({_INSIDE}).",
     "Acosh": "Keep the argument above 1, where the derivative is infinite: clamp(min=1 + 1e-6).",
     "Log Log2 Log10 Log1p": "Keep the argument of the logarithm away from 0: clamp(min=1e-8). For a softmax or "
     "sigmoid, use log_softmax or logsigmoid of the logits: a clamped probability has no gradient.",
-    "Exp Expm1 Sinh Cosh": "Limit the argument with clamp(max=...), or use a stable form: softmax, logsumexp, softplus.",
-    "Std Var StdMean VarMean": "A standard deviation has an infinite derivative if all values are equal, and is NaN "
-    "for a single value: use (x.var(unbiased=False) + eps).sqrt(), and leave out samples of one value.",
-    "CtcLoss CudnnCtcLoss": "The loss of a target that is longer than its input is infinite: check input_lengths and "
-    "target_lengths, or pass zero_infinity=True.",
-    "Sqrt Rsqrt Norm LinalgVectorNorm Cdist Dist": "A root has an infinite derivative at 0: add eps under the root, or "
-    "clamp(min=1e-8) before it.",
-    "Softmax LogSoftmax Logsumexp": "A row that is -inf everywhere has no softmax: keep one entry of each row unmasked.",
-    "Where Mul MaskedFill Pow Div": "0 times infinity is NaN, also for a branch that torch.where or a mask leaves out: "
-    "keep divisors and the arguments of roots, powers and logarithms away from 0 before the selection, by "
-    "clamp(min=1e-8) or + eps.",
+    "Exp Expm1 Sinh Cosh": "Limit the argument with clamp(max=...), or use a stable form: softmax, "
+    "logsumexp, softplus.",
+    "Std Var StdMean VarMean": "A standard deviation has an infinite derivative if all values are equal, and "
+    "is NaN for a single value: use (x.var(unbiased=False) + eps).sqrt(), and leave out samples of one value.",
+    "CtcLoss CudnnCtcLoss": "The loss of a target that is longer than its input is infinite: check "
+    "input_lengths and target_lengths, or pass zero_infinity=True.",
+    "Sqrt Rsqrt Norm LinalgVectorNorm Cdist Dist": "A root has an infinite derivative at 0: add eps under "
+    "the root, or clamp(min=1e-8) before it.",
+    "Softmax LogSoftmax Logsumexp": "A row that is -inf everywhere has no softmax: keep one entry of each "
+    "row unmasked.",
+    "Where Mul MaskedFill Pow Div": "0 times infinity is NaN, also for a branch that torch.where or a mask "
+    "leaves out: keep divisors and the arguments of roots, powers and logarithms away from 0 before the "
+    "selection, by clamp(min=1e-8) or + eps.",
 }
 _OTHERWISE = "Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps."
 

@@ -4,8 +4,8 @@
 Looks for parameters of an optimizer whose gradient was all zero in every check. Names the operation that made the
 gradient zero in the backward pass: a ReLU below zero, ``round``, a clamp outside its range, a saturated ``tanh``, a
 softmax over one value, or a matrix of zeros. If float16 rounded a loss's gradients to zero and no ``GradScaler``
-scales the loss, names the backward call. Also reports a term of the loss whose two sides are equal in every backward
-call, and a value that one line adds and subtracts.
+scales the loss, names the backward call. Also reports a term of the loss whose two sides are equal in every
+backward call, and a value that one line adds and subtracts.
 
 ## Why is this bad?
 The parameter is in the graph and in the optimizer, but the loss doesn't train it. No error is raised.
@@ -19,8 +19,8 @@ The parameter is in the graph and in the optimizer, but the loss doesn't train i
 ## Known limits
 A gradient is judged after three checks, which gives factors that start at zero (LoRA, ReZero) time to change.
 Experts and other layers of a list are not reported if some of them get a gradient. A factor of zero and a clamp may
-be intended, so both are notes. Equal sides are reported from the fifth backward call on. Labels that the model's own
-predictions overwrite are not found, nor a ratio to a detached copy.
+be intended, so both are notes. Equal sides are reported from the fifth backward call on. Labels that the model's
+own predictions overwrite are not found, nor a ratio to a detached copy.
 
 ## Sources
 docs/checking.md.
@@ -46,12 +46,13 @@ _HALF = "float16"
 _CURES = {
     "Round Floor Ceil Trunc Sign": (
         "rounding",
-        "Remove the rounding before the loss, or pass the gradient through it: x + (torch.round(x) - x).detach().",
+        "Remove the rounding before the loss, or pass the gradient through it: x + (torch.round(x) - "
+        "x).detach().",
     ),
     "Softmax LogSoftmax": (
         "a softmax",
-        "A softmax over one value is always 1: use a sigmoid for one output, or give the last layer one output for "
-        "each class. Otherwise, make the differences between its inputs smaller.",
+        "A softmax over one value is always 1: use a sigmoid for one output, or give the last layer one "
+        "output for each class. Otherwise, make the differences between its inputs smaller.",
     ),
     "Relu": (
         "a ReLU",
@@ -67,8 +68,8 @@ _CURES = {
     ),
     "Mul Mm Addmm Bmm Mv Dot": (
         "a product with zeros",
-        "Initialize one of the factors with nonzero values, don't freeze it, and divide with / where // rounds it to "
-        "0.",
+        "Initialize one of the factors with nonzero values, don't freeze it, and divide with / where // "
+        "rounds it to 0.",
     ),
     _HALF: (
         "float16, which rounds small gradients to zero,",
