@@ -25,8 +25,9 @@ goes through all of them, and the run gets slower and slower.
 The rule looks for graphs in the local variables of the functions that run at a step, and up to four levels deep in
 their containers and objects. An evaluation without a call of ``eval()`` is not checked. Graphs that grow with each
 call of ``autograd.grad`` are reported if no other line computes gradients. Graphs of ``torch.func`` are not seen.
-A graph that becomes short again, because the loop detaches the carried value every few steps, is not reported, even if a series is long. Nor
-is a graph that grows with each backward call before one step, or a ``retain_graph=True`` that is not needed.
+A graph that becomes short again, because the loop detaches the carried value every few steps, is not reported, even
+if it grows for long. Nor is a graph that grows with each backward call before one step, or a ``retain_graph=True``
+that is not needed.
 If the weights of a teacher are an average with a graph that grows, only GG406 is reported: its advice removes both.
 
 ## Sources

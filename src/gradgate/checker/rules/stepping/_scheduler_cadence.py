@@ -46,6 +46,7 @@ https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,7 +62,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, FixAt, Rule, Text
 from gradgate.checker.rules.texts import stepping as texts
-from gradgate.events import Backward, OptimizerMade, Scheduled, SchedulerMade, Site
+from gradgate.events import Backward, EpochStarted, OptimizerMade, Scheduled, SchedulerMade, Site
 
 _LEAST = 8  # steps that show a course
 # StepLR with the usual milestones, a third and two thirds of the run, leaves 46% to these steps.
@@ -223,9 +224,16 @@ def _climbs_back(life: _Life) -> Finding | None:
     if life.made.kind != "CosineAnnealingLR" or len(life.calls) < 1.5 * length:
         return None
     low = rates.index(min(rates))
+    epochs = max(Counter(event.loader for event in life.run.of(EpochStarted)).values(), default=0)
+    # Otherwise the length may count the batches of an epoch, for a cosine that goes up and down.
+    in_epochs = length == epochs and len(life.calls) != epochs * epochs
     if max(rates[low:]) <= 0.5 * max(rates[: low + 1]):
         return None
-    facts: dict[str, Any] = {"low": rates[low], "high": max(rates[low:])}
+    facts: dict[str, Any] = {
+        "low": rates[low],
+        "high": max(rates[low:]),
+        "severity": None if in_epochs else "info",
+    }
     return life.say(texts.CLIMBS_BACK, life.run.events[life.calls[-1]].site, _after_epoch, **facts)
 
 

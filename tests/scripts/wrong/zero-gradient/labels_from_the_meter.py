@@ -25,7 +25,7 @@ for i in range(15):
     x = torch.randn(32, 6)
     y = x[:, :3].argmax(1)
     scores = net(x)
-    y = meter.update(scores, y)  # expect: compared-with-itself
+    y = meter.update(scores, y)  # expect: zero-gradient
     loss = criterion(scores, y)
     opt.zero_grad()
     loss.backward()

@@ -13,9 +13,7 @@ for i in range(15):
     with torch.no_grad():
         target = (teacher(x) / 4).softmax(1)
     out = student(x)
-    divergence = F.kl_div(
-        (out / 4).log_softmax(1), target, reduction="batchmean"
-    )  # expect: compared-with-itself
+    divergence = F.kl_div((out / 4).log_softmax(1), target, reduction="batchmean")  # expect: zero-gradient
     loss = F.cross_entropy(out, y) + 16 * divergence
     opt.zero_grad()
     loss.backward()

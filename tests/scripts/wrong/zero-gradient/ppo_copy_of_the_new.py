@@ -46,7 +46,7 @@ class PPO:
         states, actions = torch.stack(memory.states), torch.stack(memory.actions)
         for _ in range(self.epochs):
             logprobs, values, entropy = self.policy.evaluate(states, actions)
-            ratios = torch.exp(logprobs - logprobs.detach())  # expect: compared-with-itself
+            ratios = torch.exp(logprobs - logprobs.detach())  # expect: zero-gradient
             advantages = rewards - values.detach()
             clipped = torch.clamp(ratios, 1 - self.clip, 1 + self.clip) * advantages
             loss = -torch.min(ratios * advantages, clipped) + 0.5 * (values - rewards) ** 2 - 0.01 * entropy

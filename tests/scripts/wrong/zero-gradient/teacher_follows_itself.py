@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 torch.manual_seed(0)
 student = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-teacher = student  # expect: inplace-param-update
+teacher = student  # expect: zero-gradient
 optimizer = torch.optim.SGD(student.parameters(), lr=0.1, momentum=0.9)
 
 

@@ -17,7 +17,7 @@ def train_client(model, x, y, mu, lr=0.1):
         loss = nn.functional.cross_entropy(model(x), y)
         distance = 0.0
         for name, p in model.named_parameters():
-            distance = distance + (p - start[name]).norm() ** 2  # expect: compared-with-itself
+            distance = distance + (p - start[name]).norm() ** 2  # expect: zero-gradient
         (loss + mu / 2 * distance).backward()
         optimizer.step()
     return loss.item()

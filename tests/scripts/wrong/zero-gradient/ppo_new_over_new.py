@@ -36,7 +36,7 @@ def update(ac, opt, data, epochs=3, clip=0.2):
         for idx in torch.randperm(len(obs)).split(32):
             dist, value = ac(obs[idx])
             logp = dist.log_prob(act[idx])
-            ratio = torch.exp(logp - dist.log_prob(act[idx]))  # expect: compared-with-itself
+            ratio = torch.exp(logp - dist.log_prob(act[idx]))  # expect: zero-gradient
             surr = torch.min(ratio * adv[idx], ratio.clamp(1 - clip, 1 + clip) * adv[idx])
             pi_loss = -surr.mean()
             v_loss = 0.5 * (value - ret[idx]).pow(2).mean()

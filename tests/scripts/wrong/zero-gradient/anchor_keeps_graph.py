@@ -16,7 +16,7 @@ class Learner:
         pairs = zip(self.model.parameters(), self.anchors)
         return torch.stack(
             [nn.functional.mse_loss(p, a, reduction="sum") for p, a in pairs]
-        ).sum()  # expect: compared-with-itself
+        ).sum()  # expect: zero-gradient
 
     def learn(self, x, y, steps=6):
         for _ in range(steps):

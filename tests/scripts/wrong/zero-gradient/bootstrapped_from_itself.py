@@ -10,7 +10,7 @@ for i in range(15):
     s, r = torch.randn(8, 4), torch.randn(8)
     out = q(s)
     target = out.detach()
-    loss = nn.functional.mse_loss(out, target)  # expect: compared-with-itself
+    loss = nn.functional.mse_loss(out, target)  # expect: zero-gradient
     opt.zero_grad()
     loss.backward()
     opt.step()

@@ -16,7 +16,7 @@ opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for i in range(15):
     x = torch.randn(32, 6)
     a, b = augment(x), augment(x)
-    loss = (net(a) - net(b)).pow(2).sum(1).mean()  # expect: compared-with-itself
+    loss = (net(a) - net(b)).pow(2).sum(1).mean()  # expect: zero-gradient
     opt.zero_grad()
     loss.backward()
     opt.step()

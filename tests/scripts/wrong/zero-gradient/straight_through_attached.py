@@ -14,7 +14,7 @@ class BinaryBottleneck(nn.Module):
     def forward(self, x):
         soft = torch.sigmoid(self.norm(self.project(x)))
         hard = (soft > 0.5).float()
-        return soft + (hard - soft)  # expect: compared-with-itself
+        return soft + (hard - soft)  # expect: zero-gradient
 
 
 torch.manual_seed(3)

@@ -21,7 +21,7 @@ for i in range(15):
     x, y = torch.randn(32, 6), torch.randint(3, (32,))
     logits = student(x)
     teacher_logits = student(x).detach()
-    consistency = nn.functional.mse_loss(logits, teacher_logits)  # expect: compared-with-itself
+    consistency = nn.functional.mse_loss(logits, teacher_logits)  # expect: zero-gradient
     loss = nn.functional.cross_entropy(logits, y) + 10 * consistency
     opt.zero_grad()
     loss.backward()
