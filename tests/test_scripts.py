@@ -86,6 +86,7 @@ UNUSED = {
     ],
 }
 OTHER_LINE = {
+    "wrong/frozen-state-drift/distiller_tested_before": "said of another line of the same cause",
     "wrong/wasted-gradient/second_critic_left_out": "said of another line of the same cause",
     "wrong/stale-optimizer-params/returned_by_a_loader": "said of another line of the same cause",
     "wrong/param-not-in-optimizer/second_discriminator": "said of another line of the same cause",
@@ -150,8 +151,8 @@ ADVICE_ONLY = {
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad finetuned_later module_not_unfrozen one_loop_for_both_phases "
-        "prompts_of_earlier_tasks teacher_in_training_mode two_stages"
+        "distiller_tested_before finetuned_later module_not_unfrozen prompts_of_earlier_tasks "
+        "teacher_in_training_mode two_stages"
     ),
     "graph-retention": (
         "chars_by_hand epoch_metrics functional_parameters levels_by_hand moving_center parameters_in_a_list "
