@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._gradient_reads import reads_gradients
-from gradgate.checker.analysis._queries import attacked_loss
+from gradgate.checker.excuses import attacked_loss
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.events import Frame

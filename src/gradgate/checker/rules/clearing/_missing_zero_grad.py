@@ -55,7 +55,7 @@ from gradgate.checker.analysis._source import block_of, function_at, inside, loo
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.checker.rules.accumulation._surplus_steps import surplus_steps
+from gradgate.checker.rules.accumulation._accumulation_window import surplus_steps
 from gradgate.checker.rules.clearing._by_hand import cleared_after, never_cleared
 from gradgate.checker.rules.clearing._used_again import used_again
 from gradgate.events import Backward, Cleared, Frame, Ids, Site, Stepped
@@ -73,7 +73,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _stepped_by_hand(run)
     yield from _closures(run)
     others = {window.optimizer for window in run.windows if run.repeats_closure(window)}
-    others |= {each.optimizer for each in surplus_steps(run)}
+    others |= {optimizer for optimizer, _, _ in surplus_steps(run)}
     for optimizer in run.stepping.keys() - others:
         windows = [window for window in windows_of(run, optimizer) if repeats(run, window)]
         if len(windows) < 2 or len(windows) * 8 < run.watched(optimizer):

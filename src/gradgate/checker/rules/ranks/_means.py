@@ -11,7 +11,7 @@ from typing import Literal
 
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, shares, spread
+from gradgate.checker.analysis._oracle import Share, columns_of, listed, shares, spread
 from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, last_name, own_nodes
