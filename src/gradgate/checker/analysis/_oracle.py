@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import accumulate, groupby, pairwise
@@ -267,7 +267,7 @@ def _wrong_windows(fit: Fit, usual: int, columns: Sequence[list[list[Share]]]) -
     many, planned = usual * 2 >= len(sizes) - 1, _follow_their_windows(columns)
     longer = sum(length > size for length in sizes)
     varied = any(first > size and second > size for first, second in pairwise(sizes))
-    if size > 1 and sizes[0] == 1 and many and not planned:
+    if sizes[:2] == [1, size] and size > 1 and many and not planned:
         return replace(fit, kind=Kind.FIRST, count=1 + len(left))
     if size > 1 and left and max(left) < max(sizes):
         carried = longer and len(left) == 1 and not varied

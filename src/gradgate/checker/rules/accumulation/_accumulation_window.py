@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from gradgate.checker.analysis._oracle import Fit, Kind, fits
 from gradgate.checker.analysis._queries import condition_around
@@ -86,7 +87,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             )
 
 
-def _facts(fit: Fit) -> dict[str, object]:
+def _facts(fit: Fit) -> dict[str, Any]:
     low, high, left = min(fit.sizes), max(fit.sizes), sum(fit.left)
     rest = f"{max(fit.left)} micro-batches" if fit.left and max(fit.left) > 1 else "micro-batch"
     return {

@@ -52,6 +52,7 @@ from gradgate.events import Backward, Combined, Site, Term
 
 _MOST_KEPT = 0.9  # a mask that leaves out less changes the loss by less than the batch's noise
 _LEAST_PADDED = 0.05  # the same of padded targets
+_BATCH = 16  # a smaller constant may count terms or micro-batches, and equal the batch size by chance
 _LEAST_WEIGHT = 0.1  # a smaller weight was chosen for the sum
 
 
@@ -79,7 +80,8 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
             batch = share.term.sizes[0] if share.term.sizes else 0
             divisions = [pair for pair in share.divisors(1) if pair[0] == batch > 1 and times[pair[1]] == 1]
             found += [(share, *division) for division in divisions]
-    if len(found) >= 2 and len(found) * 2 >= len(events):
+    known = len({size for _, size, _ in found}) > 1 or (bool(found) and found[0][1] >= _BATCH)
+    if known and len(found) >= 2 and len(found) * 2 >= len(events):
         share, number, where = found[0]
         yield RULE.say(
             where,
