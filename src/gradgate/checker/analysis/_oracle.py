@@ -262,7 +262,7 @@ def _divisor(columns: Sequence[list[list[Share]]], size: int) -> float | None:
 
 
 def _wrong_windows(fit: Fit, usual: int, columns: Sequence[list[list[Share]]]) -> Fit | None:
-    """Return the hypothesis about the windows' sizes that holds, whatever the losses weigh; None: they are right."""
+    """Return the hypothesis about the windows' sizes that holds, whatever the losses weigh; else None."""
     sizes, size, left, divisor = fit.sizes, fit.size, fit.left, fit.divisor
     many, planned = usual * 2 >= len(sizes) - 1, _follow_their_windows(columns)
     longer = sum(length > size for length in sizes)
@@ -334,7 +334,7 @@ def _is_wrong(column: Sequence[Share], size: int, terms: int) -> bool:
     if is_one(column):
         return False
     times = sum(_close(number, size) for number, _ in column[0].divisors(size))
-    # With one division by the size, other factors are loss weights. One of two may average the terms, or be a weight.
+    # With one division by the size, other factors are loss weights. One of two may be a mean of terms, or a weight.
     weights = sum(
         op == "mul" and bool(number) and _close(1 / abs(number), size) for op, number, _ in column[0].numbers
     )

@@ -25,9 +25,9 @@ items in the window.
 ## Known limits
 A factor that is not a simple fraction is assumed to be a loss weight. Losses that are sums over items are assumed
 to be intended. So are undivided means in two cases: in a loop over a literal tuple, list or dict (such as a list of
-tasks), and with ``retain_graph=True``, which several losses of one forward pass need. A term is not reported if it is
-divided by a number in its factors, which may include the division. A penalty that is back-propagated at a line of
-its own beside a divided loss is not found, and neither is a sum that is divided by the items of several windows.
+tasks), and with ``retain_graph=True``, which several losses of one forward pass need. A term is not reported if it
+is divided by a number in its factors, which may include the division. A penalty that is back-propagated at a line
+of its own beside a divided loss is not found, and neither is a sum that is divided by the items of several windows.
 
 ## Sources
 docs/exactness.md
@@ -84,7 +84,7 @@ def _wrong_divisor(run: Run, fit: Fit) -> Finding:
     trainer = _TRAINERS.get(run.backward(fit.windows[0][1][0]).trainer, "")
     own = [pair for pair in numbers if pair[1] and innermost(pair[1]) != innermost(fit.site)]
     twice = len(numbers) == 2 and len(own) == 1 and bool(trainer)
-    number, where = own[0] if twice else numbers[0]
+    _, where = own[0] if twice else numbers[0]
     return RULE.say(
         where or _written_at(run) or fit.site,
         texts.DIVISOR,

@@ -24,9 +24,9 @@ the weights of the samples change too.
 A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension. A mean that
 leaves out less than 10% of the positions is not reported, and neither is a sum over a constant number of positions.
 Padded targets are recognized if their class is the ``padding_idx``, unless this class also occurs elsewhere or ends
-sequences that have no end token, or if they are next tokens and an attention mask hides them. A sum beside a mean is
-reported only if its weight is 0.1 or more, because a smaller weight was probably chosen for the sum. A mean of means
-within one loss, and a count of positions that the loss leaves out, are not found.
+sequences that have no end token, or if they are next tokens and an attention mask hides them. A sum beside a mean
+is reported only if its weight is 0.1 or more, because a smaller weight was probably chosen for the sum. A mean of
+means within one loss, and a count of positions that the loss leaves out, are not found.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.

@@ -32,10 +32,10 @@ over the window.
 
 ## Known limits
 The number of items is known for torch's own losses, for ``.mean()``, and for sums that are divided by hand.
-Differences below 5% are not reported. Differences in fewer than a quarter of the windows are only notes. Differences
-due to class weights are warnings if an item counts at least twice as much as another, else notes. Ranks that exchange their gradients in one flat buffer, or in hooks of their own,
-are not compared. Counts passed to the accumulator are compared only in its first backward calls and only on the
-CPU.
+Differences below 5% are not reported. Differences in fewer than a quarter of the windows are only notes.
+Differences due to class weights are warnings if an item counts at least twice as much as another, else notes. Ranks
+that exchange their gradients in one flat buffer, or in hooks of their own, are not compared. Counts passed to the
+accumulator are compared only in its first backward calls and only on the CPU.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
@@ -125,7 +125,7 @@ def _unequal(run: Run, fit: Fit) -> Finding:
         times=times,
         advice=one_line(run, fit.site)
         or f"{instead} by {'the sum of its class weights' if weighted else 'its number of items'}, (loss * "
-        "items).backward(), and divide the gradients once, before they are clipped or used, by the total of the window.",
+        "items).backward(), and divide the gradients once, before any clipping, by the total of the window.",
     )
 
 

@@ -90,7 +90,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         ids, last, name = union(leak.part.atom for leak in several), several[0].own, run.optimizer(optimizer)
         places = (loss.site, last.site) if loss.site != last.site else (loss.computed, last.computed)
         theirs, mine = where_they_differ(*places)
-        where, before = (run.events[several[0].window.step].site, False)
+        where: Frame | Site
+        where, before = run.events[several[0].window.step].site, False
         if not late:
             where, before = _line(run, optimizer, ids, loss, several[-1].part)
         surely = late or _is_sure(run, several, loss, theirs, mine, ids)
