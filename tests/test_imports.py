@@ -32,6 +32,7 @@ MAY_IMPORT = {
         "autograd_graph",
         "byte_sizes",
         "errors",
+        "forward_state",
         "options",
         "batch_layout",
         "pytree",

@@ -85,7 +85,6 @@ CASES: list[tuple[Callable[[], Any], str]] = [
     (lambda: gg.Tally(6.0, 3), "Tally(total=6.0, count=3)"),
     (plan, "Plan(100 samples in 3 micro-batches, 255 B, estimated)"),
     (lambda: plan().split(torch.ones(100, 8)), "Split(100 samples in 3 micro-batches)"),
-    (lambda: plan().split(torch.ones(100, 8))[:1], "Split(34 samples in 1 micro-batch)"),
     (lambda: plan().split(torch.ones(100, 8))[0], "MicroBatch(34 samples, count=34)"),
     (peak_memory, "peak_memory(peak_bytes=0, live_bytes=0)"),
     (lambda: gg.frozen(nn.Linear(4, 1)), "Frozen(Linear: 2 tensors, 5 parameters)"),

@@ -456,6 +456,12 @@ def root_of_a_mean() -> None:
             update.backward(F.mse_loss(model(x), torch.ones(4, 1)).sqrt(), count=4)
 
 
+def root_without_a_count() -> None:
+    model = nn.Linear(3, 1)
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
+        update.backward(F.mse_loss(model(torch.randn(4, 3)), torch.ones(4, 1)).sqrt())
+
+
 def batch_norm_in_training() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     with gg.Accumulator(SGD(model.parameters(), lr=1.0), model=model).update() as update:
@@ -641,6 +647,7 @@ CASES: dict[str, Any] = {
     "a loss that compares its items": compared_in_parts,
     "a loss that compares its items, without a count": compared_without_a_count,
     "a function of a mean": root_of_a_mean,
+    "a function of a mean, without a count": root_without_a_count,
     "a model that mixes samples": mixed_samples,
     "a hook that clips": lambda: clipped_in_parts(hook=True),
     "a gate that clips in a window": lambda: clipped_in_parts(hook=False),

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import walk
 from gradgate.errors import BatchNormWarning
-from gradgate.torch_compat import batch_norm_classes
 from gradgate.user_warnings import warn
+
+_CLASSES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class BatchNorms:
@@ -30,8 +31,7 @@ class BatchNorms:
         self._checked: set[str] = set()
 
     def _found(self) -> list[Any]:
-        kinds = batch_norm_classes()
-        norms: list[Any] = [module for module in self._models if isinstance(module, kinds)]
+        norms: list[Any] = [module for module in self._models if isinstance(module, _CLASSES)]
         return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
 
     def warn_once(self, name: str, loss: Tensor) -> bool:

@@ -20,7 +20,9 @@ from gradgate.accumulation._counts import (
     check_reduction,
     count_in_graph,
     counted_terms,
+    described_functions,
     divided_by,
+    functions_in,
 )
 from gradgate.autograd_graph import (
     WEIGHT_ROUNDING,
@@ -28,7 +30,6 @@ from gradgate.autograd_graph import (
     NotUnderstoodError,
     compared_items,
     finds_each_item,
-    functions_of_means,
     hidden_parameter,
     inputs_of,
     only_input,
@@ -54,9 +55,9 @@ class LossChecks:
     def __init__(self, caller: Caller = UPDATE) -> None:
         self._caller = caller
         self.node_number = 0  # at the end of the last backward pass
-        # The size and the last node of the graph that was walked last, by loss, and whether the window already held
-        # that loss.
-        self.passed: dict[tuple[str, bool], tuple[int, Any]] = {}
+        # The size and the last operation of the graph that was walked last, for a loss whose first calls have all
+        # been checked, and by whether the window already held that loss.
+        self.known: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self.settled: set[str] = set()  # the losses whose first calls have all been checked
         self._calls: dict[str, int] = {}
         # For each loss in this window, and each of its terms: the count passed, and the count that its graph shows.
@@ -75,7 +76,7 @@ class LossChecks:
         reduction: Reduction,
         micro_batches: int,
         later: bool,
-        graph: tuple[int, Any],
+        graph: tuple[Any, ...],
         batch_norms: BatchNorms,
         *,
         left_out: bool = False,
@@ -83,16 +84,15 @@ class LossChecks:
     ) -> None:
         """Check one loss of an update before its backward pass; raise or warn about what is wrong.
 
-        ``graph`` is the number of autograd nodes created since the last backward pass, and the kind of the last
-        one. ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved
+        ``graph`` is the number of autograd nodes created since the last backward pass, and the last operation.
+        ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved
         weights. The other arguments are those of :meth:`check_count`.
         """
-        if self.passed.pop((name, later), None) != graph:
-            refuse_hidden_parameters(loss)
-        self.passed[name, later] = graph
+        refuse_hidden_parameters(loss)
         if not later:
             check_reduction(loss, reduction)
         if name in self.settled:
+            self.known[name, later] = graph
             return
         if not later:
             _warn_if_spread(loss, micro_batches)
@@ -206,20 +206,10 @@ class LossChecks:
 
         A function of a single item is allowed, and so is a sum with one function per item.
         """
-        try:
-            functions = functions_of_means(loss.grad_fn)
-        except (NotUnderstoodError, AttributeError):
-            return False
+        functions = functions_in(loss)
         if not functions or (not isinstance(count, Tensor) and count == len(functions)):
             return False
-        warn(
-            f"{self._caller.name}: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over "
-            "the micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no "
-            "split gives the gradient of the whole batch. Compute the loss from the sums of the whole "
-            f"window{self._caller.loop}: update.backward_coupled(encode, micro_batches, loss_fn). If you want the "
-            "mean over micro-batches, pass count=1.",
-            CoupledLossWarning,
-        )
+        warn(f"{self._caller.name}: {described_functions(functions, self._caller)}", CoupledLossWarning)
         return True
 
 

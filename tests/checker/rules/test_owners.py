@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gradgate.events import Frame, Group, ModeSet, OptimizerMade, Site, StateLoaded, StatisticsMoved, Stepped
 from tests.checker.rules._build import Story, mean, said, site
 
@@ -139,7 +141,11 @@ def test_a_loss_of_its_own_for_each_optimizer_is_right() -> None:
 # GG504
 
 EPOCHS = "for epoch in range(3):\n    optimizer = Adam(model.parameters())\n"
-TASKS = "for task in tasks:\n    optimizer = Adam(model.parameters())\n"
+NUMBERED = EPOCHS.replace("epoch", "number")
+PASSES_BELOW = (
+    "    for _ in range(2):\n        for x in data:\n" + " " * 12 + "\n" * 3 + " " * 12 + "optimizer.step()\n"
+)
+STEPS_BELOW = "    for x in data:\n        \n        \n        \n        \n        optimizer.step()\n"
 
 
 def made_again(source: str, *, restored: bool = False, kind: str = "Adam") -> Story:
@@ -168,8 +174,25 @@ def test_an_empty_state_that_is_loaded_while_the_model_goes_on() -> None:
     assert (found.code, found.line) == ("GG504", 5)
 
 
-def test_tasks_restored_weights_and_no_state_are_right() -> None:
-    assert made_again(TASKS).judged() == []
+@pytest.mark.parametrize(
+    ("source", "severity"),
+    [
+        (EPOCHS + STEPS_BELOW, "error"),
+        (NUMBERED + "\n" * 5 + "    optimizer.step()\n", "error"),  # the loop that constructs it also steps
+        (NUMBERED + STEPS_BELOW, "info"),
+        (NUMBERED.replace("range(3)", "range(EPOCHS)") + STEPS_BELOW, "error"),
+        (NUMBERED.replace("range(3)", "loaders") + STEPS_BELOW, "info"),
+        (EPOCHS + PASSES_BELOW, "info"),
+    ],
+)
+def test_an_optimizer_for_each_pass_is_an_error_only_if_the_passes_are_epochs_of_one_training(
+    source: str, severity: str
+) -> None:
+    (finding,) = made_again(source).judged("GG504")
+    assert (finding.line, finding.severity) == (2, severity)
+
+
+def test_restored_weights_and_no_state_are_right() -> None:
     assert made_again(EPOCHS, restored=True).judged("GG504") == []
     assert made_again(EPOCHS, kind="SGD").judged() == []
 

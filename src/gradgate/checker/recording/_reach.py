@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from gradgate.autograd_graph import Graph, ops, through
+from gradgate.autograd_graph import Graph, edges, ops, through
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
 from gradgate.checker.recording.graph import flops_of
@@ -137,7 +137,7 @@ class Reached:
             number = node_number.use(node)
             total += sum(gradients) + (0.0 if number in counted else forward)
             counted.add(number)
-            for (child, _), work in zip(node.next_functions, gradients, strict=True):
+            for (child, _), work in zip(edges(node), gradients, strict=True):
                 if work and child in behind:
                     parts[behind[child]] += work  # type: ignore[assignment]
         serving = Counter[Ids]()

@@ -1,4 +1,4 @@
-"""Traces the memory of a pass: each storage that is created or freed, and its module."""
+"""Runs a forward and backward pass, traces its memory, and undoes its changes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import gc
 import itertools
 import math
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import flop_registry
 
-from gradgate.planning._memory import ResidentMemory, resident_memory
+from gradgate.autograd_graph import Graph
+from gradgate.errors import OptionError
+from gradgate.forward_state import random_states
+from gradgate.planning._memory import ResidentMemory, in_one_line, resident_memory
 from gradgate.planning._peak_memory import peak_memory, tensors_of
 from gradgate.planning._reachable_state import ReachableState
-from gradgate.torch_compat import as_torch_itself, fake_tensors, op_schema
+from gradgate.pytree import mapped_tensors, tensors_in
+from gradgate.torch_compat import as_torch_itself, compiler_is_loaded, fake_tensors, op_schema
 
 # The mean or sum that these return keeps the memory of the unreduced values. Its fake does not.
 _REDUCED_IN_PLACE = ("mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss")
@@ -74,10 +78,6 @@ class FakeTensors:
         return [tensor for ref in self.created if (tensor := ref()) is not None and id(tensor) not in kept]
 
 
-class TooLongError(Exception):
-    """A pass of many samples takes too many operations to be traced."""
-
-
 @dataclass
 class PassTrace:
     """The memory of one forward and backward pass.
@@ -86,7 +86,6 @@ class PassTrace:
         samples: the number of samples in the micro-batch.
         length: their length; 0 if they have none.
         sizes: bytes of each storage that was created (positive) or freed (negative), in order.
-        modules: the module that created each storage; "" outside of modules.
         has_batch_norm: whether a batch norm mixes the samples of a micro-batch.
         operations: the number of operations.
         flops: floating-point operations of each matrix product and convolution.
@@ -98,7 +97,6 @@ class PassTrace:
     samples: int = 0
     length: int = 0
     sizes: list[int] = field(default_factory=list)
-    modules: list[str] = field(default_factory=list)
     has_batch_norm: bool = False
     operations: int = 0
     flops: list[int] = field(default_factory=list)
@@ -125,24 +123,19 @@ class PassTracer(peak_memory):
 
     is_trial = True  # the checker ignores what runs in this mode
 
-    def __init__(
-        self, fakes: FakeTensors | None, state: ReachableState, most_operations: float = math.inf
-    ) -> None:
+    def __init__(self, fakes: FakeTensors | None, state: ReachableState) -> None:
         super().__init__()
-        self._fakes, self._state, self._most_operations = fakes, state, most_operations
+        self._fakes, self._state = fakes, state
         self.trace = PassTrace()
         self.inputs: set[int] = set()
         self._existing: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and its fake
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and a copy from before
         self._existing_storages: set[int] = set()
-        # By storage: the module that created it, and its device.
-        self._creators: dict[int, tuple[str, torch.device]] = {}
-        self._events: list[tuple[int, str, torch.device]] = []  # bytes created or freed, module, device
+        self._devices: dict[int, torch.device] = {}  # by storage
+        self._events: list[tuple[int, torch.device]] = []  # bytes created or freed, device
         self._ended = 0  # the number of events when the pass ended
         self._created_on = torch.device("cpu")  # the device of the last new tensor
         self._least_items = 0  # the current operation's result has memory for at least this many entries
-        self._module_stack: list[str] = []
-        self._module_names: dict[int, str] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -154,8 +147,6 @@ class PassTracer(peak_memory):
         schema = op_schema(func)
         name = schema.name.removeprefix("aten::")
         self.trace.operations += 1
-        if self.trace.operations > self._most_operations:
-            raise TooLongError
         if self._fakes is not None and name.startswith(_UNKNOWN):
             raise FakePassError(f"fake tensors do not show what {name} saves for the backward pass")
         is_batch_norm = "batch_norm" in name and "backward" not in name
@@ -224,9 +215,8 @@ class PassTracer(peak_memory):
     def changed(self, size: int, key: int) -> None:
         super().changed(size, key)
         if size > 0:
-            self._creators[key] = self._module_stack[-1] if self._module_stack else "", self._created_on
-        module, device = self._creators[key] if size > 0 else self._creators.pop(key)
-        self._events.append((size, module, device))
+            self._devices[key] = self._created_on
+        self._events.append((size, self._devices[key] if size > 0 else self._devices.pop(key)))
 
     def _copy_before_write(self, written: Iterable[Any]) -> None:
         """Copy tensors that an operation is about to overwrite, if they existed before the pass.
@@ -249,42 +239,109 @@ class PassTracer(peak_memory):
                     tensor.copy_(before)
         self._state.restore(raised=kind is not None)
 
-    @contextmanager
-    def following_modules(self) -> Iterator[None]:
-        """Record the module in which each operation of the block runs."""
-
-        def enter(module: nn.Module, _: Any) -> None:
-            if id(module) not in self._module_names:
-                with as_torch_itself():  # otherwise the module's tensors would look fake
-                    self._state.note(module)
-                if self._fakes is not None and any(map(is_lazy, module.parameters())):
-                    raise FakePassError("a lazy module gets its shapes from its first real batch")
-                self._module_names.update((id(inner), name) for name, inner in module.named_modules())
-            self._module_stack.append(self._module_names[id(module)])
-            if isinstance(module, nn.parallel.DistributedDataParallel):  # no communication
-                module.require_backward_grad_sync = module.require_forward_param_sync = False
-
-        def leave(module: nn.Module, _: Any, __: Any) -> None:
-            self._module_stack.pop()
-
-        handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    def enter_module(self, module: nn.Module, _: Any) -> None:
+        """Record the state of a module before it runs; a hook."""
+        with as_torch_itself():  # otherwise the module's tensors would look fake
+            self._state.note(module)
+        if self._fakes is not None and any(map(is_lazy, module.parameters())):
+            raise FakePassError("a lazy module gets its shapes from its first real batch")
+        if isinstance(module, nn.parallel.DistributedDataParallel):  # no communication
+            module.require_backward_grad_sync = module.require_forward_param_sync = False
 
     def finish(self, parameters: list[Tensor]) -> PassTrace:
         """Return the trace, given the parameters that gradients reached.
 
         If the pass runs on an accelerator, the budget is its memory, and what the CPU holds does not count.
         """
-        devices = [*(parameter.device for parameter in parameters), *(device for *_, device in self._events)]
+        devices = [*(parameter.device for parameter in parameters), *(device for _, device in self._events)]
         device = next((each for each in devices if each.type not in ("cpu", "meta")), devices[0])
-        events = [event for event in self._events[: self._ended] if event[2].type == device.type]
-        self.trace.sizes = [size for size, _, _ in events]
-        self.trace.modules = [module for _, module, _ in events]
+        events = self._events[: self._ended]
+        self.trace.sizes = [size for size, there in events if there.type == device.type]
         not_resident = {id(tensor) for tensor in parameters} | self.inputs
         others = [tensor for tensor, _ in self._existing.values() if id(tensor) not in not_resident]
         self.trace.resident = resident_memory(parameters, others, device)
         return self.trace
+
+
+def trace_pass(
+    loss_fn: Callable[[Any], Any],
+    make_batch: Callable[[], Any],
+    state: ReachableState,
+    *,
+    fakes: FakeTensors | None = None,
+    copies: bool = False,
+) -> PassTrace:
+    """Trace a pass on fake tensors, which computes and allocates nothing, or on real ones if ``fakes`` is None.
+
+    ``state`` restores the objects that the pass changes. With ``copies``, the micro-batch is a copy of samples, so
+    its memory counts.
+
+    Raises:
+        OptionError: the loss function returns no scalar with a graph.
+        FakePassError: the loss function cannot run on fake tensors.
+    """
+    if fakes is None:
+        return _traced(loss_fn, make_batch(), PassTracer(None, state), None, copies=copies)
+    try:
+        with fakes.mode:
+            batch = mapped_tensors(make_batch(), fakes.of_input)
+        return _traced(loss_fn, batch, PassTracer(fakes, state), fakes.mode, copies=copies)
+    except (FakePassError, OptionError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a loss function may raise anything
+        reason = f"fake tensors cannot run loss_fn: {in_one_line(error)}"
+    raise FakePassError(reason)  # outside the handler, which keeps the frames that hold fakes alive
+
+
+def _traced(
+    loss_fn: Callable[[Any], Any], batch: Any, tracer: PassTracer, fake_mode: Any, *, copies: bool
+) -> PassTrace:
+    for tensor in tensors_in(batch):
+        tracer.inputs.add(id(tensor))
+        if copies:
+            tracer.note_created(tensor)
+        else:
+            tracer.note_existing(tensor)
+    with ExitStack() as undo:
+        for restore in random_states():
+            undo.callback(restore)
+        # An autocast block around this would keep copies of parameters.
+        undo.callback(torch.clear_autocast_cache)
+        undo.push(tracer.restore)
+        with ExitStack() as modes:
+            if compiler_is_loaded():
+                modes.enter_context(torch.compiler.set_stance("force_eager"))
+            if gc.isenabled():  # otherwise each pass would free reference cycles at a different time
+                modes.callback(gc.enable)
+                gc.disable()
+            modes.enter_context(torch.enable_grad())
+            if fake_mode is not None:
+                modes.enter_context(fake_mode)
+            modes.enter_context(tracer)
+            modes.callback(register_module_forward_pre_hook(tracer.enter_module).remove)
+            outcome = loss_fn(batch)
+            loss = outcome[0] if isinstance(outcome, tuple) else outcome
+            del outcome
+            _check_loss(loss)
+            leaves = Graph(loss).leaf_nodes
+            for node in leaves:
+                # Drops the gradient before it reaches `.grad`. The hook is removed because other graphs may share
+                # the node.
+                modes.callback(node.register_prehook(lambda _: (None,)).remove)
+            parameters = list(leaves.values())
+            del leaves
+            loss.backward()
+            del loss
+        return tracer.finish(parameters)
+
+
+def _check_loss(loss: Any) -> None:
+    if isinstance(loss, Tensor) and loss.numel() == 1 and loss.grad_fn is not None:
+        return
+    what = f"a {type(loss).__name__}"
+    if isinstance(loss, Tensor):
+        what = f"a tensor of shape {list(loss.shape)}{', without a graph' if loss.grad_fn is None else ''}"
+    raise OptionError(
+        f"plan: loss_fn returned {what}. It must return the loss, a scalar computed from parameters, or the loss "
+        "and its count: return loss, y.numel()."
+    )
