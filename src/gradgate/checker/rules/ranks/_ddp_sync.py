@@ -151,8 +151,8 @@ def _left_out(run: Run) -> Iterator[Finding]:
                 names=run.names(ids),
                 parameters=len(ids),
                 steps=count,
-                advice="Construct DistributedDataParallel when all parameters to be trained have requires_grad=True: "
-                "never averages the gradient of a parameter that was frozen then."
+                advice="Construct DistributedDataParallel when all trained parameters have requires_grad=True: "
+                "it never averages the gradient of a parameter that was frozen then."
                 if same
                 else "Average the gradients of all parameters that the optimizer updates: wrap their module in "
                 "DistributedDataParallel as well.",

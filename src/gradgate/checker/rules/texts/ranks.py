@@ -10,32 +10,28 @@ UNSYNCHRONIZED = Text(
     "{advice}",
 )
 LEFT_OUT = Text(
-    "The gradients of {names} are not averaged over the ranks in {steps} steps, although other parameters' "
-    "gradients "
-    "are.",
+    "The gradients of {names} are not averaged over the ranks in {steps} steps, although other "
+    "parameters' gradients are.",
     "Each rank trains these parameters on its own part of the data, and they drift apart.",
     "{advice}",
 )
 DIVIDED_TWICE = Text(
-    "The {what} is divided by {ranks}, the number of ranks, and the gradients are averaged over the ranks as "
-    "well, "
-    "in {steps} steps.",
+    "The {what} is divided by {ranks}, the number of ranks, and the gradients are averaged over the ranks"
+    " as well, in {steps} steps.",
     "The gradient is {ranks} times too small.",
     "Don't divide the {what}: the gradients are already averaged over the ranks.",
 )
 NEVER_DIVIDED = Text(
-    "The gradients of {ranks} ranks are summed and never divided, in {steps} steps. Each rank's loss is a "
-    "mean over "
-    "its own items.",
+    "The gradients of {ranks} ranks are summed and never divided, in {steps} steps. Each rank's loss is a"
+    " mean over its own items.",
     "The gradient is {ranks} times the gradient of the mean over all items, and grows with the number of "
     "ranks.",
-    "Divide after the sum, parameter.grad /= dist.get_world_size(), unless the learning rate is chosen for "
-    "the sum.",
+    "Divide after the sum, parameter.grad /= dist.get_world_size(), unless the learning rate is chosen "
+    "for the sum.",
 )
 SUMMED_AGAIN = Text(
-    "The running sum of gradients is all-reduced over {ranks} ranks at each of {micro_batches} micro-batches,"
-    " in "
-    "{windows} windows.",
+    "The running sum of gradients is all-reduced over {ranks} ranks at each of {micro_batches} "
+    "micro-batches, in {windows} windows.",
     "Each all-reduce sums the earlier sum again: the first micro-batch counts {ranks}^{again} times.",
     "All-reduce once, after the last micro-batch of the window, before the step.",
 )
@@ -45,25 +41,22 @@ SYNCHRONIZED_AT_EACH = Text(
     "Put the forward and backward of all but the last micro-batch under model.no_sync().",
 )
 UNEVEN_STEPS = Text(
-    "{optimizer} makes {least} steps on one rank and {most} on another, although DDP averages the gradients "
-    "of the "
-    "same {calls} backward calls on all ranks.",
+    "{optimizer} makes {least} steps on one rank and {most} on another, although DDP averages the "
+    "gradients of the same {calls} backward calls on all ranks.",
     _APART,
     "Make all ranks step or skip together: all_reduce the value that decides.",
 )
 DIFFERENT_START = Text(
-    "{names} did not begin with the same values on {ranks} ranks, although the ranks average gradients in "
-    "{steps} "
-    "steps.",
+    "{names} did not begin with the same values on {ranks} ranks, although the ranks average gradients in"
+    " {steps} steps.",
     "Each rank applies the mean gradient to different weights: the models stay different, and the mean "
-    "gradient is "
-    "right for none of them.",
+    "gradient is right for none of them.",
     "Copy rank 0's values to all ranks before training. DistributedDataParallel does this; by hand, call "
     "dist.broadcast(parameter.detach(), src=0) for each parameter.",
 )
 APART = Text(
-    "{names} began with the same values on {ranks} ranks, but the values differ in the last {steps} steps. "
-    "{cause}",
+    "{names} began with the same values on {ranks} ranks, but the values differ in the last {steps} "
+    "steps. {cause}",
     _APART,
     "{advice}",
 )
