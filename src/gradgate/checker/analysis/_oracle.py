@@ -364,7 +364,8 @@ def _wrong_items(fit: Fit, columns: Sequence[list[list[Share]]]) -> Fit | None:
         worst = max(unequal, key=lambda column: spread(share.per_item for share in column))
         count = sum(any(map(_is_unequal, window)) for window in columns)
         return replace(fit, kind=Kind.UNEQUAL, count=count, column=worst)
-    short = [window for window in columns if window and len(window[0]) < fit.size]
+    whole = fit.sizes.count(fit.size) * 2 >= len(fit.sizes)  # else the sizes vary for another reason
+    short = [window for window in columns if whole and window and len(window[0]) < fit.size]
     short = [
         window
         for window in short

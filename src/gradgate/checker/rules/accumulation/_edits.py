@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
 from gradgate.checker.fixes import Fix, Replace
@@ -49,9 +50,13 @@ def divided(at: Statement, size: int) -> Fix:
 def count_from_one(at: Statement) -> Fix:
     """Count micro-batches from 1, also step at the end of the loop, and divide the last window by its size."""
     test = at.node.test if isinstance(at.node, ast.If) else None
-    changed = _counted(at, test)
+    changed = None if isinstance(test, ast.BoolOp) else _counted(at, test)
+    if changed is None or test is None:
+        return ()
+    divisions = [node for node in inside(ast.BinOp, at.loops[0]) if ast.unparse(node.right) == changed[1]]
     divided = by_its_window(at)
-    return (Replace(at.line, ast.unparse(test), changed[0]), *divided) if changed and test and divided else ()
+    by = any(isinstance(node.op, ast.Div) for node in divisions)
+    return (Replace(at.line, ast.unparse(test), changed[0]), *divided) if divided or not by else ()
 
 
 def by_its_window(at: Statement) -> Fix:
@@ -83,11 +88,23 @@ def _counted(at: Statement, test: ast.AST | None) -> tuple[str, str, str, str] |
         case ast.For(ast.Name(counter), ast.Call(ast.Name("range"), [end])):
             length = ast.unparse(end)
         case ast.For(ast.Tuple([ast.Name(counter), *_]), ast.Call(ast.Name("enumerate"), [ast.Name(over)])):
-            made = at.assigned_to(over)
-            length = f"len({over})" if not any(isinstance(value, ast.GeneratorExp) for value in made) else ""
+            length = f"len({over})" if _has_length(at, over) else ""
         case _:
             return None
     if found is None or found["counter"] != counter or not length:
         return None
     size = found["size"]
     return f"({counter} + 1) % {size} == 0 or {counter} + 1 == {length}", size, counter, length
+
+
+def _has_length(at: Statement, name: str) -> bool:
+    """Return whether a length is certain: the file has no generator and no data set without a length."""
+    endless = {"IterableDataset", "iter", "islice", "cycle"}
+    for node in ast.walk(at.module):
+        if isinstance(node, (ast.Yield, ast.YieldFrom)) or last_name(node) in endless:
+            return False
+    lazy = ("map", "zip", "filter", "enumerate")
+    return not any(
+        isinstance(value, ast.GeneratorExp) or (isinstance(value, ast.Call) and last_name(value.func) in lazy)
+        for value in at.assigned_to(name)
+    )

@@ -64,7 +64,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.say(
             event.site,
             texts.MISCOUNTED,
-            count=event.count,
+            given=event.count,
             items=event.items,
             first_count=event.first_count,
             first_items=event.first_items,

@@ -89,7 +89,7 @@ PAIRS = Text(
     "update.backward_coupled(encode, micro_batches, loss_fn), with gradgate.Accumulator.",
 )
 MISCOUNTED = Text(
-    "The count is {count:g} for a mean over {items:g} items, but an earlier micro-batch of the window has"
+    "The count is {given:g} for a mean over {items:g} items, but an earlier micro-batch of the window has"
     " the count {first_count:g} for {first_items:g} items: an item here weighs {times:.3g} times as much.",
     "The counts weight the micro-batches: with these counts, the update isn't the mean over all items.",
     "{advice}",
