@@ -46,6 +46,26 @@ COUNTED = re.compile(
 
 # What the rules do not find, and why. A rule that learns to find one makes its test fail: take it out then.
 MISSED = {
+    "wrong/skipped-batch/every_batch": "no step shows what the gradients are for",
+    "wrong/skipped-batch/no_step_after_a_spike": "an optimizer may be done before its losses are",
+    "wrong/accumulation-scaling/penalty_apart": "a loss of a line of its own may have a weight of its own",
+    "wrong/accumulation-scaling/trl_6024": "sums divided by a constant may have a weight",
+    "wrong/accumulation-window/counter_never_reset": "most windows hold one micro-batch, as without accumulation",
+    "wrong/accumulation-window/remainder_as_condition": "most windows hold one micro-batch, as without accumulation",
+    "wrong/cross-loss-leak/classifier_of_a_probe_loss": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/linear_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/online_evaluator": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/online_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/pretrainer_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/probes_of_each_layer": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/ssl_online_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/test_loss_after_the_step": "only its name says that the loss is for testing",
+    "wrong/loss-reduction/attention_mask_counted": "the divisor of a sum may be anything",
+    "wrong/loss-reduction/chunked_vocabulary": "a mean of means may be meant",
+    "wrong/missing-zero-grad/attacked_signal": "no optimizer holds the input, so no step is seen",
+    "wrong/missing-zero-grad/lbfgs_closure": "gradients are cleared, before the step and not in its closure",
+    "wrong/missing-zero-grad/line_by_hand": "no optimizer holds the weights, so no step is seen",
+    "wrong/missing-zero-grad/workers_add_up": "gradients that are added by hand may be meant",
     "wrong/broken-graph/tokens_argmax": "another path trains every parameter; teacher forcing looks the same",
     "wrong/double-counting/bayes_kl": "the term is computed anew each time, so its nodes are not the same",
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
@@ -74,8 +94,9 @@ UNUSED = {
     ],
 }
 OTHER_LINE = {
+    "wrong/accumulation-window/stepper_with_flush": "said of the condition, marked is the end of the epoch",
+    "wrong/missing-zero-grad/lent_only_once": "said of the step, marked is the condition of the copy",
     "wrong/accumulation-scaling/spectra_autoencoder": "said of the division, marked is the call with the number",
-    "wrong/cross-loss-leak/ssl_online_probe": "said of the call of the loss, marked is its inside",
     "wrong/frozen-state-drift/stale_after_freeze": "said of the freeze, marked is the loop that clears the others",
     "wrong/graph-retention/smoothed_loss": "said of the meter that adds, marked is the call that hands it the loss",
     "wrong/param-in-multiple-optimizers/tied_translator": "said of the list, marked is its use",
@@ -87,13 +108,15 @@ OTHER_LINE = {
 
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
+    "skipped-batch": ("every_batch no_step_after_a_spike"),
     "accumulation-scaling": (
-        "balance_term chunks_of_reviews name_ngram penalty_not_divided "
+        "accumulator_and_by_hand balance_term name_ngram penalty_apart penalty_not_divided "
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
     "accumulation-window": (
-        "callback_trainer char_rnn conv_leftover counter_never_reset empty_documents housing_mlp "
-        "sentiment_gru stepper_with_flush"
+        "callback_trainer char_rnn contrastive_pairs conv_leftover counter_never_reset empty_documents "
+        "house_prices housing_mlp old_update_kept remainder_as_condition segmentation_trainer "
+        "sentiment_gru step_after_the_branch stepper_with_flush trainer_counter"
     ),
     "amp-scaler-misuse": "digits_mlp forgotten_scaler scaler_in_step vae_mixed",
     "attached-target": (
@@ -123,8 +146,10 @@ ADVICE_ONLY = {
         "triplet_positive views_without_noise"
     ),
     "cross-loss-leak": (
-        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
-        "policy_then_critic robust_classifier ssl_online_probe test_loss_after_the_step"
+        "both_step_at_the_end classifier_of_a_probe_loss critic_cleared_too_early critic_steps_last "
+        "linear_probe losses_before_steps online_evaluator online_probe pairs_of_loss_and_optimizer "
+        "perturbed_signals policy_then_critic pretrainer_probe probes_of_each_layer robust_classifier "
+        "ssl_online_probe test_loss_after_the_step"
     ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
@@ -151,16 +176,18 @@ ADVICE_ONLY = {
         "softmax_before_nll softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
     ),
     "loss-reduction": (
-        "attention_mask_counted chunked_vocabulary hidden_padding masked_words padded_translation pose_multitask "
-        "shards summed_divergence"
+        "attention_mask_counted chunked_vocabulary hidden_padding kl_div_mean masked_words ner_padding "
+        "padded_mean padded_translation padding_mean pose_multitask shards summed_divergence"
     ),
     "microbatch-normalization": (
-        "char_lm chunked_step completion_tokens contrastive_accum gpt_padding open_instruct_1498 "
-        "segmentation_void split_batch_again vae_frames"
+        "char_lm chunked_step completion_tokens contrastive_accum gpt_padding last_window ner_tagger "
+        "open_instruct_1498 segmentation_void split_batch split_batch_again token_counts "
+        "transformers_34191 vae_frames"
     ),
     "missing-zero-grad": (
-        "clears_if_asked master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class "
-        "uploaded_gradients"
+        "attacked_signal closure_until_nan discriminator_never_cleared guarded_by_the_norm lbfgs_closure "
+        "line_by_hand master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class "
+        "sine_lbfgs uploaded_gradients value_never_cleared workers_add_up"
     ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
@@ -206,7 +233,10 @@ ADVICE_ONLY = {
         "critic_slopes domain_head_left_out keys_then_a_probe layerwise_lr second_critic_left_out "
         "target_within_a_learner taught_by_the_trained zero_lr_group zero_rate_group"
     ),
-    "zero-grad-misplaced": "grad_monitor saliency_log",
+    "zero-grad-misplaced": (
+        "closure_fit dcgan_rings grad_monitor lgm_accelerate multitask norm_of_the_rest saliency_log "
+        "segmentation_micro"
+    ),
     "zero-gradient": (
         "adapter_half_frozen clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores "
         "relu_scores rounded_rating small_in_float16 small_targets_float16 softmax_layer_at_the_end softmax_one "

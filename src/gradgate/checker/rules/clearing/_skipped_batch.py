@@ -3,7 +3,7 @@
 ## What it does
 Looks for a condition between ``backward()`` and the step that skips both the step and the clearing, such as a
 ``continue`` or ``return`` for a loss or norm that is too large. Reports the condition if the next step used the
-gradients of several batches while other steps use one batch, or if it skipped all batches.
+gradients of several batches while other steps use one batch.
 
 ## Why is this bad?
 The next update still includes the batch that should have been skipped. If this batch's gradient is infinite or NaN,
@@ -25,7 +25,7 @@ the next update is too.
 
 ## Known limits
 The condition must be in the function that calls both ``backward()`` and ``step()``. If most windows hold several
-batches, they are assumed to be gradient accumulation. Batches that no step follows until the end are a note, since
+batches, they are assumed to be gradient accumulation. Batches that no step follows until the end are not reported:
 the optimizer may be done, or pause.
 
 ## Sources
@@ -49,7 +49,6 @@ from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import clearing as texts
 from gradgate.events import Frame, Site
 
-_LEAST = 5  # backward calls that no step follows: fewer may be the end of an epoch
 UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)
 
 
@@ -70,27 +69,6 @@ def _judge(run: Run) -> Iterator[Finding]:
                 optimizer=run.optimizer(fit.optimizer),
                 most=max(fit.sizes),
             )
-    if run.ended == "finished":
-        for optimizer in run.made:
-            yield from _no_step_follows(run, optimizer)
-
-
-def _no_step_follows(run: Run, optimizer: int) -> Iterator[Finding]:
-    """Report gradients that add up to the end of the run, with no step that uses them."""
-    last, held = (run.steps(optimizer) or [-1])[-1], run.held(optimizer)
-    parts = [part for part in run.contributions if part.backward > last and part.atom & held]
-    calls = {part.backward for part in parts}
-    kept = not any(part.consumed or part.cleared is not None for part in parts)
-    if len(calls) >= _LEAST and kept and not any(run.backward(number).managed for number in calls):
-        yield RULE.say(
-            run.events[min(calls)].site,
-            texts.NO_STEP_FOLLOWS,
-            severity="info",
-            count=len(calls),
-            about=frozenset().union(*(part.atom for part in parts)),
-            optimizer=run.optimizer(optimizer),
-            skipped=len(calls),
-        )
 
 
 def _skips(site: Site, step: Site) -> tuple[Frame, str] | None:

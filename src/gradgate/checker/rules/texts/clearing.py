@@ -62,9 +62,3 @@ SKIPPED = Text(
     "The updates still include the batches that should have been skipped.",
     "Call zero_grad() before each backward(), or where a batch is skipped.",
 )
-NO_STEP_FOLLOWS = Text(
-    "The gradients of the last {skipped} backward calls add up, and no step of {optimizer} follows.",
-    "If a condition on the gradient skips the step, it stays true because the gradient keeps growing.",
-    "Call zero_grad() before each backward(), or where a batch is skipped. If the optimizer is done, "
-    "ignore this.",
-)
