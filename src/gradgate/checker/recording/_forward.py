@@ -26,7 +26,7 @@ from gradgate.checker.recording._user_objects import (
     own_buffers,
     parameters_in,
 )
-from gradgate.events import Cut, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
+from gradgate.events import Cut, Frame, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
 from gradgate.torch_compat import as_torch_itself
 
 CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
@@ -164,6 +164,16 @@ class Cuts:
             parameters.number(leaf) if isinstance(leaf, nn.Parameter) else parameters.numbers.known(leaf)
             for leaf in Graph(tensor).leaves.values()
         )
+
+
+def decorated(site: Site) -> Site:
+    """Return the line of ``@torch.no_grad()``, if the user's code enters a block by calling a decorated function."""
+    frame = caller()
+    function = frame.f_locals.get("func") if frame.f_code.co_filename == _DECORATOR_FILE else None
+    if not is_a(function, FunctionType):
+        return site
+    code = function.__code__  # type: ignore[union-attr]
+    return (Frame(site[0].file, code.co_firstlineno, code.co_name), *site)
 
 
 def _holds(operand: Tensor, sample: Tensor) -> bool:
