@@ -22,12 +22,10 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
     "term-left-out": frozenset({"unreached-parameter", "broken-graph"}),
     "zero-gradient": frozenset({"term-left-out"}),
-    "compared-with-itself": frozenset({"zero-gradient"}),
     "skipped-batch": frozenset(
         {"accumulation-window", "accumulation-scaling", "microbatch-normalization", "clip-misplaced"}
     ),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
-    "inplace-param-update": frozenset({"compared-with-itself"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
     "param-in-multiple-optimizers": frozenset({"param-not-in-optimizer", "wasted-gradient"}),
