@@ -22,13 +22,62 @@ SCALES = frozenset(("mul", "div"))
 PARTS = frozenset(("detach", "data"))
 # Operations that change neither the numbers nor their derivatives.
 SAME = PARTS | frozenset(
+<<<<<<< HEAD
     ["view", "reshape", "squeeze", "unsqueeze", "flatten", "clone", "contiguous", "to", "float", "double", "half", "T", "t", "expand", "apply", "item", "tolist", "numpy", "array", "tensor", "as_tensor", "type", "cpu", "cuda", "view_as", "permute", "transpose", "requires_grad"]
+=======
+    [
+        "view",
+        "reshape",
+        "squeeze",
+        "unsqueeze",
+        "flatten",
+        "clone",
+        "contiguous",
+        "to",
+        "float",
+        "double",
+        "half",
+        "T",
+        "t",
+        "expand",
+        "apply",
+        "item",
+        "tolist",
+        "numpy",
+        "array",
+        "tensor",
+        "as_tensor",
+        "type",
+        "cpu",
+        "cuda",
+        "view_as",
+        "permute",
+        "transpose",
+        "requires_grad",
+    ]
+>>>>>>> values37
 )
 CHOICES = frozenset(
     ("normal", "argmax", "argmin", "max", "min", "expand", "round")
 )  # `sample` expands, then draws
 DISTANCES = frozenset(
+<<<<<<< HEAD
     ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy", "binary_cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity"]
+=======
+    [
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "kl_div",
+        "cross_entropy",
+        "binary_cross_entropy",
+        "nll_loss",
+        "binary_cross_entropy_with_logits",
+        "cosine_embedding_loss",
+        "cosine_similarity",
+    ]
+>>>>>>> values37
 )
 _MOST_TERMS = 4096
 _TIMES = 2  # once may be a warm-up
@@ -55,7 +104,7 @@ class Constant:
 class LeftOut(NamedTuple):
     """A value that could be back-propagated, and is not."""
 
-    how: str  # "sum": of a term of the loss and another; "last": the same line made the loss later; "shown"
+    how: str  # "sum": of a term of the loss and another; "last" and "one of several": the same line later made the loss; "shown"
     site: Site
     loss: Loss
     value: int
@@ -260,7 +309,16 @@ class Flow:
                 yield Constant(cuts[0], self.line(cuts[0]), (loss,), lost)
                 return
         for read in self.run.log.values.reads:  # it left for numpy, and was not seen to come back
+<<<<<<< HEAD
             if self.nodes[read.value].size > 1 and (self.live[read.value] | self.cut[read.value]) & missing:
+=======
+            direct = self.live[read.value] or self.nodes[read.value].op in PARTS
+            if (
+                direct
+                and self.nodes[read.value].size > 1
+                and (self.live[read.value] | self.cut[read.value]) & missing
+            ):
+>>>>>>> values37
                 yield Constant(
                     read.value, read.site, (), (self.live[read.value] | self.cut[read.value]) & missing
                 )
@@ -377,9 +435,10 @@ class Flow:
         """Yield scalars that could be back-propagated, and that no loss includes, if they are in most windows."""
         losses = [loss for loss in self.losses if not loss.event.closure]
         derived = [parent for node in self.nodes if node.op == "grad" for parent in node.parents]
-        used = self.below(*(loss.event.root for loss in self.losses), *derived)
+        roots = [event.root for event in self.run.of(Backward) if event.root >= 0]
+        used = self.below(*roots, *derived)
         found: dict[tuple[str, Site], dict[int, int]] = defaultdict(dict)  # place -> loss -> value
-        for loss, following in zip(losses, [*losses[1:], None], strict=True):
+        for loss, following in zip(losses, [*losses, None][1:], strict=True):
             end = following.event.root if following is not None else len(self.nodes)
             begin = max((each.event.root + 1 for each in self.losses if each.number < loss.number), default=0)
             scalars = [
@@ -398,7 +457,8 @@ class Flow:
                 same = [each for each in numbers if self.nodes[each].op == kind]
                 if len(same) > 1 and same[-1] in used and used.isdisjoint(same[:-1]):
                     if all(self._are_apart(each, same[-1]) for each in same[:-1]):
-                        found["last", site][loss.number] = same[0]
+                        shown = not self._read.isdisjoint(same)  # a table of several losses may be intended
+                        found["one of several" if shown else "last", site][loss.number] = same[0]
         for (how, site), several in found.items():
             if len(several) >= (_TIMES if how == "sum" else max(_TIMES, len(losses) - 1)):
                 number, value = next(iter(several.items()))
@@ -411,7 +471,8 @@ class Flow:
         if parts & whole:
             terms = self.terms(number)[0]
             alone = [each for each in terms if each not in used and self.live[each] & loss.meant]
-            return "sum" if len(self.nodes[number].parents) > 1 and alone else ""
+            new = [each for each in alone if self._outputs(each) - self._outputs(loss.event.root)]
+            return "sum" if len(self.nodes[number].parents) > 1 and new else ""
         outputs = self._outputs(number)
         return "shown" if number in self._read and outputs - self._outputs(loss.event.root) else ""
 

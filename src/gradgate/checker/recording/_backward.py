@@ -198,8 +198,6 @@ class Backwards:
         stale, made = found.stale(recorder.thread.step_keys) if old_nodes else (frozenset(), ())
         if stale:
             recorder.add(StaleUsed(site, recorder.parameters.same(stale), made))
-        if first:
-            self._cuts.find_samples(graph)
         if first and readable:
             for each in combined(graph, site, recorder.parameters):
                 recorder.add(each)

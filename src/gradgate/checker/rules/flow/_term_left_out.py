@@ -43,19 +43,24 @@ from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import flow as texts
 from gradgate.events import Frame, Site
 
-_TEXTS = {"sum": texts.SUM_NOT_TRAINED, "last": texts.ONLY_THE_LAST, "shown": texts.ONLY_SHOWN}
+_TEXTS = {
+    "sum": texts.SUM_NOT_TRAINED,
+    "last": texts.ONLY_THE_LAST,
+    "one of several": texts.ONLY_THE_LAST,
+    "shown": texts.ONLY_SHOWN,
+}
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     values = list(flow(run).left_out())
-    sure = {value.loss.event.site for value in values if value.how != "shown"}
+    told = {value.loss.event.site for value in values if value.how != "shown"}
     for value in values:
         backward = value.loss.event.site
-        if value.how != "shown" or backward not in sure:
+        if value.how != "shown" or backward not in told:
             yield RULE.say(
                 _loss_line(backward) if value.how == "shown" and backward else value.site,
                 _TEXTS[value.how],
-                severity="info" if value.how == "shown" else None,
+                severity=None if value.how in ("sum", "last") else "info",
                 count=value.times,
                 about=flow(run).ids(flow(run).live[value.value]),
                 times=value.times,
