@@ -22,9 +22,6 @@ SCALES = frozenset(("mul", "div"))
 PARTS = frozenset(("detach", "data"))
 # Operations that change neither the numbers nor their derivatives.
 SAME = PARTS | frozenset(
-<<<<<<< HEAD
-    ["view", "reshape", "squeeze", "unsqueeze", "flatten", "clone", "contiguous", "to", "float", "double", "half", "T", "t", "expand", "apply", "item", "tolist", "numpy", "array", "tensor", "as_tensor", "type", "cpu", "cuda", "view_as", "permute", "transpose", "requires_grad"]
-=======
     [
         "view",
         "reshape",
@@ -55,15 +52,11 @@ SAME = PARTS | frozenset(
         "transpose",
         "requires_grad",
     ]
->>>>>>> values37
 )
 CHOICES = frozenset(
     ("normal", "argmax", "argmin", "max", "min", "expand", "round")
 )  # `sample` expands, then draws
 DISTANCES = frozenset(
-<<<<<<< HEAD
-    ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy", "binary_cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity"]
-=======
     [
         "mse_loss",
         "l1_loss",
@@ -77,7 +70,6 @@ DISTANCES = frozenset(
         "cosine_embedding_loss",
         "cosine_similarity",
     ]
->>>>>>> values37
 )
 _MOST_TERMS = 4096
 _TIMES = 2  # once may be a warm-up
@@ -309,16 +301,12 @@ class Flow:
                 yield Constant(cuts[0], self.line(cuts[0]), (loss,), lost)
                 return
         for read in self.run.log.values.reads:  # it left for numpy, and was not seen to come back
-<<<<<<< HEAD
-            if self.nodes[read.value].size > 1 and (self.live[read.value] | self.cut[read.value]) & missing:
-=======
             direct = self.live[read.value] or self.nodes[read.value].op in PARTS
             if (
                 direct
                 and self.nodes[read.value].size > 1
                 and (self.live[read.value] | self.cut[read.value]) & missing
             ):
->>>>>>> values37
                 yield Constant(
                     read.value, read.site, (), (self.live[read.value] | self.cut[read.value]) & missing
                 )

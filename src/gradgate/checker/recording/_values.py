@@ -372,14 +372,9 @@ class _Operation(NamedTuple):
             name = getattr(owner, "__name__", "")
             return cls(name if full == "__get__" and name in _PROPERTIES else "", False, func)
         name = full if full in _READS else full.strip("_")
-<<<<<<< HEAD
-        in_place = (
-            (full.endswith("_") and not full.endswith("__")) or full in ("__iadd__", "__isub__", "__imul__")
-=======
         in_place = (full.endswith("_") and not full.endswith("__")) or full in (
             "__iadd__",
             "__isub__",
             "__imul__",
->>>>>>> values37
         )
         return cls("" if name in _SILENT else _SAME_OPS.get(name, name), in_place, func)
