@@ -88,6 +88,27 @@ MISSED = {
     "wrong/double-counting/bayes_kl": "the term is computed anew each time, so its nodes are not the same",
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
     "wrong/train-eval-mode/teacher_dropout": "mean teachers leave the teacher in training mode on purpose",
+    "wrong/skipped-batch/every_batch": "no step shows what the gradients are for",
+    "wrong/skipped-batch/no_step_after_a_spike": "an optimizer may be done before its losses are",
+    "wrong/accumulation-scaling/penalty_apart": "a loss of a line of its own may have a weight of its own",
+    "wrong/accumulation-scaling/trl_6024": "sums divided by a constant may have a weight",
+    "wrong/accumulation-window/counter_never_reset": "most windows hold one micro-batch, as without accumulation",
+    "wrong/accumulation-window/remainder_as_condition": "most windows hold one micro-batch, as without "
+    "accumulation",
+    "wrong/cross-loss-leak/classifier_of_a_probe_loss": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/linear_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/online_evaluator": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/online_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/pretrainer_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/probes_of_each_layer": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/ssl_online_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/test_loss_after_the_step": "only its name says that the loss is for testing",
+    "wrong/loss-reduction/attention_mask_counted": "the divisor of a sum may be anything",
+    "wrong/loss-reduction/chunked_vocabulary": "a mean of means may be meant",
+    "wrong/missing-zero-grad/attacked_signal": "no optimizer holds the input, so no step is seen",
+    "wrong/missing-zero-grad/lbfgs_closure": "gradients are cleared, before the step and not in its closure",
+    "wrong/missing-zero-grad/line_by_hand": "no optimizer holds the weights, so no step is seen",
+    "wrong/missing-zero-grad/workers_add_up": "gradients that are added by hand may be meant",
 }
 # No finding, and no certificate either: a note names the module.
 NO_CERTIFICATE = {
@@ -98,17 +119,17 @@ NO_CERTIFICATE = {
 MISSED |= NO_CERTIFICATE
 UNUSED = {
     "right/gradients_read/scores_of_a_mask": [
-        "None of 20 steps of optimizer moved net.gates. Check whether a loss uses it."
+        "None of 20 steps of optimizer moved net.gates. Check whether a loss uses it.",
     ],
     "right/generative/free_bits": [
-        "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
+        "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it.",
     ],
     "right/several_losses/second_phase_without_prior": [
         "None of 12 steps of opt moved model.center. Check whether a loss uses it.",
         "None of 12 steps of opt moved model.width. Check whether a loss uses it.",
     ],
     "right/unusual/norm_in_some_blocks": [
-        "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it."
+        "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it.",
     ],
 }
 OTHER_LINE = {
@@ -130,6 +151,7 @@ OTHER_LINE = {
     "wrong/zero-gradient/adapter_half_frozen": "said of the product, marked is the freeze",
     "wrong/zero-gradient/multitask_ramp": "said of the product, marked is the weight that rounds to 0",
     "wrong/zero-gradient/teacher_follows_itself": "said of the loss, marked is where both become one",
+    "wrong/frozen-state-drift/distiller_tested_before": "said of another line of the same cause",
     "wrong/wasted-gradient/second_critic_left_out": "said of another line of the same cause",
     "wrong/stale-optimizer-params/returned_by_a_loader": "said of another line of the same cause",
     "wrong/param-not-in-optimizer/second_discriminator": "said of another line of the same cause",
@@ -137,58 +159,61 @@ OTHER_LINE = {
     "wrong/param-not-in-optimizer/named_groups": "said of another line of the same cause",
     "wrong/param-not-in-optimizer/group_not_appended": "said of another line of the same cause",
     "wrong/accumulation-scaling/spectra_autoencoder": "said of the division, marked is the call with the number",
-    "wrong/cross-loss-leak/ssl_online_probe": "said of the call of the loss, marked is its inside",
     "wrong/frozen-state-drift/stale_after_freeze": "said of the freeze, marked is the loop that clears the "
     "others",
-    "wrong/graph-retention/smoothed_loss": "said of the meter that adds, marked is the call that hands it "
-    "the loss",
+    "wrong/graph-retention/smoothed_loss": (
+        "said of the meter that adds, marked is the call that hands it the loss"
+    ),
     "wrong/param-in-multiple-optimizers/tied_translator": "said of the list, marked is its use",
     "wrong/unreached-parameter/task_weights": "that a key is missing shows only where its head is left out",
     "wrong/unreached-parameter/policy_log_std": "said of the layer before, marked is the constant in its place",
     "wrong/wasted-gradient/superres_perceptual": "said of the call, marked is where the network is made",
     "wrong/zero-gradient/dense_detector": "said of the ReLU, marked is the bias that closes it",
+    "wrong/accumulation-window/stepper_with_flush": "said of the condition, marked is the end of the epoch",
+    "wrong/missing-zero-grad/lent_only_once": "said of the step, marked is the condition of the copy",
 }
 
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
+    "skipped-batch": ("every_batch no_step_after_a_spike"),
     "accumulation-scaling": (
-        "balance_term chunks_of_reviews name_ngram penalty_not_divided "
+        "accumulator_and_by_hand balance_term name_ngram penalty_apart penalty_not_divided "
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
     "accumulation-window": (
-        "callback_trainer char_rnn conv_leftover counter_never_reset empty_documents housing_mlp "
-        "sentiment_gru stepper_with_flush"
+        "callback_trainer char_rnn contrastive_pairs conv_leftover counter_never_reset empty_documents "
+        "house_prices housing_mlp old_update_kept remainder_as_condition segmentation_trainer "
+        "sentiment_gru step_after_the_branch stepper_with_flush trainer_counter"
     ),
     "amp-scaler-misuse": ("digits_mlp forgotten_scaler scaler_in_step vae_mixed"),
     "attached-target": (
         "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
         "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder nets_of_one_agent "
         "peers prototypes_beside_features q_learning quality_head rollout_of_values td_error "
-        "teacher_in_the_optimizer two_crops two_students value_computed_again "
-        "teacher_trained_before"
+        "teacher_in_the_optimizer two_crops two_students value_computed_again teacher_trained_before"
     ),
     "broken-graph": (
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "
-        "features_of_the_detached features_rebound "
-        "feedback_detached teacher_with_itself "
+        "features_of_the_detached features_rebound feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner few_shot_inner_steps stitched_middle "
-        "ridge_of_state_dict style_weight "
-        "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
-        "tokens_argmax torch_normal margin_in_numpy echo_last_step soft_labels_of_the_teacher "
-        "cart_policy feature_loss gate_data graph_net_no_grad rehearsal_off stylist_first turns_of_one_step "
-        "unit_codes values_stored_detached"
+        "ridge_of_state_dict style_weight age_from_bins balance_by_counts ensemble_tensor frozen_decoder "
+        "graph_net sac_detached spectrum_numpy tokens_argmax torch_normal margin_in_numpy echo_last_step "
+        "soft_labels_of_the_teacher cart_policy feature_loss gate_data graph_net_no_grad rehearsal_off "
+        "stylist_first turns_of_one_step unit_codes values_stored_detached"
     ),
     "clip-misplaced": ("adding_rnn other_head speech_accum"),
     "cross-loss-leak": (
-        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
-        "policy_then_critic robust_classifier ssl_online_probe test_loss_after_the_step"
+        "both_step_at_the_end classifier_of_a_probe_loss critic_cleared_too_early critic_steps_last "
+        "linear_probe losses_before_steps online_evaluator online_probe pairs_of_loss_and_optimizer "
+        "perturbed_signals policy_then_critic pretrainer_probe probes_of_each_layer robust_classifier "
+        "ssl_online_probe test_loss_after_the_step"
     ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad finetuned_later module_not_unfrozen one_loop_for_both_phases "
-        "prompts_of_earlier_tasks teacher_in_training_mode two_stages"
+        "distiller_tested_before finetuned_later module_not_unfrozen prompts_of_earlier_tasks "
+        "teacher_in_training_mode two_stages"
     ),
     "graph-retention": (
         "chars_by_hand functional_parameters kept_buffers leaky_units levels_by_hand parameters_in_a_list "
@@ -211,16 +236,18 @@ ADVICE_ONLY = {
         "votes_of_examples wine_layer"
     ),
     "loss-reduction": (
-        "attention_mask_counted chunked_vocabulary hidden_padding masked_words padded_translation pose_multitask "
-        "shards summed_divergence"
+        "attention_mask_counted chunked_vocabulary hidden_padding kl_div_mean masked_words ner_padding "
+        "padded_mean padded_translation padding_mean pose_multitask shards summed_divergence"
     ),
     "microbatch-normalization": (
-        "char_lm chunked_step completion_tokens contrastive_accum gpt_padding open_instruct_1498 "
-        "segmentation_void split_batch_again vae_frames"
+        "char_lm chunked_step completion_tokens contrastive_accum gpt_padding last_window ner_tagger "
+        "open_instruct_1498 segmentation_void split_batch split_batch_again token_counts "
+        "transformers_34191 vae_frames"
     ),
     "missing-zero-grad": (
-        "clears_if_asked master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class "
-        "uploaded_gradients"
+        "attacked_signal closure_until_nan discriminator_never_cleared guarded_by_the_norm lbfgs_closure "
+        "line_by_hand master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class "
+        "sine_lbfgs uploaded_gradients value_never_cleared workers_add_up"
     ),
     "nonfinite-gradient": ("log_of_softmax masked_actions padded_rates set_pooling std_single where_log"),
     "optimizer-state-reset": (
@@ -232,13 +259,14 @@ ADVICE_ONLY = {
         "encoder_and_all rates_of_the_head shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "domain_head_left_out adapters_frozen_with_the_rest adapters_in_blocks adapters_the_wrong_way_round "
-        "angular_margin auxiliary_of_a_class center_loss clip_pairs conv_built_in_forward "
-        "curve_data_in_the_optimizer forgotten_bias gradual_unfreezing group_not_appended "
-        "head_built_in_a_function hint_layer_of_each_batch inputs_beside_the_weights layers_of_an_inner_module "
-        "layers_of_the_pretext named_groups new_head_beside_biases new_tasks norm_built_in_forward "
-        "output_built_in_forward projector_of_each_round sac_alpha scaled_positions second_discriminator "
-        "seq2seq_decoder trainer_subclass unfrozen_by_a_helper unfrozen_by_schedule weights_in_a_dict"
+        "domain_head_left_out adapters_frozen_with_the_rest adapters_in_blocks "
+        "adapters_the_wrong_way_round angular_margin auxiliary_of_a_class center_loss clip_pairs "
+        "conv_built_in_forward curve_data_in_the_optimizer forgotten_bias gradual_unfreezing "
+        "group_not_appended head_built_in_a_function hint_layer_of_each_batch inputs_beside_the_weights "
+        "layers_of_an_inner_module layers_of_the_pretext named_groups new_head_beside_biases new_tasks "
+        "norm_built_in_forward output_built_in_forward projector_of_each_round sac_alpha scaled_positions "
+        "second_discriminator seq2seq_decoder trainer_subclass unfrozen_by_a_helper unfrozen_by_schedule "
+        "weights_in_a_dict"
     ),
     "scheduler-cadence": (
         "also_after_each_epoch cosine_before_groups cosine_micro decay_from_a_helper denoiser_ceil "
@@ -257,15 +285,19 @@ ADVICE_ONLY = {
     ),
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
-        "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
-        "second_target_printed "
-        "depth_head_only_logged target_network_synced task_weights tcn_forecast tied_output unread_context"
+        "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy "
+        "second_layer_norm second_target_printed depth_head_only_logged target_network_synced "
+        "task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
-        "critic_slopes dqn_corridor dqn_target feature_extractor "
-        "feature_extractor_again features_in_a_helper gan_generator keys_then_a_probe layerwise_lr "
-        "second_critic_left_out superres_perceptual target_network target_within_a_learner "
-        "taught_by_the_trained teacher_logits zero_lr_group zero_rate_group"
+        "critic_slopes dqn_corridor dqn_target feature_extractor feature_extractor_again "
+        "features_in_a_helper gan_generator keys_then_a_probe layerwise_lr second_critic_left_out "
+        "superres_perceptual target_network target_within_a_learner taught_by_the_trained teacher_logits "
+        "zero_lr_group zero_rate_group"
+    ),
+    "zero-grad-misplaced": (
+        "closure_fit dcgan_rings grad_monitor lgm_accelerate multitask norm_of_the_rest saliency_log "
+        "segmentation_micro"
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
 }
