@@ -93,6 +93,12 @@ def within(run: Run, path: str) -> Ids:
     return frozenset(number for number in run.parameters if f"{run.name(number)}.".startswith(f"{path}."))
 
 
+def whole_module(run: Run, ids: Ids) -> str:
+    """Return the name of the outermost module that holds exactly these parameters, or ""."""
+    path = ".".join(module_without(run, min(ids), run.parameters.keys() - ids)) if ids else ""
+    return path if ids <= within(run, path) and all(map(str.isidentifier, path.split("."))) else ""
+
+
 def windows_of(run: Run, optimizer: int) -> list[StepWindow]:
     """Return the windows of an optimizer's steps."""
     return [window for window in run.windows if window.optimizer == optimizer]

@@ -38,7 +38,7 @@ class Net(nn.Module):
 
 
 net = Net()
-parameters = [*net.feature.parameters(), *net.label_head.parameters()]  # expect: wasted-gradient
+parameters = [*net.feature.parameters(), *net.label_head.parameters()]  # expect: param-not-in-optimizer
 optimizer = torch.optim.Adam(parameters, lr=1e-3)
 for step in range(16):
     source, target = torch.randn(32, 6), torch.randn(32, 6) + 0.5
