@@ -62,7 +62,7 @@ def main() -> None:
             rounds=given.rounds or 60,
         )
         sections.append(table(f"width {width}, forward and backward", results))
-    report(question, sections, given.output)
+    report(question, sections, given.write)
 
 
 if __name__ == "__main__":

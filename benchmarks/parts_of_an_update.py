@@ -82,7 +82,7 @@ def main() -> None:
         "gradgate": partial(exact_update, model, batches, accumulator),
     }
     results = alternate(ways, rounds=given.rounds or 400, device=given.device)
-    report(question, ["\n".join(rows(results)) + "\n"], given.output)
+    report(question, ["\n".join(rows(results)) + "\n"], given.write)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ include_patterns = [
     "examples/*",
     "examples/checked/*",
     "benchmarks/*",
+    "benchmarks/results/*",
 ]
 exclude_patterns = [".*", "build", "dist", "out", "src", "tests", "**/__pycache__", "**/_*", "conftest.py"]
 source_suffix = {".md": "markdown", ".py": "script"}
