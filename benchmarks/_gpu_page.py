@@ -27,5 +27,5 @@ def written(section: str, root: Path) -> Path:
     link = "[Result](../benchmarks/results/gpu.md)"
     page.write_text(f"{before}{BEGIN}\n{link}: {section.strip()}\n{END}{rest.split(END)[1]}", "utf-8")
     linked = section.strip().replace("(../benchmarks/", "(../")  # links from the folder of the results
-    result.write_text(f"# What holds on a GPU\n\n{linked}\n", "utf-8")
+    result.write_text(f"# What holds on a GPU\n\n`python benchmarks/gpu.py --write`, {linked}\n", "utf-8")
     return result

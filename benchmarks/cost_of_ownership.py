@@ -12,7 +12,7 @@ import torch
 from _alternate import alternate, arguments, report, table
 from torch import Tensor, nn
 
-from gradgate.accumulation._gradients import backward
+from gradgate.accumulation._sums import backward
 
 LAYERS = 500  # two tensors each
 
