@@ -44,6 +44,8 @@ include_patterns = [
     "README.md",
     "README.zh-CN.md",
     "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "AGENTS.md",
     "SECURITY.md",
     "CHANGELOG.md",
     "changelog.d/README.md",

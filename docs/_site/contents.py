@@ -18,6 +18,8 @@ NOT_LISTED = {
     "README",
     "README.zh-CN",
     "CONTRIBUTING",
+    "CODE_OF_CONDUCT",
+    "AGENTS",
     "SECURITY",
     "CHANGELOG",
     "changelog.d/README",
