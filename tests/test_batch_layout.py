@@ -212,18 +212,6 @@ def test_a_dict_of_samples_is_refused_unless_its_entries_are_fields() -> None:
     assert layout_of({"x": SIX, "levels": {0: SIX, 1: SIX}}).samples == 6
 
 
-@pytest.mark.parametrize("total", [(1, 12), (12,), (12, 3)])
-@pytest.mark.parametrize("as_array", [lambda x: x, lambda x: x.numpy()], ids=["tensor", "array"])
-def test_cumulative_lengths_are_not_called_shared(total: Any, as_array: Any) -> None:
-    lengths = as_array(torch.tensor([0, 3, 3, 12], dtype=torch.int32))
-    with raises(OptionError, "cumulative lengths") as caught:
-        layout_of({"x": as_array(torch.ones(total)), "cu_seqlens": lengths})
-    assert "None" not in str(caught.value)
-    for other in ([1, 3, 3, 12], [0, 3, 2, 12], [0, 3, 5, 11], [0.0, 3.0, 3.0, 12.0]):
-        with pytest.raises(OptionError, match=r'batch_dim=\{"\w+": None\}'):
-            layout_of({"x": torch.ones(total), "cu_seqlens": torch.tensor(other)})
-
-
 @pytest.mark.parametrize(
     ("batch", "said", "taken"),
     [

@@ -14,7 +14,7 @@ from tests.messages import Message, expected, messages, of_ranks, raises, ranks
 SOURCE = Path(gradgate.__file__).parent
 PACKAGES = (
     "accumulation",
-    "batch_layout",
+    "batch_layout.py",
     "batch_size",
     "checker",
     "checker/reports",

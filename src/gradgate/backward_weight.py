@@ -8,21 +8,36 @@ effect is then that of a plain ``loss.backward()``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
 from gradgate.torch_compat import backward_pass_number
 
+_NOTHING = nullcontext()
+
 # By the number of the pass: passes run in several threads at once, and within one another, and autograd runs the
 # gates of a pass in threads of its own.
 _seeds: dict[int, Tensor] = {}
+_gates = {
+    "any": False
+}  # whether a gate has been made that reads them; publishing costs as much as a small pass
+
+
+def reads_weight() -> None:
+    """Record that a gate reads the weight of its pass. Called when a gate is made, before its first pass."""
+    if not torch.compiler.is_compiling():
+        _gates["any"] = True
+
+
+def begins_with(seed: Tensor, loss: Tensor) -> AbstractContextManager[None]:
+    """Publish the seed of the backward pass of ``loss`` in the block, if any gate may read it."""
+    return _published(seed, loss) if _gates["any"] else _NOTHING
 
 
 @contextmanager
-def begins_with(seed: Tensor, loss: Tensor) -> Iterator[None]:
-    """Publish the seed of the backward pass of ``loss`` in the block."""
+def _published(seed: Tensor, loss: Tensor) -> Iterator[None]:
     numbers: list[int] = []
 
     def begin(_: object) -> None:
@@ -58,6 +73,7 @@ def _in_compiled_pass(gradient: Tensor) -> Tensor:
 
 
 def _fake(gradient: Tensor) -> Tensor:
+    _gates["any"] = True  # in eager code: torch.compile runs it to trace a gate
     dtype = torch.promote_types(gradient.dtype, torch.float32).to_real()
     return torch.empty((), dtype=dtype, device=gradient.device)
 

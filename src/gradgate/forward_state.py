@@ -6,7 +6,7 @@ import dataclasses
 import random
 import sys
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -114,7 +114,7 @@ class Snapshot:
         elif isinstance(value, nn.Module):
             self._record_attributes(value, name, _OF_MODULES if isinstance(value, _WRAPPERS) else None)
         elif isinstance(value, (list, deque, dict, set)):
-            self._undo.append(_undo_container(value))
+            self._undo.append(undo_container(value))
             items = list(value.items()) if isinstance(value, dict) else [("...", item) for item in value]
             for key, item in items:
                 self._record(item, f"{name}.{key}" if isinstance(key, (str, int)) else name)
@@ -200,17 +200,26 @@ class ForwardState(Snapshot):
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 
 
-def _undo_container(value: Any) -> Callable[[], None]:
-    saved = value.copy()
+def undo_container(value: Any) -> Callable[[], None]:
+    """Return a function that gives a list, deque, dict or set back the items, and the order, that it has now."""
+    kind: Any = next(kind for kind in (OrderedDict, dict, list, set, deque) if isinstance(value, kind))
+    # The methods of the kind itself, because those of a subclass may refuse. dict.items ignores move_to_end.
+    items = kind.items if issubclass(kind, dict) else kind.__iter__
+    before = list(items(value))
 
     def undo() -> None:
-        value.clear()
-        if isinstance(value, (list, deque)):
-            value.extend(saved)
-        else:
-            value.update(saved)
+        now = list(items(value))
+        if len(now) != len(before) or not all(map(_is_same, now, before)):
+            kind.clear(value)
+            (kind.extend if kind in (list, deque) else kind.update)(value, before)
 
     return undo
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    if type(now) is tuple and type(before) is tuple and len(now) == len(before):
+        return all(a is b for a, b in zip(now, before, strict=True))
+    return now is before
 
 
 @torch.no_grad()

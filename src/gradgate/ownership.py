@@ -22,13 +22,13 @@ def claimed() -> set[int]:
 
 
 trained_rows: Any = WeakTensorKeyDictionary()
-"""Maps each parameter that trains only some rows to a checksum of their ids."""
+"""Maps each parameter that trains only some rows to these rows, whose ``checksum`` is that of their ids."""
 
 
 def checksum(parameters: Sequence[Tensor]) -> int:
     """Return a checksum of which rows train, to compare ranks. It is 0 if all rows train."""
     parts = [
-        f"{index} {parameter.requires_grad} {trained_rows.get(parameter)}"
+        f"{index} {parameter.requires_grad} {getattr(trained_rows.get(parameter), 'checksum', None)}"
         for index, parameter in enumerate(parameters)
         if not parameter.requires_grad or (trained_rows and parameter in trained_rows)
     ]

@@ -1,17 +1,19 @@
 """What becomes of gradients after a step, and of those that were there before."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.optim import SGD, Adam
 
 import gradgate as gg
-from gradgate.errors import GradientError, OptionError
+from gradgate.errors import GradientError, GraphError, OptionError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
 from tests.messages import raises
 from tests.reference import received
@@ -189,6 +191,107 @@ def test_anything_else_is_refused() -> None:
     for clear in ("None", None, 0.5, "decay"):
         with raises(OptionError, "an unknown clear"):
             one_weight(clear=clear)
+
+
+# -- windows whose losses reach nothing ----------------------------------------------------------------------------
+
+
+def unreached(update: gg.Update, weight: Parameter, other: Tensor) -> None:
+    update.backward(other * 2, count=1)
+
+
+def unreached_twice(update: gg.Update, weight: Parameter, other: Tensor) -> None:
+    for count in update.micro_batches([1, 0, 2]):
+        update.backward(other * 2, count=count)
+        update.backward(other * 3, count=2)
+
+
+def unreached_beside_an_empty_micro_batch(update: gg.Update, weight: Parameter, other: Tensor) -> None:
+    for loss, count in update.micro_batches([(weight * 5, 0), (other * 2, 1)]):
+        update.backward(loss, count=count)
+
+
+UNREACHED = [unreached, unreached_twice, unreached_beside_an_empty_micro_batch]
+
+
+@pytest.mark.parametrize("lose", UNREACHED)
+@pytest.mark.parametrize("clear", CLEAR)
+@pytest.mark.parametrize("windows", [1, 4])  # every gradient is stamped in the first windows only
+def test_a_window_whose_losses_reach_no_parameter_makes_no_step(
+    windows: int, clear: Any, lose: Callable[..., None]
+) -> None:
+    weight, other = Parameter(tensor(0.0)), Parameter(tensor(1.0))
+    accumulator = gg.Accumulator(SGD([weight], lr=1.0, momentum=0.5), clear=clear)
+    for _ in range(windows):
+        update_by(accumulator, weight, [(1.0, 1)])
+    stood, gradient = weight.item(), weight.grad
+    carried = None if gradient is None else gradient.item()
+    with raises(GraphError, "not reached"), accumulator.update() as update:
+        lose(update, weight, other)
+    assert weight.item() == stood
+    assert weight.grad is gradient
+    assert gradient is None or gradient.item() == carried
+
+
+@pytest.mark.parametrize("clear", CLEAR)
+@pytest.mark.parametrize("order", [["weight", "other"], ["other", "weight"]])
+def test_losses_of_which_one_reaches_a_parameter_step_on_it(order: list[str], clear: Any) -> None:
+    weights = {"weight": Parameter(tensor(0.0)), "other": Parameter(tensor(1.0))}
+    optimizer = SGD([weights["weight"]], lr=1.0)
+    accumulator = gg.Accumulator(optimizer, clear=clear)
+    with received(optimizer) as steps:
+        for _ in range(2):
+            with accumulator.update() as update:
+                for name in order:
+                    update.backward(weights[name] * 3, count=1, name=name)
+    assert [step[0].item() for step in steps] == [
+        3.0,
+        4.5 if isinstance(clear, gg.accumulation.Decay) else 3.0,
+    ]
+
+
+@pytest.mark.parametrize("clear", CLEAR)
+def test_a_window_whose_gradient_is_zero_makes_a_step(clear: Any) -> None:
+    weight, _, accumulator = one_weight(clear=clear)
+    for gradient in (1.0, 0.0):
+        assert update_by(accumulator, weight, [(gradient, 1)]).stepped
+
+
+class Foreign(SGD):
+    """An optimizer of another library, which gets gradients of 16-bit parameters in 16 bits."""
+
+
+@pytest.mark.parametrize("kind", [SGD, Foreign])
+def test_zeros_of_a_16_bit_parameter_are_not_mistaken_for_a_gradient(kind: type[SGD]) -> None:
+    weight, other = Parameter(torch.zeros((), dtype=torch.bfloat16)), Parameter(tensor(1.0))
+    accumulator = gg.Accumulator(kind([weight], lr=1.0, momentum=0.5), clear="zero")
+    update_by(accumulator, weight, [(1.0, 1)])
+    with raises(GraphError, "not reached"):
+        update_by(accumulator, other, [(1.0, 1)])
+    assert weight.item() == -1.0
+
+
+def test_zeros_of_a_frozen_module_are_not_mistaken_for_a_gradient() -> None:
+    layers, other = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)), Parameter(tensor(1.0))
+    accumulator = gg.Accumulator(SGD(layers.parameters(), lr=1.0, momentum=0.5), model=layers, clear="zero")
+    update_by(accumulator, sum(parameter.sum() for parameter in layers.parameters()), [(1.0, 1)])
+    with gg.frozen(layers[0]), raises(GraphError, "not reached"):
+        update_by(accumulator, other, [(1.0, 1)])
+
+
+def test_zeros_of_a_loaded_window_are_not_mistaken_for_a_gradient() -> None:
+    other, states = Parameter(tensor(1.0)), []
+    weight, _, accumulator = one_weight(clear="zero")
+    update_by(accumulator, weight, [(1.0, 1)])
+    with stopped_by(StopError), accumulator.update() as update:
+        for _ in update.micro_batches([1, 2]):
+            update.backward(other * 1, count=1)
+            states.append(accumulator.state_dict())
+            raise StopError
+    weight, _, accumulator = one_weight(clear="zero")
+    accumulator.load_state_dict(states[0])
+    with raises(GraphError, "not reached"):
+        update_by(accumulator, other, [(1.0, 1), (1.0, 1)])
 
 
 # -- gradients that a user put there ------------------------------------------------------------------------------

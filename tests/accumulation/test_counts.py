@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 import torch
@@ -91,6 +92,13 @@ def test_a_count_can_come_from_numpy() -> None:
         (labels(-1), ("a negative count", "count is -1")),
         (math.nan, ("a negative count", "count is nan")),
         (math.inf, ("a negative count", "count is inf")),
+        pytest.param(10**400, ("a negative count", "count is outside the range of a float"), id="10**400"),
+        pytest.param(
+            -(10**5000), ("a negative count", "count is outside the range of a float"), id="-10**5000"
+        ),
+        pytest.param(
+            Fraction(10**400), ("a negative count", "outside the range of a float"), id="a fraction"
+        ),
         (tensor(math.nan), ("a negative count", "count is nan")),
         (True, ("a count that is a word", "count is True")),
         (labels(1) > 0, ("a count that is a word", "count is True")),

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import gradgate as gg
-from gradgate.errors import CoupledLossWarning
-from tests.messages import warns
+from gradgate.errors import CountError, CoupledLossWarning
+from tests.messages import raises, warns
 from tests.reference import assert_same
 from tests.silence import no_warning
 
@@ -84,6 +84,24 @@ def test_a_function_of_a_mean_is_warned_of_once(name: str) -> None:
         train(FUNCTIONS[name])
     assert len(said) == 1
     assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_count_is_asked_for_a_function_of_a_mean(name: str) -> None:
+    model, x, y = Model(), torch.randn(4, 4), F.one_hot(torch.arange(4) % 3, 3).float()
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
+    with raises(CountError, "a function of a mean, without a count"), accumulator.update() as update:
+        update.backward(FUNCTIONS[name](model, x, y))
+    with raises(CountError, "a function of a mean, without a count"):  # no advice to return a number of items
+        accumulator.step(lambda x: FUNCTIONS[name](model, x, y), x)
+
+
+def test_the_number_of_functions_of_single_items_is_asked_for() -> None:
+    model, x, y = Model(), torch.randn(4, 4), torch.randn(4, 3)
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
+    asked = "If every function is that of a single item, pass count=4."
+    with raises(CountError, "a function of a mean, without a count", asked), accumulator.update() as update:
+        update.backward(one_by_one(model, x, y))
 
 
 @pytest.mark.parametrize("name", APART)

@@ -273,7 +273,7 @@ def test_graphs_of_one_size_are_walked_once_and_others_again(monkeypatch: pytest
                 update.backward(x.mean(), count=4)
         return len(walked)
 
-    assert [window_of(depth) for depth in (2, 2, 2, 2)] == [2, 1, 0, 0]
+    assert [window_of(depth) for depth in (2,) * 8] == [3, 3, 3, 3, 3, 2, 1, 0]  # sixteen calls
     assert [window_of(depth) for depth in (4, 4, 4, 1, 1)] == [2, 0, 0, 2, 0]
 
 

@@ -12,7 +12,6 @@ from torch.optim import SGD
 
 import gradgate as gg
 from gradgate.errors import OptionError, UpdateError
-from gradgate.torch_compat import foreach_norm
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
 from tests.messages import raises
 from tests.tensors import DEVICE, DTYPE, RTOL, randn, tensor
@@ -217,13 +216,13 @@ def test_squares_that_overflow_are_left_out() -> None:
 
 def test_one_norm_more_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    measure = foreach_norm.use
+    measure = torch._foreach_norm
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         calls.append(1)
         return measure(*args, **kwargs)
 
-    monkeypatch.setattr(foreach_norm, "use", counted)
+    monkeypatch.setattr(torch, "_foreach_norm", counted)
     numbers = []
     for noise_scale in (None, gg.NoiseScale()):
         weight = nn.Parameter(tensor(0.0))

@@ -281,8 +281,8 @@ def test_a_state_holds_nothing_but_tensors_numbers_texts_and_containers() -> Non
     assert_plain(stopped_after(2, accumulator, weight))
 
 
-@pytest.mark.parametrize("inside", [False, True])
-def test_zeros_that_were_left_are_left_again(inside: bool) -> None:
+@pytest.mark.parametrize("saved_after", ["the window", "no micro-batch", "one micro-batch"])
+def test_zeros_that_were_left_are_left_again(saved_after: str) -> None:
     """Momentum goes on moving a parameter that the resumed run's next window does not reach."""
 
     def made() -> tuple[list[nn.Parameter], SGD, gg.Accumulator]:
@@ -292,15 +292,19 @@ def test_zeros_that_were_left_are_left_again(inside: bool) -> None:
 
     def update(accumulator: gg.Accumulator, reached: list[nn.Parameter]) -> dict[str, Any]:
         with accumulator.update() as update:
-            update.backward(sum(reached), count=1)
+            for _ in update.micro_batches(range(2)):
+                update.backward(sum(reached), count=1)
         return accumulator.state_dict()
 
     weights, optimizer, accumulator = made()
     saved = update(accumulator, weights)
-    if inside:
-        with stopped_by(StopError), accumulator.update():
-            saved = accumulator.state_dict()
-            raise StopError
+    if saved_after != "the window":
+        with stopped_by(StopError), accumulator.update() as stopped:
+            for _ in stopped.micro_batches(range(2)):
+                if saved_after == "one micro-batch":
+                    stopped.backward(weights[0], count=1)
+                saved = accumulator.state_dict()
+                raise StopError
     values, moments = [weight.item() for weight in weights], copy.deepcopy(optimizer.state_dict())
     update(accumulator, weights[:1])
     resumed, optimizer, accumulator = made()

@@ -1,6 +1,7 @@
 """An operation that mixes samples is found in the graph of a loss, exactly where a split changes the gradient."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -170,6 +171,27 @@ def test_the_operation_is_named(name: str, operation: str) -> None:
     mixed = mixing(MIXED[name](modules, batch(SAMPLES)).grad_fn)
     assert mixed is not None
     assert mixed.node == operation
+
+
+class _DDPSink(torch.autograd.Function):
+    """Ties tensors together as DistributedDataParallel does with find_unused_parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.clone() for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return gradients
+
+
+def test_the_search_goes_past_the_node_of_ddp() -> None:
+    modules, whole = layers(), batch(SAMPLES)
+    plain = modules["linear"](whole["x"])
+    outputs = _DDPSink.apply(plain - plain.mean(0), plain.exp())
+    mixed, apart = (F.cross_entropy(modules["head"](output), whole["y"]) for output in outputs)
+    assert found(mixed) is not None
+    assert found(apart) is None
 
 
 # -- what looks alike, and is not judged -----------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import copy
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -339,11 +338,6 @@ def one_noise_scale_for_two() -> None:
     del kept
 
 
-def without_tqdm() -> None:
-    with mock.patch.dict(sys.modules, {"tqdm": None, "tqdm.auto": None}):
-        list(gg.windows([1], size=1, progress=True))
-
-
 def copied_while_open() -> None:
     _, _, accumulator = named()
     with accumulator.update():
@@ -454,6 +448,12 @@ def root_of_a_mean() -> None:
     with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
         for x in update.micro_batches(torch.randn(8, 3).split(4)):
             update.backward(F.mse_loss(model(x), torch.ones(4, 1)).sqrt(), count=4)
+
+
+def root_without_a_count() -> None:
+    model = nn.Linear(3, 1)
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
+        update.backward(F.mse_loss(model(torch.randn(4, 3)), torch.ones(4, 1)).sqrt())
 
 
 def batch_norm_in_training() -> None:
@@ -607,7 +607,6 @@ CASES: dict[str, Any] = {
     "a warm-up of 0 updates": lambda: gg.warmup(named()[1], updates=0, factor=2.0),
     "windows of size 0": lambda: gg.windows([1], size=0),
     "the length of endless windows": lambda: len(gg.windows(iter([1]), size=1)),  # type: ignore[arg-type]
-    "progress without tqdm": without_tqdm,
     "an unknown deal": lambda: planned(deal="halves"),
     "a dimension beside a plan": lambda: planned(batch_dim=0),
     "a rate for ranks that are not there": rate_per_rank,
@@ -641,6 +640,7 @@ CASES: dict[str, Any] = {
     "a loss that compares its items": compared_in_parts,
     "a loss that compares its items, without a count": compared_without_a_count,
     "a function of a mean": root_of_a_mean,
+    "a function of a mean, without a count": root_without_a_count,
     "a model that mixes samples": mixed_samples,
     "a hook that clips": lambda: clipped_in_parts(hook=True),
     "a gate that clips in a window": lambda: clipped_in_parts(hook=False),

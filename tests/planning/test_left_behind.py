@@ -343,7 +343,7 @@ def test_the_comparison_rejects_a_plan_that_puts_nothing_back(
 ) -> None:
     without = trained(make, planned=False, measured=False)
     # private: the known-wrong version, which puts nothing back
-    monkeypatch.setattr("gradgate.planning._pass_tracer.PassTracer.restore", lambda self: None)
+    monkeypatch.setattr("gradgate.planning._trace.PassTracer.restore", lambda self: None)
     try:
         with_it = trained(make, planned=True, measured=False)
     except (EstimateWarning, RuntimeError, AssertionError, TypeError, NotImplementedError):
@@ -354,7 +354,7 @@ def test_the_comparison_rejects_a_plan_that_puts_nothing_back(
 @pytest.mark.parametrize(
     ("keep", "name"),
     [
-        (lambda there, h: there["KEPT"].update(mask=[h * 2]), r"elsewhere\.KEPT\['mask'\]\[0\]"),
+        (lambda there, h: there["KEPT"].update(mask=[h * 2]), "a list"),
         (lambda there, h: setattr(there["SLOTTED"], "kept", h * 2), "a Slotted"),
     ],
     ids=["by a computed name", "in a slot"],

@@ -119,20 +119,11 @@ def test_images_of_all_kinds_are_refused_or_left(channels: tuple[int, ...], blac
     assert all(micro.data["pixels"].shape[1:] == image.shape[1:] for micro in plan.split(batch))
 
 
-@pytest.mark.parametrize("each", [(), (5,)], ids=["one number a column", "five"])
-def test_features_that_end_where_the_lengths_say_are_trimmed(each: tuple[int, ...]) -> None:
-    mask = valid_columns()
-    features = (torch.rand(SAMPLES, WIDTH, *each) + 0.1) * mask.reshape(*mask.shape, *[1] * len(each))
-    batch = {**texts(), "features": features}
-    plan = gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="mask")
-    assert all(micro.data["features"].shape[1] == micro.length for micro in plan.split(batch))
-
-
 @pytest.mark.parametrize(
     ("name", "field"),
     [
         ("position ids", torch.arange(WIDTH).expand(SAMPLES, WIDTH)),
-        ("features without padding", torch.ones(SAMPLES, WIDTH, 5)),
+        ("features", torch.ones(SAMPLES, WIDTH, 5) * valid_columns()[..., None]),
         ("a mask of attention", torch.ones(SAMPLES, 1, WIDTH, WIDTH)),
         ("a mask that knows no padding", torch.ones(SAMPLES, WIDTH, dtype=torch.long)),
         ("a causal mask for each", torch.ones(SAMPLES, WIDTH, WIDTH).tril().bool()),
@@ -218,15 +209,22 @@ def test_tokens_behind_the_last_label_are_not_cut_off() -> None:
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, torch.tensor(LENGTHS)], ids=["list", "tensor"])
-def test_lengths_find_the_width_of_the_fields_that_show_them(lengths: Any) -> None:
-    batch: dict[str, Any] = {**texts(), "sizes": lengths, "vector": torch.rand(SAMPLES, 20)}
+def test_lengths_find_the_only_fields_that_are_as_wide(lengths: Any) -> None:
+    batch: dict[str, Any] = {**texts(), "sizes": lengths, "vector": torch.rand(SAMPLES, WIDTH - 1)}
     assert error(batch, lengths="sizes") <= RTOL
     assert min(lengths_of(batch, lengths="sizes")) < WIDTH
 
 
-def test_lengths_that_no_field_shows_are_asked_about() -> None:
+def test_lengths_beside_fields_of_two_widths_are_asked_about() -> None:
+    batch = {**texts(), "sizes": torch.tensor(LENGTHS), "vector": torch.rand(SAMPLES, 20)}
+    with raises(OptionError, "lengths beside fields of two widths", 'batch["vector"] (20)'):
+        gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="sizes")
+    assert error(batch, lengths="sizes", trim=["ids", "labels", "mask"]) <= RTOL
+
+
+def test_lengths_of_texts_without_padding_are_asked_about() -> None:
     batch = {**texts(lengths=[12] * SAMPLES), "sizes": torch.tensor(LENGTHS)}
-    with raises(OptionError, "lengths that no field shows"):
+    with raises(OptionError, "a field that may be padded", 'batch["ids"] has size 12'):
         gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="sizes")
 
 

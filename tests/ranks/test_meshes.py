@@ -190,9 +190,6 @@ def refused(rank: int, case: str) -> Any:
         fully_shard(net, mesh=flat)
     elif case == "replicate a part":
         replicate(net[0])
-    elif case == "replicate around it":
-        options["model"] = net
-        net = replicate(nn.Sequential(net))
     else:
         net = DistributedDataParallel(net)  # type: ignore[assignment]
     try:
@@ -212,7 +209,6 @@ REFUSED = {
     "different rates": "rank {peer}: [2.0]",
     "different meshes": "so they are sums over different numbers of items",
     "replicate a part": "replicate is not supported",
-    "replicate around it": "replicate is not supported",
     "join": "DistributedDataParallel.join() is active",
 }
 

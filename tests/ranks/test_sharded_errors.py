@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import gradgate as gg
-from gradgate.errors import RankError
+from gradgate.errors import GradientError, RankError
 from tests.ranks.processes import together
 from tests.ranks.test_sharded import sharded, whole
 from tests.ranks.work import adam, data, model
@@ -37,6 +37,26 @@ def test_a_rank_that_raises_in_the_middle_is_an_error_on_the_others_and_nothing_
     assert said.startswith("update: rank 0 of 2 waited for rank 1, without an answer")
     assert unchanged
     assert isinstance(own, ZeroDivisionError)
+
+
+def begun_outside(rank: int) -> Any:
+    """Run a backward pass that does not communicate, try to open a window, and finish the accumulation."""
+    net, (x, _) = sharded(2), data()
+    accumulator = gg.Accumulator(adam(net), model=net)
+    net.set_requires_gradient_sync(False)  # type: ignore[operator]
+    net(x[:8]).square().sum().backward()
+    with pytest.raises(GradientError, match="fully_shard holds gradients"), accumulator.update():
+        pass
+    net.set_requires_gradient_sync(True)  # type: ignore[operator]
+    net(x[8:]).square().sum().backward()
+    return [one.grad.full_tensor() for one in net.parameters()]  # type: ignore[union-attr]
+
+
+def test_gradients_that_a_window_refuses_stay_with_fully_shard() -> None:
+    net, (x, _) = model(), data()
+    net(x).square().sum().backward()
+    for gradients in together(begun_outside, 2):
+        assert_same(gradients, [one.grad for one in net.parameters()])
 
 
 def raising_in_backward(rank: int) -> list[Tensor]:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
+from gradgate.errors import GraphError
 from tests.ranks.processes import in_a_row, together
 from tests.ranks.work import (
     SAMPLES,
@@ -121,6 +122,43 @@ def test_the_law_rejects_the_mean_of_means() -> None:
     found = together(mean_of_means, 2, [even])
     with pytest.raises(AssertionError):
         assert_same(found[0]["values"], of_one_process([everybody(even)]))
+
+
+# -- windows whose losses reach no parameter ---------------------------------------------------------
+
+
+def reached_by(rank: int, wrap: str) -> list[list[float]]:
+    """Make a window in which both ranks reach the model, one in which none does, and one in which rank 1 does."""
+    from torch.distributed.fsdp import fully_shard
+
+    net, other = nn.Linear(2, 1, bias=False).double(), nn.Parameter(torch.ones(1, dtype=torch.float64))
+    nn.init.zeros_(net.weight)
+    called: Any = {"nothing": lambda net: net, "DDP": DistributedDataParallel, "fully_shard": fully_shard}[
+        wrap
+    ](net)
+    optimizer = torch.optim.SGD(called.parameters(), lr=1.0, momentum=0.5)
+    accumulator, x = (
+        gg.Accumulator(optimizer, model=called, clear="zero"),
+        torch.ones(1, 2, dtype=torch.float64),
+    )
+
+    def update(reaches: bool) -> list[float]:
+        with accumulator.update() as update:
+            output = called(x)
+            update.backward((output if reaches else output.detach() + other).sum(), count=1)
+        weight: Any = net.weight.detach()
+        return list(getattr(weight, "full_tensor", lambda: weight)().flatten().tolist())
+
+    found = [update(True)]
+    with pytest.raises(GraphError, match="no parameter that the optimizer owns received a gradient"):
+        update(False)
+    return [*found, update(rank == 1 or wrap == "fully_shard")]  # whose passes need all ranks
+
+
+@pytest.mark.parametrize("wrap", ["nothing", "DDP", "fully_shard"])
+def test_zeros_are_a_gradient_only_if_a_rank_has_added_to_them(wrap: str) -> None:
+    for found in together(reached_by, 2, wrap):
+        assert found == [[-1.0] * 2, [-2.5 if wrap == "fully_shard" else -2.0] * 2]
 
 
 # -- what else a window may hold --------------------------------------------------------------------

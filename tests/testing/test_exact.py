@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import gradgate as gg
 from gradgate.errors import GraphError, ShapeError
 from gradgate.testing import Verdict, assert_exact_update, compare_update
+from tests.silence import no_warning
 from tests.tensors import on_device, randn
 
 Batch = tuple[Tensor, Tensor]
@@ -461,3 +462,40 @@ def test_what_autocast_rounds_is_allowed_for(whole: str) -> None:
     assert verdict.tolerance == 3e-2
     wrong = judge([20, 1, 1, 2])
     assert not wrong.exact
+
+
+# -- what the graph of a loss does not show ----------------------------------------------------------
+
+
+class Centred(nn.Module):
+    """Subtracts the mean of the batch, without a graph."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h - h.detach().mean(0)
+
+
+def mixed_by_statistics() -> tuple[nn.Module, Batch]:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), Centred(), nn.Linear(4, 1))
+    return on_device(model), (randn(12, 3), randn(12, 1))
+
+
+def mixed_by_attention() -> tuple[nn.Module, Batch]:
+    """Forget ``batch_first=True``, with a loss for each token."""
+    model = nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8), nn.Linear(4, 1)).eval()  # without dropout
+    return on_device(model), (randn(12, 5, 4), randn(12, 5, 1))
+
+
+@pytest.mark.parametrize("mixed", [mixed_by_statistics, mixed_by_attention])
+def test_mixed_samples_that_no_warning_tells_are_told(mixed: Callable[[], tuple[nn.Module, Batch]]) -> None:
+    model, batch = mixed()
+    t = Training(model, torch.optim.Adam(model.parameters(), lr=0.1), batch)
+    with no_warning():
+        verdict = compare_update(
+            lambda batch: by_gradgate(t, batch),
+            batch,
+            optimizer=t.optimizer,
+            model=model,
+            loss_fn=t.loss,
+        )
+    assert not verdict.exact
+    assert "not a multiple of it" in str(verdict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +16,7 @@ from gradgate.autograd_graph import (
     SamplesMixedError,
     check_items,
     divisor_of,
+    functions_of_means,
     inputs_of,
     ops,
     reduction_of,
@@ -48,6 +49,7 @@ UPDATE = Caller(
     "count=mask.sum() for the valid ones.",
     "",
 )
+STEP = replace(UPDATE, count=f"{UPDATE.count} In step, loss_fn returns the count: return loss, y.numel().")
 
 
 def checked_count(loss: Tensor, count: Any, reduction: Reduction, caller: Caller = UPDATE) -> Count:
@@ -68,12 +70,16 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction, caller: Caller
             f"{caller.name}: count is {count!r}, but it must be a number or a tensor with one element. Pass the "
             "number of items in this micro-batch: count=len(y), or count=mask.sum()."
         )
-    if not 0 <= float(count) < math.inf:  # also catches nan
+    try:
+        number, shown = float(count), str(count)
+    except OverflowError:
+        number, shown = math.inf, "outside the range of a float"
+    if not 0 <= number < math.inf:  # also catches nan
         raise CountError(
-            f"{caller.name}: count is {count}, but it must be finite and at least 0: the number of items in this "
+            f"{caller.name}: count is {shown}, but it must be finite and at least 0: the number of items in this "
             "loss. An empty micro-batch has count=0."
         )
-    return count if isinstance(count, (int, float)) else float(count)
+    return count if isinstance(count, (int, float)) else number
 
 
 def check_reduction(loss: Tensor, reduction: Reduction) -> None:
@@ -198,9 +204,32 @@ def _read_or_ask(loss: Tensor, reduction: Reduction, caller: Caller) -> Count:
                 f"{caller.name}: count is missing, and the loss is a mean divided by {divided:g}. The update "
                 "divides once, by the sum of all counts. Pass the mean itself, without the division."
             )
+    functions = functions_in(loss)
+    if functions:
+        raise CountError(f"{caller.name}: count is missing, and {described_functions(functions, caller)}")
     raise CountError(
         f"{caller.name}: count is missing, and {why}. Micro-batches are weighted by their counts, so a guess "
         f"would give a wrong update. {caller.count}"
+    )
+
+
+def functions_in(loss: Tensor) -> list[Any]:
+    """Return the nodes of nonlinear functions of means in a loss; [] if its graph is not understood."""
+    try:
+        return functions_of_means(loss.grad_fn)
+    except (NotUnderstoodError, AttributeError):
+        return []
+
+
+def described_functions(functions: list[Any], caller: Caller) -> str:
+    """Say why a loss with these functions of means is not exact in any split, and what to write instead."""
+    of_items = f" If every function is that of a single item, pass count={len(functions)}."
+    return (
+        f"this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over the micro-batch. The "
+        "mean of such losses over micro-batches is not the loss of the whole batch, so no split gives the gradient "
+        f"of the whole batch. Compute the loss from the sums of the whole window{caller.loop}: "
+        "update.backward_coupled(encode, micro_batches, loss_fn). If you want the mean over micro-batches, pass "
+        f"count=1.{of_items if len(functions) > 1 else ''}"
     )
 
 

@@ -13,7 +13,7 @@ from gradgate.accumulation._calls import refuse_unreached
 from gradgate.accumulation._loss_checks import check_scalar, refuse_hidden_parameters
 from gradgate.autograd_graph import Graph
 from gradgate.byte_sizes import as_bytes
-from gradgate.coupled import Encode, two_passes
+from gradgate.coupled import Encode, Encoder, two_passes
 from gradgate.errors import GraphError, OptionError
 
 
@@ -50,17 +50,18 @@ def add_coupled(
             scale.look_at(loss)
         return loss
 
-    passes = two_passes(
+    encoder = Encoder(
         encode,
-        micro_batches,
-        checked_loss,
-        modules=list(models),
+        models,
         owned=sums.parameters,
         at_rest=shared.at_rest,
-        coordinator=coordinator,
+        sharded=coordinator.sharded is not None,
         budget_bytes=budget_bytes,
         thorough=first,
-        begin=begin,
+    )
+    device = sums.parameters[0].device
+    passes = two_passes(
+        encoder, micro_batches, checked_loss, device=device, coordinator=coordinator, begin=begin
     )
     with closing(passes):
         for place, part in enumerate(passes):

@@ -13,9 +13,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradgate.torch_compat import (
-    foreach_add_,
-    foreach_mul_,
-    foreach_norm,
     is_dtensor,
     owns_memory,
 )
@@ -78,10 +75,10 @@ def multiply(values: list[Tensor], factor: float | Tensor) -> None:
             # last gradients come first, because the norm has just put them into the cache.
             dtype, *others = {*map(_dtype, values)}
             once = not others and dtype in _FULL and all(map(_is_cpu, values))
-            foreach_mul_.use(values[::-1], _scalar(factor, dtype=dtype) if once else factor)
+            torch._foreach_mul_(values[::-1], _scalar(factor, dtype=dtype) if once else factor)
         return
     for device, tensors in by_device(values).items():
-        foreach_mul_(tensors, factor.to(device))
+        torch._foreach_mul_(tensors, factor.to(device))
 
 
 def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: float = 1.0) -> None:
@@ -100,7 +97,7 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
             targets.append(local_part(parameter.grad))
             terms.append(local_part(other))
     if targets:
-        foreach_add_(targets, terms, alpha=factor)
+        torch._foreach_add_(targets, terms, alpha=factor)
 
 
 def by_device(tensors: Iterable[Tensor]) -> dict[torch.device, list[Tensor]]:
@@ -155,7 +152,7 @@ def _norm(values: Sequence[Tensor]) -> float | Tensor:
         pairs = zip(values, wide, strict=True)
         norms = [torch.linalg.vector_norm(value, dtype=dtype) for value, dtype in pairs]
     else:
-        norms = foreach_norm.use(values)
+        norms = list(torch._foreach_norm(list(values)))
     if all(map(_is_cpu, values)):
         return math.hypot(*map(Tensor.item, norms))
     first = norms[0]

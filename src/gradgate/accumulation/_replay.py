@@ -16,10 +16,9 @@ from gradgate.accumulation._counts import Count, Reduction, items_of_terms
 from gradgate.accumulation._sums import on_purpose
 from gradgate.accumulation._window import TrainingState, Update
 from gradgate.accumulation._windows import Windows
-from gradgate.autograd_graph import SamplesMixedError
 from gradgate.batch_layout import BatchDim, Layout, NotGiven, check_batch, layout_of
 from gradgate.coupled import Encode
-from gradgate.errors import BudgetError, CountError, CountWarning, OptionError
+from gradgate.errors import BudgetError, CountWarning, OptionError
 from gradgate.forward_state import ForwardState, is_out_of_memory
 from gradgate.options import check_choice
 from gradgate.ranks import ALONE, Coordinator, ReplayError
@@ -162,12 +161,7 @@ def _add_each(
         loss, count = _loss_and_count(outcome)
         if update._first:
             _warn_of_metric(loss, count)
-        try:
-            update.backward(loss, count=count, reduction=reduction)
-        except CountError as error:
-            if count is not None or isinstance(error.__cause__, SamplesMixedError):
-                raise
-            raise CountError(f"{error} In step, loss_fn returns the count: return loss, y.numel().") from None
+        update.backward(loss, count=count, reduction=reduction)
         del outcome, loss, data
 
 
@@ -325,9 +319,10 @@ class PlannedMicroBatches:
 
     def ran_out(self, index: int, error: BaseException) -> str:
         """Let the plan split the rest into smaller micro-batches; return what to log."""
-        samples = len(self._split[index].indices)
+        micro_batch = self._split[index]
+        samples = len(micro_batch.indices)
         if samples == 1:
-            raise _one_sample_alone(self._split.samples.layout, error) from error
+            raise _one_sample_alone(micro_batch.samples.layout, error) from error
         self._split = self._plan.finer(self._split, index, keep=self._keep)
         return f"{samples} samples, which the plan had estimated to fit; replaying the window with fewer"
 

@@ -24,9 +24,6 @@ from gradgate.accumulation._settings import Clear, Decay, UpdateSettings, owned_
 from gradgate.errors import GraphError, NonfiniteError, OptionError, TornStepError
 from gradgate.forward_state import Snapshot
 from gradgate.torch_compat import (
-    foreach_clamp_max_,
-    foreach_clamp_min_,
-    foreach_zero_,
     is_dtensor,
     tensor_version,
 )
@@ -51,6 +48,7 @@ def mean_of(
     settings: UpdateSettings,
     scale: LossScale | None,
     *,
+    received: bool,
     measures: bool,
     losses: Callable[[], list[float]],
 ) -> Mean:
@@ -62,6 +60,7 @@ def mean_of(
         factor: the factor that turns the sum into the mean.
         settings: the accumulator's settings.
         scale: the window's loss scale, if it has one.
+        received: whether any parameter received a gradient in this window.
         measures: compute the norm of the window's own gradient too.
         losses: returns the losses of the window, for the message about a gradient that is not finite.
 
@@ -72,7 +71,7 @@ def mean_of(
     if scale is not None:
         scale.unscale(settings.optimizers, parameters[0].device)
     values = dense_values(parameters)
-    if not values:
+    if not received:
         raise GraphError(
             f"update: no parameter that the optimizer owns received a gradient: {settings.names(parameters)}. The "
             "losses do not depend on these parameters: they are detached, frozen, or from another model. Check "
@@ -123,8 +122,8 @@ def divide_and_clip(mean: Mean, settings: UpdateSettings) -> None:
     clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
     multiply(mean.values, clip * mean.factor)
     if settings.clip_value is not None:
-        foreach_clamp_min_(mean.values, -settings.clip_value)
-        foreach_clamp_max_(mean.values, settings.clip_value)
+        torch._foreach_clamp_min_(mean.values, -settings.clip_value)
+        torch._foreach_clamp_max_(mean.values, settings.clip_value)
 
 
 def step(
@@ -132,7 +131,7 @@ def step(
 ) -> None:
     """Step every optimizer once. If one raises, undo its changes (with ``undo_step``) or name them."""
     snapshot = Snapshot.before_step(parameters, settings.optimizers) if settings.undo_step else None
-    before = versions(parameters, settings.optimizers) if snapshot is None else {}
+    before = [] if snapshot is not None else versions(parameters, settings.optimizers)
     if wide and not all(map(takes_wide_gradients, settings.optimizers)):
         round_gradients(wide)
         wide = ()
@@ -190,19 +189,23 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
     if isinstance(clear, Decay):
         multiply(gradients, clear.factor)
     elif gradients:
-        foreach_zero_(gradients)
+        torch._foreach_zero_(gradients)
 
 
-def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
-    """Return the version counter of every tensor that a step may change; in-place writes increase it."""
+def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> list[int]:
+    """Return the version counter of every tensor that a step may change, parameters first.
+
+    In-place writes increase a version.
+    """
     tensors = list(parameters)
-    states = (each for optimizer in optimizers for each in optimizer.state.values() if isinstance(each, dict))
-    for state in states:
-        tensors += [value for value in state.values() if isinstance(value, Tensor)]
-    return dict(zip(map(id, tensors), map(tensor_version.use, tensors), strict=True))
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            if isinstance(state, dict):
+                tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    return list(map(tensor_version.use, tensors))
 
 
-def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings) -> bool:
+def _may_have_changed(parameters: Sequence[Tensor], before: list[int], settings: UpdateSettings) -> bool:
     """Return whether a failed step may have changed anything.
 
     torch's optimizers increase tensor versions, except in fused kernels; other optimizers may write through
@@ -214,9 +217,9 @@ def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], sett
 
 
 def _torn(
-    parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings, error: BaseException
+    parameters: Sequence[Tensor], before: list[int], settings: UpdateSettings, error: BaseException
 ) -> str:
-    changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
+    changed = [p for p, version in zip(parameters, before, strict=False) if tensor_version(p) != version]
     what = f"({settings.names(changed)})" if changed else "visibly, and perhaps others"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "

@@ -8,8 +8,9 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import starmap
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -39,7 +40,10 @@ from gradgate.torch_compat import (
     transforming,
 )
 
-_trains = attrgetter("requires_grad")
+_trains, _grad = attrgetter("requires_grad"), attrgetter("grad")
+_Stamp: TypeAlias = (
+    "tuple[Tensor, weakref.ref[Tensor] | None, int]"  # a parameter, its gradient and its version
+)
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
@@ -138,46 +142,46 @@ class Stamps:
 
     Args:
         parameters: the parameters.
-        thorough: stamp every gradient, rather than only the first and the last. Two are enough to notice clearing,
-            clipping, unscaling and other backward passes.
         earlier: the stamps of parameters that hold no gradient now. A frozen module has no ``.grad``, but its
             gradients are saved and will be restored.
     """
 
-    def __init__(
-        self, parameters: Sequence[Tensor] = (), *, thorough: bool = True, earlier: Stamps | None = None
-    ) -> None:
-        self._parameters = parameters if thorough else _ends(parameters)
-        self._stamps: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-        if earlier is not None and earlier._stamps:
-            self._stamps = {id(p): earlier._stamps[id(p)] for p in parameters if id(p) in earlier._stamps}
-        version = tensor_version.use
-        for parameter in self._parameters:
+    def __init__(self, parameters: Iterable[Tensor] = (), *, earlier: Stamps | None = None) -> None:
+        version, before = tensor_version.use, {} if earlier is None else earlier._stamps
+        self._stamps: dict[int, _Stamp] = {}
+        for parameter in parameters:
             gradient = parameter.grad
             if gradient is not None:
-                self._stamps[id(parameter)] = weakref.ref(gradient), version(gradient)
+                stamp: _Stamp = parameter, weakref.ref(gradient), version(gradient)
+            else:
+                stamp = before.get(id(parameter)) or (parameter, None, 0)
+            self._stamps[id(parameter)] = stamp
 
     def holds(self, parameter: Tensor) -> bool:
         """Return whether a parameter's gradient is still the stamped one, and nothing has written to it."""
-        gradient, stamp = parameter.grad, self._stamps.get(id(parameter))
-        if gradient is None or stamp is None:
-            return gradient is None and stamp is None
-        return stamp[0]() is gradient and stamp[1] == tensor_version.use(gradient)
+        return _is_unchanged(*self._stamps.get(id(parameter), (parameter, None, 0)))
+
+    def made(self, parameter: Tensor, gradient: Tensor) -> bool:
+        """Return whether a gradient is the one stamped for a parameter, and nothing has written to it."""
+        _, stamped, version = self._stamps.get(id(parameter), (parameter, None, 0))
+        return stamped is not None and stamped() is gradient and version == tensor_version.use(gradient)
 
     def hold(self) -> bool:
         """Return whether all stamped gradients are unchanged."""
-        return all(map(self.holds, self._parameters))
+        return all(starmap(_is_unchanged, self._stamps.values()))
+
+
+def _is_unchanged(parameter: Tensor, stamped: weakref.ref[Tensor] | None, version: int) -> bool:
+    gradient = parameter.grad
+    if gradient is None or stamped is None:
+        return gradient is None and stamped is None
+    return stamped() is gradient and tensor_version.use(gradient) == version
 
 
 def _ends(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return the first and the last parameter that hold a gradient."""
-    ends = []
-    for order in (parameters, parameters[::-1]):
-        for parameter in order:  # a generator here would cost 2 % of a tiny model's update
-            if parameter.grad is not None:
-                ends.append(parameter)
-                break
-    return ends
+    held = [parameter for parameter in parameters if parameter.grad is not None]
+    return [held[0], held[-1]] if held else []
 
 
 class GradientSums:
@@ -189,6 +193,7 @@ class GradientSums:
     Args:
         parameters: the parameters that the accumulator owns.
         coordinator: the ranks that train together.
+        left: the gradients in ``.grad`` when the window began.
         scale: the window's loss scale, if it has one.
         thorough: check every ``.grad`` for writes by other code, rather than only the first and the last.
         measures: measure the gradient of the first micro-batch, for the noise scale.
@@ -198,6 +203,7 @@ class GradientSums:
         self,
         parameters: Sequence[Tensor],
         coordinator: Coordinator,
+        left: Stamps,
         scale: LossScale | None = None,
         *,
         thorough: bool = False,
@@ -209,11 +215,14 @@ class GradientSums:
         self.first: Callable[[], SmallBatch | None] = lambda: None
         self._coordinator = coordinator
         self._sharded = coordinator.sharded
+        self._left = left
         self._scale = scale
         self._measures, self._thorough = measures, thorough
         self._current: LossSum | None = None  # the sum in `.grad`
         self._torn = False  # True during a backward pass, and after one that raised
-        self._stamps = Stamps(parameters, thorough=thorough)
+        self._all_held = False  # whether all parameters are known to hold a gradient of the current loss
+        self._watched: Sequence[Tensor] = ()
+        self._stamp()
 
     def add(
         self,
@@ -246,34 +255,54 @@ class GradientSums:
                     "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
                     "nothing can be updated. Unfreeze a parameter, or leave this update out."
                 )
-            new = [parameter for parameter in inputs if parameter.grad is None]
+            new = () if self._all_held else [parameter for parameter in inputs if parameter.grad is None]
             per_item = items or (1.0 if reduction == "sum" else count)
             weight = 0.0 if empty else chosen.weight(loss, per_item, self._coordinator.unit_of)
-            # New for each pass, because a hook on the loss may change it in place.
-            plain = not isinstance(weight, Tensor) and weight == 1
-            # A 16-bit loss would round its weight, so its gradient is weighted after the pass.
-            apart = not plain and self._sharded is None and _rounds(weight, loss.dtype)
-            seed = torch.ones_like(loss) if plain or apart else _seed(loss, weight)
-            if self._scale is not None:
-                seed = self._scale.apply(seed)
             self._torn = True
-            sums = self._swap(None) if apart else []
-            if plain and self._scale is None:
-                self._backward(loss, seed, (*inputs, *also), retain_graph, also)
+            # The seed is new for each pass, because a hook on the loss may change it in place.
+            if self._scale is None and type(weight) is float and weight == 1:
+                self._backward(loss, torch.ones_like(loss), (*inputs, *also), retain_graph, also)
             else:
-                with begins_with(seed, loss):
-                    self._backward(loss, seed, (*inputs, *also), retain_graph, also)
-            if new or apart:
-                separate(inputs if apart else new)
-            if apart:
-                with torch.no_grad():
-                    multiply(dense_values(self.parameters), weight)
-                    add(self.parameters, self._swap(sums))
+                self._backward_weighted(loss, weight, (*inputs, *also), retain_graph, also)
+            if new:
+                separate(new)
+                self._all_held = all(parameter.grad is not None for parameter in self.parameters)
         chosen.record(loss, count, reduction)
         if measure and chosen.unit is not None:  # with a count of zero, there is no gradient yet
             self.first = _measured(dense_values(self.parameters), count, chosen.unit, self._scale)
         self._torn = False
-        self._stamps = Stamps(self.parameters, thorough=self._thorough)
+        self._stamp()
+
+    def _stamp(self) -> None:
+        """Stamp the watched gradients. Once both ends hold a gradient, they stay the watched ones."""
+        watched = self._watched
+        if self._thorough:
+            watched = self.parameters
+        elif not watched or watched[0].grad is None or watched[-1].grad is None:
+            watched = self._watched = _ends(self.parameters)
+        self._stamps = Stamps(watched)
+
+    def _backward_weighted(
+        self,
+        loss: Tensor,
+        weight: Count,
+        inputs: tuple[Tensor, ...],
+        retain_graph: bool,
+        also: Sequence[Tensor],
+    ) -> None:
+        """Run a backward pass that begins with a weight and the loss scale."""
+        # A 16-bit loss would round its weight, so its gradient is weighted after the pass.
+        apart = self._sharded is None and _rounds(weight, loss.dtype)
+        seed = torch.ones_like(loss) if apart else _seed(loss, weight)
+        if self._scale is not None:
+            seed = self._scale.apply(seed)
+        sums = self._swap(None) if apart else []
+        with begins_with(seed, loss):
+            self._backward(loss, seed, inputs, retain_graph, also)
+        if apart:
+            separate(inputs)
+            multiply(dense_values(self.parameters), weight)
+            add(self.parameters, self._swap(sums))
 
     def _backward(
         self,
@@ -309,7 +338,7 @@ class GradientSums:
 
     def _swap(self, others: Sequence[Tensor | None] | None) -> list[Tensor | None]:
         """Replace all gradients with ``others``, or with None; return the replaced ones."""
-        gradients = [parameter.grad for parameter in self.parameters]
+        gradients, self._all_held = [parameter.grad for parameter in self.parameters], False
         for parameter, other in zip(self.parameters, others or [None] * len(gradients), strict=True):
             parameter.grad = other
         return gradients
@@ -339,6 +368,7 @@ class GradientSums:
             totals={name: tally.total for name, tally in tallies.items()},
             units={name: float(as_number(unit)) for name, unit in units.items()},
             filled="".join(map(self._filled, range(len(self.parameters)))),
+            received=self.received(),
             first=self.first(),
             trained=checksum(self.parameters),
         )
@@ -349,9 +379,26 @@ class GradientSums:
         if self._sharded is not None and is_dtensor(parameter):
             # `.grad` is zero, not None, where this rank reached no parameter
             return str(int(id(parameter) in self._sharded.reached))
-        aside = [loss_sum.set_aside[index] for loss_sum in self.by_name.values() if loss_sum.set_aside]
-        held = [gradient for gradient in (parameter.grad, *aside) if gradient is not None]
+        held = self._held(index)
         return "0" if not held else "2" if all(gradient.is_sparse for gradient in held) else "1"
+
+    def _held(self, index: int) -> list[Tensor]:
+        """Return the gradients that all losses have for a parameter."""
+        aside = [loss_sum.set_aside[index] for loss_sum in self.by_name.values() if loss_sum.set_aside]
+        return [gradient for gradient in (self.parameters[index].grad, *aside) if gradient is not None]
+
+    def received(self) -> bool:
+        """Return whether any parameter has received a gradient in this window. Call before :meth:`combine`.
+
+        The zeros that ``clear="zero"`` left there are none.
+        """
+        return any(map(self._received, range(len(self.parameters))))
+
+    def _received(self, index: int) -> bool:
+        parameter = self.parameters[index]
+        if self._sharded is not None and is_dtensor(parameter):
+            return id(parameter) in self._sharded.reached
+        return not all(self._left.made(parameter, gradient) for gradient in self._held(index))
 
     def combine(self, totals: Totals | None) -> float | None:
         """Combine the sums of all losses in ``.grad``; return the factor still to be applied to it.
@@ -395,23 +442,32 @@ class GradientSums:
         """Release gradients; keep losses and counts for logging."""
         for loss_sum in self.by_name.values():
             loss_sum.set_aside = None
-        self._current, self._stamps, self.parameters = None, Stamps(()), ()
+        self._current, self._stamps, self.parameters = None, Stamps(), ()
 
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""
         self.check()
-        in_grad = [parameter.grad for parameter in self.parameters]
-        return [
-            loss_sum.state_dict(in_grad if loss_sum is self._current else loss_sum.set_aside or ())
-            for loss_sum in self.by_name.values()
-        ]
+        states = []
+        for loss_sum in self.by_name.values():
+            held = map(_grad, self.parameters) if loss_sum is self._current else loss_sum.set_aside or ()
+            # Without the zeros that `clear="zero"` left: they are no part of the sum.
+            states.append(
+                loss_sum.state_dict(
+                    None if gradient is None or self._left.made(parameter, gradient) else gradient
+                    for parameter, gradient in zip(self.parameters, held, strict=False)
+                )
+            )
+        return states
 
     def resume(self, state: list[dict[str, Any]]) -> None:
         """Load saved sums."""
         self.by_name = {saved["name"]: LossSum.from_state(saved, self.parameters) for saved in state}
         if state:
-            self._choose(state[0]["name"])
-        self._stamps = Stamps(self.parameters, thorough=self._thorough)
+            first = self.by_name[state[0]["name"]]
+            pairs = zip(self.parameters, first.set_aside or (), strict=True)
+            first.set_aside = [parameter.grad if saved is None else saved for parameter, saved in pairs]
+            self._choose(first.name)
+        self._stamp()
 
 
 def backward(loss: Tensor, seed: Tensor, inputs: tuple[Tensor, ...], retain_graph: bool) -> None:

@@ -18,16 +18,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._calls import (
     Into,
     check_reached,
     check_window,
     receivers,
 )
-from gradgate.accumulation._counts import Count, Reduction, checked_count
+from gradgate.accumulation._counts import STEP, UPDATE, Count, Reduction, checked_count
 from gradgate.accumulation._coupled import add_coupled, budget_of
-from gradgate.accumulation._loss_checks import LossChecks, check_scalar
+from gradgate.accumulation._loss_checks import BatchNorms, LossChecks, check_scalar
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._precision import Wide, keep_loaded_state_wide, narrow, widen
 from gradgate.accumulation._settings import Decay, UpdateSettings, in_use, owned_parameters
@@ -56,6 +55,7 @@ T = TypeVar("T")
 _FULL = frozenset({torch.float32, torch.float64})
 _dtype, _grad = attrgetter("dtype"), attrgetter("grad")
 _DISTRIBUTED = dist.is_available()  # a property of torch's build
+_LARGE = 1 << 63  # an integer of this size may be beyond the range of a float
 _FIRST = 3  # an accumulator checks every gradient in its first windows
 
 
@@ -124,6 +124,7 @@ class SavedGradients:
         check_left(parameters, settings, left)
         self.parameters = parameters
         self.before = list(map(_grad, parameters))
+        self.left = left
         self.wide: list[Wide] = []
         # The decayed gradients to add to the mean, or None if nothing decays.
         decays = isinstance(settings.clear, Decay) and any(g is not None for g in self.before)
@@ -142,6 +143,8 @@ class SavedGradients:
                 # `widen` has dropped the zeros together with their dtype.
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
+            if self.wide:
+                self.left = Stamps(self.parameters)
 
     def restore(self) -> None:
         """Restore everything to its state before the window."""
@@ -238,10 +241,8 @@ class MicroBatchCounter:
             )
         self.in_loop = True
 
-    def name(self, given: str | None) -> str:
-        """Return the given name, or one made from the loss's position in the micro-batch."""
-        if given is not None:
-            return given
+    def name(self) -> str:
+        """Return the name of a loss without one, made from its position in the micro-batch."""
         if self.calls and not self.in_loop:
             raise UpdateError(
                 "backward: a second call without a name, outside update.micro_batches(...), may be another "
@@ -273,7 +274,7 @@ class Update:
     """
 
     _saved: SavedGradients  # set when the window opens
-    _sums = GradientSums((), ALONE)  # of windows that are not open yet
+    _sums = GradientSums((), ALONE, Stamps())  # of windows that are not open yet
 
     def __init__(self, shared: TrainingState, *, may_replay: bool = False, planned: bool = False) -> None:
         self._shared = shared
@@ -341,6 +342,7 @@ class Update:
         self._sums = GradientSums(
             parameters,
             coordinator,
+            saved.left,
             self._scale,
             thorough=self._first,
             measures=shared.noise_scale is not None,
@@ -362,15 +364,16 @@ class Update:
         finally:
             if self._state == "open":  # an interrupt kept _leave from rolling back
                 self._roll_back()
-            if not self._left:  # an interrupt may have kept torch.no_grad() from ending
+            if (
+                not self._left
+            ):  # an interrupt may have kept a no_grad of the scaler or an optimizer from ending
                 torch.set_grad_enabled(self._grad_enabled)
 
     def _leave(self, error: BaseException | None) -> None:
         finished = error is None and self._state == "open"
         try:
             if finished:
-                with torch.no_grad():
-                    self._finish()
+                self._finish()
         except Exception as failure:
             self._report(failure)
             raise
@@ -393,6 +396,7 @@ class Update:
         for optimizer in settings.prepared:
             check_prepared(optimizer)
         self._totals = totals = None if coordinator is ALONE else coordinator.exchange(sums.status())
+        received = sums.received() if totals is None else totals.received
         factor = sums.combine(totals)
         if factor is None:
             raise self._no_items(alone=totals is None)
@@ -404,6 +408,7 @@ class Update:
             factor,
             settings,
             self._scale,
+            received=received,
             measures=measures,
             losses=sums.losses,
         )
@@ -478,7 +483,8 @@ class Update:
         self._state = "closed"
         self._sums.release()
         shared.open_update = shared.unfinished = None
-        shared.left = Stamps(self._saved.parameters, earlier=shared.left)
+        if self._settings.clear != "none":
+            shared.left = Stamps(self._saved.parameters, earlier=shared.left)
         shared.windows += 1
         claims.pop(id(shared), None)
 
@@ -584,30 +590,31 @@ class Update:
         if type(loss) is not Tensor or loss.numel() != 1 or not loss.is_floating_point():
             check_scalar(loss)
         left_out = count is None
-        if type(count) is not int or count <= 0:
-            count = checked_count(loss, count, reduction)
+        if type(count) is not int or not 0 < count < _LARGE:
+            count = checked_count(loss, count, reduction, STEP if self._may_replay else UPDATE)
         counter, sums = self._counter, self._sums
         if counter.micro_batches > self._coordinator.own_micro_batches:
             counter.refuse_idle("backward")
             count = 0
-        empty = not isinstance(count, Tensor) and count == 0
-        receiving = None if into is None else self._receivers(into)
-        if not loss.requires_grad and not empty:
-            raise GraphError(
-                "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
-                "from frozen parameters. Compute it from the parameters with gradients enabled."
-            )
-        if receiving is not None and self._first and not empty:
-            check_reached(loss, receiving, self._settings.models)
-        name = counter.name(name)
+        node, receiving = loss.grad_fn, None
+        if into is not None or node is None:
+            receiving = self._checked_receivers(loss, count, into)
+        if name is None:
+            name = counter.name()
         before = sums.by_name.get(name)
-        if before is None and self._scale is not None:
+        later = before is not None and bool(before.contributions)
+        if not later and self._scale is not None:
             self._scale.look_at(loss)
-        checks, later = self._shared.loss_checks, before is not None and bool(before.contributions)
-        node: Any = loss.grad_fn
-        kind = None if node is None else (node.name(), getattr(node, "_saved_reduction", None))
-        graph = next_node_number.use() - checks.node_number, kind
-        if checks.passed.get((name, later)) != graph or name not in checks.settled:
+        checks = self._shared.loss_checks
+        graph = (
+            next_node_number.use() - checks.node_number,
+            type(node),
+            getattr(node, "_saved_reduction", None),
+        )
+        if checks.known.get((name, later)) == graph:
+            sums.add(name, loss, count, reduction, retain_graph, receiving)
+        else:
+            sharded = self._coordinator.sharded is not None
             checks.check(
                 name,
                 loss,
@@ -618,12 +625,9 @@ class Update:
                 graph,
                 self._shared.batch_norms,
                 left_out=left_out,
-                traces=not (self._coordinator.sharded or self._planned),
+                traces=not (sharded or self._planned),
             )
-        if name in checks.settled:
-            sums.add(name, loss, count, reduction, retain_graph, receiving)
-        else:
-            with checks.clips.observed(() if self._coordinator.sharded else sums.parameters):
+            with checks.clips.observed(() if sharded or name in checks.settled else sums.parameters):
                 sums.add(name, loss, count, reduction, retain_graph, receiving)
             if later or counter.expected > 1:
                 checks.clips.warn(self._name)
@@ -634,6 +638,18 @@ class Update:
 
     def _name(self, parameter: Tensor) -> str:
         return self._settings.models.name(parameter, self._settings.optimizers)
+
+    def _checked_receivers(self, loss: Tensor, count: Count, into: Into | None) -> list[Tensor] | None:
+        empty = not isinstance(count, Tensor) and count == 0
+        receiving = None if into is None else self._receivers(into)
+        if not loss.requires_grad and not empty:
+            raise GraphError(
+                "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
+                "from frozen parameters. Compute it from the parameters with gradients enabled."
+            )
+        if receiving is not None and self._first and not empty:
+            check_reached(loss, receiving, self._settings.models)
+        return receiving
 
     def _receivers(self, into: Into) -> list[Tensor]:
         sharded = self._coordinator.sharded is not None

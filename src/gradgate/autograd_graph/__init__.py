@@ -2,7 +2,7 @@
 
 from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._hidden import hidden_parameter
-from gradgate.autograd_graph._inputs import inputs, leaf_at, only_input, through
+from gradgate.autograd_graph._inputs import edges, inputs, leaf_at, only_input, through
 from gradgate.autograd_graph._items import check_items, compared_items, finds_each_item
 from gradgate.autograd_graph._losses import (
     WEIGHT_ROUNDING,
@@ -32,6 +32,7 @@ __all__ = [
     "check_items",
     "compared_items",
     "divisor_of",
+    "edges",
     "finds_each_item",
     "functions_of_means",
     "hidden_parameter",

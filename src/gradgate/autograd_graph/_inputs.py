@@ -10,9 +10,22 @@ from torch import Tensor
 from gradgate.autograd_graph import _nodes as ops
 
 
+def edges(node: Any) -> list[tuple[Any, int]]:
+    """Return the node and the output behind each input of a node; the node is None if the input has no graph.
+
+    With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
+    passes each gradient through unchanged. An edge to that node leads on to what is behind the same output.
+    """
+    behind = list(node.next_functions)
+    for place, (child, output) in enumerate(behind):
+        while type(child).__name__ == ops.DDP_SINK:
+            behind[place] = child, output = child.next_functions[output]
+    return behind
+
+
 def inputs(node: Any) -> list[Any]:
     """Return the nodes of those inputs of a node that have a graph."""
-    return [child for child, _ in node.next_functions if child is not None]
+    return [child for child, _ in edges(node) if child is not None]
 
 
 def only_input(node: Any) -> Any:

@@ -84,25 +84,18 @@ def _smoothed(node: Any) -> _Smoothed | None:
     if node is None or node.name() != ops.ADD:
         return None
     (first, _), (second, _) = node.next_functions
-    parts = _chain(first, ops.MUL_NUMBER), _chain(second, *_OVER_CLASSES)
-    if not all(parts):
+    loss = None if first is None or first.name() != ops.MUL_NUMBER else first.next_functions[0][0]
+    over_classes = _chain(second, *_OVER_CLASSES)
+    if not over_classes or loss is None or loss.name() not in ops.CLASS_LOSSES:
         return None
-    (scaled,), over_classes = parts[0].values(), parts[1]
-    loss, softmax = scaled.next_functions[0][0], over_classes[ops.LOG_SOFTMAX]
-    if loss is None or loss.name() not in ops.CLASS_LOSSES:
-        return None
-    scores = loss.next_functions[0][0]
-    summed, division = over_classes[ops.SUM_OVER_DIMS], over_classes.get(ops.DIV)
-    dims, product = summed._saved_dim, over_classes.get(ops.MUL)
-    classes = math.prod(int(summed._saved_self_sym_sizes[signed(dim)]) for dim in dims)
-    weights = float(scaled._saved_other), float(over_classes[ops.MUL_NUMBER]._saved_other)
-    weight = None if product is None else product._saved_other
+    classes = int(over_classes[ops.SUM_OVER_DIMS]._saved_self_sym_sizes[:2][-1])
+    weights = float(first._saved_other), float(over_classes[ops.MUL_NUMBER]._saved_other)
+    division, product = over_classes.get(ops.DIV), over_classes.get(ops.MUL)
     if (
-        (scores is not softmax and through(scores, ops.RESHAPES) is not softmax)
-        or [signed(dim) for dim in dims] != [signed(softmax._saved_dim)]
+        through(loss.next_functions[0][0], ops.RESHAPES) is not over_classes[ops.LOG_SOFTMAX]
         or not math.isclose(weights[0] + weights[1] * classes, 1)
         or reduction_of(loss) != ("sum" if division is None else "mean")
-        or not _same_values(weight, loss._saved_weight)
+        or not _same_values(None if product is None else product._saved_other, loss._saved_weight)
     ):
         return None
     return _Smoothed(

@@ -16,7 +16,6 @@ with a constant matrix don't count, because the edges of a graph connect parts o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from gradgate.autograd_graph import _nodes as ops
-from gradgate.autograd_graph._inputs import inputs, leaf_at, through
+from gradgate.autograd_graph._inputs import edges, inputs, leaf_at, through
 from gradgate.autograd_graph._items import check_items, sample_dims
 from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of, without_smoothing
 from gradgate.autograd_graph._walk import Graph, reachable
@@ -59,13 +58,11 @@ def mixing(term: Any) -> Mixing | None:
         term: the node of a term.
     """
     node = loss_over_items(term)
-    if node is None or node_zeros.lost or call_node.lost:
+    if node is None or call_node.lost:
         return None
     try:
         with torch.no_grad():
-            trace = _Trace(dict(_seeds(node)))
-            trace.run()
-            return trace.judge(_row_counts(node))
+            return _first_mixing(dict(_seeds(node)), _row_counts(node))
     except (
         NotUnderstoodError,
         AttributeError,
@@ -90,7 +87,7 @@ def loss_over_items(term: Any) -> Any:
 
 def _seeds(node: Any) -> Iterator[tuple[Edge, Pair]]:
     """Yield the inputs of a loss, each with the gradients of its first and its last item."""
-    for edge in node.next_functions:
+    for edge in edges(node):
         if edge[0] is None or not (shape := shape_of(*edge)):
             continue
         # Otherwise the second dimension may hold samples too, unless it holds classes or the channels of an image.
@@ -98,7 +95,7 @@ def _seeds(node: Any) -> Iterator[tuple[Edge, Pair]]:
         dims = sample_dims(edge) or fallback
         if shape[dims[0]] < 2:
             continue
-        pair = node_zeros.use(*edge), node_zeros.use(*edge)
+        pair = node_zeros(*edge), node_zeros(*edge)
         for zeros, item in zip(pair, (slice(1), slice(-1, None)), strict=True):
             part = zeros[tuple(item if dim in dims else slice(None) for dim in range(len(shape)))]
             part += torch.arange(1, part.numel() + 1, device=part.device).reshape(part.shape)
@@ -112,110 +109,83 @@ def _is_class(node: Any, dim: int) -> bool:
 def _row_counts(node: Any) -> set[int]:
     """Return the lengths of the first dimension that the items of a loss have, before and after a reshape."""
     counts: set[int] = set()
-    for child, output in node.next_functions:
+    for child, output in edges(node):
         while child is not None and (shape := shape_of(child, output)):
             counts.add(shape[0])
             if child.name() not in _ABOVE_ROWS:
                 break
-            child, output = child.next_functions[0]
+            child, output = edges(child)[0]
     return counts - {1}
 
 
-@dataclass
-class _Meeting:
+class _Meeting(NamedTuple):
     """The operation at which the gradients of two items met, and whether it only shared a value among samples."""
 
     node: Any
     shared: bool
 
 
-class _Trace:
-    """Sends the gradients of two items back through a graph, and records where they meet."""
+def _first_mixing(seeds: dict[Edge, Pair], rows: set[int]) -> Mixing | None:
+    """Send the gradients of two items back through a graph; return the first operation that mixes samples.
 
-    def __init__(self, seeds: dict[Edge, Pair]) -> None:
-        self._graph = Graph([node for node, _ in seeds])
-        self._seeds = seeds
-        self._ends: set[Any] = set()  # layers of data, and nodes that can't be called
-        self._flags: list[Tensor] = []  # whether two gradients meet, read all at once
-        # For each node its flags, and its children: whether they were broadcast, and the flag of the edge.
-        self._nodes: dict[Any, tuple[list[int], list[tuple[Any, bool, int]]]] = {}
-
-    def run(self) -> None:
-        waiting: dict[Any, dict[int, Pair]] = {}
-        flags: dict[Edge, int] = {}
-        for edge, pair in self._seeds.items():
-            waiting.setdefault(edge[0], {})[edge[1]] = pair
-            flags[edge] = self._flag(pair)
-        for node in self._graph.in_order:
-            pairs = waiting.pop(node, None)
-            if pairs is None or node.name() == ops.LEAF:
-                continue
-            children: list[tuple[Any, bool, int]] = []
-            met_here = [flags.pop((node, output)) for output in pairs]
-            passed = None if _is_entry(node) else _passed_on(node, pairs)
-            if passed is None:
-                self._ends.add(node)
-                ends = _without_steps(node, pairs).values()
-                self._nodes[node] = [self._flag(pair, finite=True) for pair in ends], children
-                continue
-            self._nodes[node] = met_here, children
-            for edge, broadcast, pair in passed:
-                child, output = edge
-                flag = self._flag(pair)
-                children.append((child, broadcast, flag))
-                earlier = waiting.setdefault(child, {}).get(output)
-                if earlier is not None:
-                    pair = earlier[0] + pair[0], earlier[1] + pair[1]
-                    flag = self._flag(pair)
-                waiting[child][output], flags[edge] = pair, flag
-
-    def _flag(self, pair: Pair, *, finite: bool = False) -> int:
-        meets = torch.logical_and(*pair).any()
-        self._flags.append(meets & (pair[0].sum() + pair[1].sum()).isfinite() if finite else meets)
-        return len(self._flags) - 1
-
-    def judge(self, rows: set[int]) -> Mixing | None:
-        """Return the first operation that mixes samples. Synchronizes."""
-        flags = torch.stack(self._flags).tolist() if self._flags else []
-        meetings: dict[Any, _Meeting] = {}
-        routed: set[Any] = set()
-        users: dict[Any, Any] = {}
-        for node, (met_here, children) in self._nodes.items():
-            meets = any(flags[flag] for flag in met_here)
-            if meets and node not in meetings and node not in routed and node in users:
-                # The sum of two gradients meets, or the steps of a recurrent layer do.
-                meetings[node] = _Meeting(node if node.name() in ops.RECURRENT else users[node], False)
-            met = meetings.get(node)
-            if meets and node in self._ends and met and not met.shared and self._has_rows(node, rows):
-                return Mixing(met.node.name(), shape_of(met.node))
-            if met is None and (node in routed or _routes(node)):
-                routed.update(child for child, _, _ in children)
-                continue
-            for child, broadcast, flag in children:
+    Args:
+        seeds: the gradients at the inputs of the loss.
+        rows: the lengths that the first dimension of data may have.
+    """
+    graph = Graph([node for node, _ in seeds])
+    waiting: dict[Any, dict[int, Pair]] = {}
+    for (node, output), pair in seeds.items():
+        waiting.setdefault(node, {})[output] = pair
+    meetings: dict[Any, _Meeting] = {}
+    routed: set[Any] = set()  # nodes at and below which meetings don't count
+    users: dict[Any, Any] = {}
+    for node in graph.in_order:
+        pairs = waiting.pop(node, None)
+        if pairs is None or node.name() == ops.LEAF:
+            continue
+        met_here = any(map(_meet, pairs.values()))
+        passed = None if _is_entry(node) else _passed_on(node, pairs)
+        if passed is None:  # a layer of data, or a node that can't be called
+            ends = _without_steps(node, pairs).values()
+            met_here = any(_meet(pair) and bool((pair[0].sum() + pair[1].sum()).isfinite()) for pair in ends)
+        if met_here and node not in meetings and node not in routed and node in users:
+            # The sum of two gradients meets, or the steps of a recurrent layer do.
+            meetings[node] = _Meeting(node if node.name() in ops.RECURRENT else users[node], False)
+        met = meetings.get(node)
+        if passed is None and met_here and met and not met.shared and _has_rows(graph, node, rows):
+            return Mixing(met.node.name(), shape_of(met.node))
+        is_routed = met is None and (node in routed or _routes(node))
+        for (child, output), broadcast, pair in passed or ():
+            if is_routed:
+                routed.add(child)
+            else:
                 users.setdefault(child, node)
-                if not flags[flag]:
-                    continue
-                meeting = met or _Meeting(node, broadcast or node.name() in ops.REPEATS)
-                if meeting.shared and node.name() in ops.REDUCTIONS:
-                    meeting = _Meeting(node, False)
-                if child not in meetings or meetings[child].shared:
-                    meetings[child] = meeting
-        return None
+                if _meet(pair) and (child not in meetings or meetings[child].shared):
+                    reduced = node.name() in ops.REDUCTIONS
+                    meeting = met or _Meeting(node, broadcast or node.name() in ops.REPEATS)
+                    meetings[child] = _Meeting(node, False) if meeting.shared and reduced else meeting
+            earlier = waiting.setdefault(child, {}).get(output)
+            waiting[child][output] = pair if earlier is None else (earlier[0] + pair[0], earlier[1] + pair[1])
+    return None
 
-    def _has_rows(self, node: Any, rows: set[int]) -> bool:
-        """Return whether data has one row for each row of the loss, and more than one sample."""
-        users = self._graph.users
 
-        def above(inner: Any) -> list[Any]:
-            return [user for user in users.get(inner, ()) if user.name() in _AFTER_ENTRY]
+def _meet(pair: Pair) -> bool:
+    return bool(torch.logical_and(*pair).any())
 
-        shapes = [shape_of(inner) for inner in reachable(node, following=above)]
-        if node.name() == ops.CONVOLUTION:
-            return shapes[0][0] in rows
-        deep = [shape for shape in shapes if len(shape) > 2]
-        if any(1 in shape[:2] for shape in deep) or (node.name() == ops.EMBEDDING and not deep):
-            return False
-        return bool({shape[0] for shape in shapes if shape} & rows) or any(shape[1] in rows for shape in deep)
+
+def _has_rows(graph: Graph, node: Any, rows: set[int]) -> bool:
+    """Return whether data has one row for each row of the loss, and more than one sample."""
+
+    def above(inner: Any) -> list[Any]:
+        return [user for user in graph.users.get(inner, ()) if user.name() in _AFTER_ENTRY]
+
+    shapes = [shape_of(inner) for inner in reachable(node, following=above)]
+    if node.name() == ops.CONVOLUTION:
+        return shapes[0][0] in rows
+    deep = [shape for shape in shapes if len(shape) > 2]
+    if any(1 in shape[:2] for shape in deep) or (node.name() == ops.EMBEDDING and not deep):
+        return False
+    return bool({shape[0] for shape in shapes if shape} & rows) or any(shape[1] in rows for shape in deep)
 
 
 def _is_entry(node: Any) -> bool:
@@ -246,18 +216,16 @@ def _passed_on(node: Any, pairs: dict[int, Pair]) -> list[tuple[Edge, bool, Pair
 
     Returns None if the node can't be called without side effects.
     """
-    name, edges = node.name(), node.next_functions
+    below = edges(node)
     if isinstance(node, BackwardCFunction):
-        alone = len(edges) == 1 and edges[0][0] is not None and pairs.keys() == {0}
-        if name == ops.DDP_SINK or (alone and shape_of(*edges[0]) == shape_of(node)):
-            return [(edges[output], False, pair) for output, pair in pairs.items()]
-        return None
+        alone = len(below) == 1 and below[0][0] is not None and pairs.keys() == {0}
+        return [(below[0], False, pairs[0])] if alone and shape_of(*below[0]) == shape_of(node) else None
     if is_packed(node):
         return None
     both = [call_node.use(node, {output: pair[item] for output, pair in pairs.items()}) for item in (0, 1)]
     pairs.clear()  # to save memory
     passed = []
-    for edge, first, last in zip(edges, *both, strict=False):
+    for edge, first, last in zip(below, *both, strict=False):
         given = last if first is None else first
         if edge[0] is None or given is None or leaf_at(edge[0]) is not None:
             continue

@@ -7,7 +7,7 @@ from typing import Any
 from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._inputs import inputs
 from gradgate.autograd_graph._losses import inputs_of, shape_of
-from gradgate.autograd_graph._walk import walk
+from gradgate.autograd_graph._walk import reachable
 
 _LAYERS = {**ops.LAYERS, ops.EMBEDDING: 0}  # an operand without a graph is data
 
@@ -21,39 +21,37 @@ def functions_of_means(root: Any) -> list[Any]:
     Args:
         root: the node of a loss without dimensions.
     """
-    functions = []
-    waiting, seen = [root], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen or shape_of(node) != ():
-            continue
-        seen.add(node)
-        terms = inputs_of(node)
-        if terms is not None:
-            waiting += [term.node for term in terms]
-            continue
-        from_data = [child for child in inputs(node) if _reaches_data(child)]
-        if node.name() in ops.PRODUCTS:
-            divisor = node.next_functions[1][0] if node.name() == ops.DIV else None
-            if len(from_data) > 1 or (divisor is not None and divisor in from_data):
-                functions.append(node)
-            else:
-                waiting += from_data
-        elif from_data and _is_nonlinear(node):
-            functions.append(node)
-    return functions
+    return [node for node in reachable(root, following=_linear_in) if _is_nonlinear(node)]
+
+
+def _linear_in(node: Any) -> list[Any]:
+    """Return the inputs that a number is a linear function of, apart from those that depend on parameters alone."""
+    terms = inputs_of(node) if shape_of(node) == () else ()
+    if terms is not None:
+        return [term.node for term in terms if term.node is not None]
+    from_data = _from_data(node)
+    divisor = node.next_functions[1][0] if node.name() == ops.DIV else None
+    return from_data if node.name() in ops.PRODUCTS and from_data != [divisor] and len(from_data) == 1 else []
 
 
 def _is_nonlinear(node: Any) -> bool:
-    """Return whether a node is a nonlinear function of one number, or a norm or deviation of several numbers."""
-    child, output = node.next_functions[0]
-    single = shape_of(child, output) == ()
+    """Return whether a number is a nonlinear function of numbers from the data, or a norm or deviation."""
+    if shape_of(node) != () or _linear_in(node):
+        return False
+    from_data = _from_data(node)
+    if not from_data or node.name() in ops.PRODUCTS:
+        return bool(from_data)
+    single = shape_of(*node.next_functions[0]) == ()
     return node.name() in (ops.NONLINEAR if single else ops.NORMS)
+
+
+def _from_data(node: Any) -> list[Any]:
+    return [child for child in inputs(node) if _reaches_data(child)]
 
 
 def _reaches_data(root: Any) -> bool:
     """Return whether a number was computed from data, and not from parameters alone."""
-    for node, _ in walk(root):
+    for node in reachable(root):
         name = node.name()
         if name in ops.LOSSES or name == ops.COMPILED:
             return True

@@ -1,7 +1,7 @@
 """The graph of a loss: its nodes, its leaves, and the paths between them.
 
-:func:`walk` visits a whole graph, and :class:`Graph` keeps what it met. :func:`reachable` searches a part of it:
-the caller says which nodes follow one. Use these three rather than a loop over ``next_functions``.
+:func:`walk` and :func:`reachable` visit a graph, or the part of it in which the caller says which nodes follow
+one. :class:`Graph` keeps what they meet. Use these three rather than a loop over ``next_functions``.
 """
 
 from __future__ import annotations
@@ -13,53 +13,27 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph import _nodes as ops
 from gradgate.autograd_graph._inputs import inputs
-from gradgate.torch_compat import node_number
 
 
-def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to.
-
-    With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
-    passes each gradient through unchanged. The walk follows an input of that node only if the roots use the
-    corresponding output.
-    """
+def walk(
+    *roots: Any, following: Callable[[Any], Iterable[Any]] = inputs
+) -> Iterator[tuple[Any, Iterable[Any]]]:
+    """Yield each node that the roots lead to once, nearest to the roots first, with the nodes that follow it."""
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)
-    used: dict[Any, set[int]] = {}  # for each such node, the outputs seen so far
-    waiting: set[Any] = set()  # such nodes whose outputs may not all have been seen
     for node in queue:  # grows during the loop
-        edges = node.next_functions
-        if node in used:
-            edges = [edge for place, edge in enumerate(edges) if place in used[node]]
-        following = [child for child, _ in edges if child is not None]
-        yield node, following
-        for child, output in edges:
-            if child is None or child in seen:
-                continue
-            if type(child).__name__ == ops.DDP_SINK:
-                used.setdefault(child, set()).add(output)
-                waiting.add(child)
-            else:
+        children = following(node)
+        yield node, children
+        for child in children:
+            if child not in seen:
                 seen.add(child)
                 queue.append(child)
-        if waiting and node is queue[-1]:
-            newest = max(waiting, key=node_number.use)  # an older node may be behind it
-            waiting.remove(newest)
-            seen.add(newest)
-            queue.append(newest)
 
 
-def reachable(*starts: Any, following: Callable[[Any], Iterable[Any]] = inputs) -> Iterator[Any]:
-    """Yield nodes and all nodes that they lead to, each once, the nearest first."""
-    todo = list(dict.fromkeys(start for start in starts if start is not None))
-    seen = set(todo)
-    for node in todo:  # grows during the loop
-        yield node
-        new = list(dict.fromkeys(child for child in following(node) if child not in seen))
-        seen.update(new)
-        todo += new
+def reachable(*roots: Any, following: Callable[[Any], Iterable[Any]] = inputs) -> Iterator[Any]:
+    """Yield each node that the roots lead to once, nearest to the roots first."""
+    return (node for node, _ in walk(*roots, following=following))
 
 
 def roots_of(roots: Any) -> list[Any]:

@@ -7,7 +7,6 @@ from gradgate.batch_size._noise_scale import (
     add_window,
     bind_noise_scale,
     claim_noise_scale,
-    pooled,
     refuse_sharded,
 )
 
@@ -17,7 +16,6 @@ __all__ = [
     "add_window",
     "bind_noise_scale",
     "claim_noise_scale",
-    "pooled",
     "refuse_sharded",
     "scale_lr",
     "warmup",

@@ -20,7 +20,7 @@ class SmallBatch(NamedTuple):
     items: float
 
 
-def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
+def _pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
     """Return a batch with the mean square of several batches, weighted by items, and their mean number of items.
 
     The expected square is ``|G|^2 + tr(Sigma) / items``, as for a single batch.
@@ -182,7 +182,7 @@ def add_window(
         count: the number of items in the window.
     """
     noise_scale._batch = count
-    small = pooled(smalls) if smalls else SmallBatch(0.0, 0.0)
+    small = _pooled(smalls) if smalls else SmallBatch(0.0, 0.0)
     weight = count - small.items
     reason = (
         "several losses"

@@ -81,9 +81,10 @@ class Encoder:
                 elif self._budget is None:
                     leaves, tree, held = *self._run(data, grad=True), 0
                 else:
-                    with _SavedBytes([*self._parameters(), *tensors_in(data)]) as saved:
-                        leaves, tree, held = *self._run(data, grad=True), saved.total
-                    self._bytes_per_input = saved.total / sizes[number]
+                    with _sizes_of_saved([*self._parameters(), *tensors_in(data)]) as saved:
+                        leaves, tree = self._run(data, grad=True)
+                    held = sum(saved.values())
+                    self._bytes_per_input = held / sizes[number]
                 entries = [_entry(leaf) for leaf in leaves]
                 parts.append(Encoded(data, tree, leaves, entries, random, held))
                 self._drop_oldest(parts)
@@ -178,33 +179,20 @@ class Encoder:
         )
 
 
-class _SavedBytes:
-    """Adds up the bytes that operations in the block save for the backward pass, except tensors in ``known``."""
+@contextmanager
+def _sizes_of_saved(known: Iterable[Tensor]) -> Iterator[dict[int, int]]:
+    """Yield the bytes of each storage that the block saves for the backward pass, and 0 for those already known."""
+    sizes = {storage_key(tensor.untyped_storage()): 0 for tensor in known if tensor.layout == torch.strided}
 
-    def __init__(self, known: Iterable[Tensor]) -> None:
-        self.total = 0
-        self._seen = {
-            storage_key(tensor.untyped_storage()) for tensor in known if tensor.layout == torch.strided
-        }
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
-
-    def __enter__(self) -> _SavedBytes:
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._hooks.__exit__(*error)
-        self._seen.clear()
-
-    def _pack(self, tensor: Tensor) -> tuple[Tensor, int]:
+    def pack(tensor: Tensor) -> tuple[Tensor, int]:
         if tensor.layout == torch.strided:
             storage = tensor.untyped_storage()
-            key = storage_key(storage)
-            if key not in self._seen:
-                self._seen.add(key)
-                self.total += storage.nbytes()
+            sizes.setdefault(storage_key(storage), storage.nbytes())
         # Detached, or a saved output would keep its own graph alive.
         return tensor.detach(), tensor_version(tensor)
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, _unpack):
+        yield sizes
 
 
 def _unpack(packed: tuple[Tensor, int]) -> Tensor:

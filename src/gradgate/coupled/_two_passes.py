@@ -6,11 +6,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gradgate.coupled._representations import Encode, Encoded, Encoder, form_of
+from gradgate.coupled._representations import Encoded, Encoder, form_of
 from gradgate.errors import CountError, GraphError, ShapeError
-from gradgate.forward_state import AtRest
 from gradgate.pytree import children, mapped_tensors
 from gradgate.ranks import Coordinator
 
@@ -25,16 +24,12 @@ class GradientPart(NamedTuple):
 
 
 def two_passes(
-    encode: Encode,
+    encoder: Encoder,
     micro_batches: list[Any],
     loss_fn: Callable[[Any], Tensor],
     *,
-    modules: Sequence[nn.Module],
-    owned: Sequence[Tensor],
-    at_rest: AtRest,
+    device: torch.device,
     coordinator: Coordinator,
-    budget_bytes: int | None,
-    thorough: bool,
     begin: Callable[[int, bool], object],
 ) -> Generator[GradientPart, None, None]:
     """Yield the parts of a coupled loss's gradient. The caller backpropagates each before it takes the next.
@@ -42,26 +37,17 @@ def two_passes(
     The first part flows to the representations and to the parameters that the loss itself uses. Each further part
     flows through one micro-batch.
 
-    ``loss_fn`` returns a scalar with a graph. ``begin`` is called before each micro-batch with its number, and
-    whether this is the second pass. :class:`Encoder` explains the options.
+    ``loss_fn`` returns a scalar with a graph. ``device`` is that of the representations of a rank without any.
+    ``begin`` is called before each micro-batch with its number, and whether this is the second pass.
     """
     own = len(micro_batches)
     given = list(
         coordinator.pad_to_longest(micro_batches)
     )  # under fully_shard, all ranks must run equally many passes
-    encoder = Encoder(
-        encode,
-        modules,
-        owned=owned,
-        at_rest=at_rest,
-        sharded=coordinator.sharded is not None,
-        budget_bytes=budget_bytes,
-        thorough=thorough,
-    )
     coordinator.begin(last=False)
     parts = encoder.first(given, lambda number: begin(number, False))
     seed: list[Tensor] = []  # the seed of the loss's backward pass
-    part, items = _of_loss(parts[:own], loss_fn, seed, coordinator, owned[0].device)
+    part, items = _of_loss(parts[:own], loss_fn, seed, coordinator, device)
     yield part
     del part
     order = sorted(

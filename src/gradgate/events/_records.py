@@ -50,14 +50,7 @@ class Parameter:
         str,
         "an attribute that was set to False but freezes nothing: 'requires_grad' of a module, or a misspelling",
     ] = ""
-    idle: Annotated[
-        tuple[str, ...],
-        "two frozen factors of a low-rank matrix in its module, which nothing used; the first one is zero",
-    ] = ()
-    beside: Annotated[tuple[str, ...], "the same of another module of its model"] = ()
-    untrained: Annotated[
-        str, "a frozen matrix of its model with its first values, unlike all other frozen matrices there"
-    ] = ""
+    copied: Annotated[bool, "a deep copy of another parameter"] = False
 
 
 @dataclass(frozen=True, slots=True)

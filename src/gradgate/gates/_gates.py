@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from gradgate.backward_weight import weight_of_pass
+from gradgate.backward_weight import reads_weight, weight_of_pass
 from gradgate.errors import OptionError, ShapeError
 from gradgate.pytree import mapped_tensors, tensors_in
 
@@ -144,7 +144,7 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
             f"clip_gradient: max_norm is {max_norm} and max_value is {max_value}. Give one of them, above 0: "
             "max_norm=1.0."
         )
-
+    reads_weight()
     return _gated(x, "clip_gradient", _Clipped, max_norm, max_value)
 
 

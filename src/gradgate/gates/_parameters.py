@@ -1,4 +1,4 @@
-"""Puts hooks on the gradients of parameters that a handle acts on, and detects when those are replaced."""
+"""Puts hooks on the gradients of parameters, and detects when those are replaced."""
 
 from __future__ import annotations
 
@@ -17,16 +17,29 @@ from gradgate.errors import OptionError
 from gradgate.torch_compat import parameters_of
 
 
-class Holding:
-    """Makes an optimizer raise if it steps a parameter that replaced a chosen one. A copied Holding checks nothing.
+class GradientHooks:
+    """Changes every gradient that some parameters receive, before it is accumulated. A copy does nothing.
 
-    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` names the function that still
-    acts on the old ones, for the message.
+    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters, which the hooks do not follow. An
+    optimizer then raises before it steps those that have replaced the parameters of ``modules``. ``call`` names the
+    function that set the hooks, for the message.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], call: str, chosen: Collection[Tensor]) -> None:
+    def __init__(
+        self,
+        call: str,
+        change: Callable[[Tensor], Tensor],
+        parameters: Collection[Tensor],
+        modules: Iterable[nn.Module],
+    ) -> None:
         self.call = call
-        ids = set(map(id, chosen))
+        self._hooks: list[RemovableHandle] = []
+        for parameter in parameters:
+            # torch takes hooks only on tensors that require gradient. A frozen parameter may be unfrozen later.
+            required = parameter.requires_grad
+            self._hooks.append(parameter.requires_grad_().register_hook(change))
+            parameter.requires_grad_(required)
+        ids = set(map(id, parameters))
         for module in modules:
             for name, parameter in module.named_parameters(recurse=False):
                 if id(parameter) in ids:
@@ -34,16 +47,20 @@ class Holding:
         _check_steps()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Holding, ((), "", ())
+        return GradientHooks, ("", abs, (), ())
 
-    def release(self) -> None:
-        """Stop checking these parameters."""
+    def remove(self) -> None:
+        """Stop changing gradients."""
+        for hook in self._hooks:
+            hook.remove()
         for held in _held.values():
             held[:] = [entry for entry in held if entry[0] is not self]
 
 
-# By module: who holds a parameter, its name and its id. A module outlives the parameters that it replaces.
-_held: weakref.WeakKeyDictionary[nn.Module, list[tuple[Holding, str, int]]] = weakref.WeakKeyDictionary()
+# By module: the hooks on a parameter, its name and its id. A module outlives the parameters that it replaces.
+_held: weakref.WeakKeyDictionary[nn.Module, list[tuple[GradientHooks, str, int]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @functools.cache
@@ -57,7 +74,7 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         return
     for module, held in list(_held.items()):
         parameters = parameters_of.use(module)
-        for holding, name, old in held:
+        for hooks, name, old in held:
             if name in parameters and id(parameters[name]) == old:
                 continue
             now = set(map(id, parameters_now(module, name)))
@@ -65,7 +82,7 @@ def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 id(p) in now for group in optimizer.param_groups for p in group["params"]
             ):
                 continue
-            call = holding.call
+            call = hooks.call
             raise OptionError(
                 f"{call}: the {name} of {type(module).__name__} was replaced after the call, so the call no longer "
                 "affects it: the model was sharded, parametrized, or loaded with assign=True. Call remove() on "
@@ -79,18 +96,6 @@ def parameters_now(module: nn.Module, name: str) -> list[Tensor]:
         return list(module.get_submodule(f"parametrizations.{name}").parameters(recurse=False))
     parameter = getattr(module, name, None)
     return [parameter] if isinstance(parameter, nn.Parameter) else []
-
-
-def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
-    """Change every gradient that a parameter receives, before it is accumulated. Return a handle.
-
-    torch takes hooks only on tensors that require gradient. A frozen parameter gets the hook too, because it may be
-    unfrozen later.
-    """
-    required = parameter.requires_grad
-    handle: RemovableHandle = parameter.requires_grad_().register_hook(change)
-    parameter.requires_grad_(required)
-    return handle
 
 
 def check_modules(given: Sequence[Any], call: str) -> None:

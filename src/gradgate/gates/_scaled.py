@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError
 from gradgate.gates._gates import Factor, check_broadcasts, checked_factor
-from gradgate.gates._parameters import Holding, check_modules, on_gradient
+from gradgate.gates._parameters import GradientHooks, check_modules
 from gradgate.torch_compat import is_dtensor
 
 
@@ -16,10 +16,8 @@ class ScaledModules:
     def __init__(self, modules: tuple[nn.Module, ...], factor: Factor) -> None:
         self._modules, self._factor = modules, factor
         parameters = dict.fromkeys(p for module in modules for p in module.parameters())
-        self._hooks = [on_gradient(parameter, self._times) for parameter in parameters]
-        self._holding = Holding(
-            (part for module in modules for part in module.modules()), "scaled", parameters
-        )
+        parts = (part for module in modules for part in module.modules())
+        self._hooks = GradientHooks("scaled", self._times, parameters, parts)
 
     def __repr__(self) -> str:
         names = ", ".join(type(module).__name__ for module in self._modules)
@@ -34,9 +32,7 @@ class ScaledModules:
 
     def remove(self) -> None:
         """Stop scaling."""
-        for hook in self._hooks:
-            hook.remove()
-        self._holding.release()
+        self._hooks.remove()
 
     def __enter__(self) -> ScaledModules:
         return self

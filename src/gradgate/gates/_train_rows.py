@@ -21,10 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._parameters import Holding, on_gradient
+from gradgate.gates._parameters import GradientHooks
 from gradgate.ownership import trained_rows
 from gradgate.torch_compat import is_dtensor, move_hook, sparse_tensor, uncompiled
 
@@ -80,7 +79,6 @@ class _Rows:
         return self._ids
 
 
-_rows: Any = WeakTensorKeyDictionary()  # by parameter: the rows that optimizers may move
 # The hook that swaps in the proxy, for each optimizer that has stepped with one.
 _hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()
 
@@ -91,12 +89,11 @@ class TrainedRows:
     def __init__(self, parameter: Tensor, rows: _Rows, modules: Sequence[nn.Module]) -> None:
         self._parameter: Tensor | None = parameter
         self._rows = rows
-        self._holding = Holding(modules, "train_rows", [parameter])
-        _rows[parameter], trained_rows[parameter] = rows, rows.checksum
+        trained_rows[parameter] = rows
         _order_hooks()
         if parameter.grad is not None:
             parameter.grad = rows.masked(parameter.grad)
-        self._hook = on_gradient(parameter, rows.masked)
+        self._hooks = GradientHooks("train_rows", rows.masked, [parameter], modules)
 
     def __repr__(self) -> str:
         if self._parameter is None:
@@ -106,9 +103,8 @@ class TrainedRows:
     def remove(self) -> None:
         """Train all rows again. The optimizer's state for this parameter starts from scratch."""
         if self._parameter is not None:
-            self._hook.remove()
-            self._holding.release()
-            del _rows[self._parameter], trained_rows[self._parameter]
+            self._hooks.remove()
+            del trained_rows[self._parameter]
             for optimizer in list(_hooks):
                 optimizer.state.pop(self._parameter, None)
             self._parameter = None
@@ -185,7 +181,7 @@ def _weight(given: nn.Module | Tensor) -> Tensor:
             "train_rows: the parameter is sharded, so each rank's optimizer sees only its own shard. Choose rows "
             "of a parameter that is whole on each rank."
         )
-    if parameter in _rows:
+    if parameter in trained_rows:
         raise OptionError(
             "train_rows: rows of this parameter are chosen already, perhaps through a weight that is tied to it. "
             "Call remove() on the handle of the first call, or choose all rows in one call."
@@ -229,7 +225,7 @@ class _Proxy:
 
     def __init__(self, optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
         self.optimizer = optimizer
-        self._values = {p: nn.Parameter(_rows[p].take(p.detach())) for p in parameters}
+        self._values = {p: nn.Parameter(trained_rows[p].take(p.detach())) for p in parameters}
         self.copy = object.__new__(type(optimizer))
         self.copy.__dict__.update(optimizer.__dict__, proxy=self)
         self.copy.param_groups = [
@@ -240,7 +236,7 @@ class _Proxy:
         for parameter, values in self._values.items():
             state = self.copy.state.pop(parameter, None)
             if state:
-                self.copy.state[values] = _rows[parameter].state_of(parameter, state)
+                self.copy.state[values] = trained_rows[parameter].state_of(parameter, state)
         self.take_gradients()
 
     def take_gradients(self) -> None:
@@ -248,12 +244,12 @@ class _Proxy:
             values.grad = None
             if parameter.grad is not None:
                 values.grad_dtype = parameter.grad_dtype
-                values.grad = _rows[parameter].take(parameter.grad)
+                values.grad = trained_rows[parameter].take(parameter.grad)
 
     @torch.no_grad()
     def write_back(self) -> None:
         for parameter, values in self._values.items():
-            _rows[parameter].put(parameter, values)
+            trained_rows[parameter].put(parameter, values)
 
     def closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a closure that writes the rows back, runs the user's closure, and takes the new gradients."""
@@ -271,7 +267,7 @@ class _Proxy:
         self.write_back()
         for parameter, values in self._values.items():
             if state := self.copy.state.pop(values, None):
-                self.copy.state[parameter] = {**state, _KEY: _rows[parameter].checksum}
+                self.copy.state[parameter] = {**state, _KEY: trained_rows[parameter].checksum}
         self.optimizer.state.update(self.copy.state)
         for group, changed in zip(self.optimizer.param_groups, self.copy.param_groups, strict=True):
             group.update({key: value for key, value in changed.items() if key != "params"})
@@ -300,9 +296,9 @@ def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str,
 
 def _chosen_in(optimizer: Optimizer) -> list[Tensor]:
     """Return the parameters with chosen rows that an optimizer steps itself, not through an inner optimizer."""
-    if not _rows:
+    if not trained_rows:
         return []
-    chosen = {id(parameter): parameter for parameter in _rows}
+    chosen = {id(parameter): parameter for parameter in trained_rows}
     inner = [value for value in vars(optimizer).values() if isinstance(value, Optimizer)]
     if inner and any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
         return []  # the inner optimizer of each rank updates its own part of all parameters

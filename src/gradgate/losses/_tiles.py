@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,13 +20,6 @@ _LARGEST_BYTES = 8 << 20
 _BYTES_PER_THREAD = 1 << 20  # larger tiles do not fit into a core's cache
 
 
-class Tile(NamedTuple):
-    """A block of rows and columns."""
-
-    rows: slice
-    columns: slice
-
-
 def tile_bytes(left: Tensor, right: Tensor) -> int:
     """Return the size of one tile of the logits of two matrices. Three or four tiles are alive at once.
 
@@ -39,17 +32,18 @@ def tile_bytes(left: Tensor, right: Tensor) -> int:
     return min(largest, max(_LEAST_BYTES, (left.nbytes + right.nbytes) // 4))
 
 
-def tiles(left: Tensor, right: Tensor, group: dist.ProcessGroup | None = None) -> Iterator[Tile]:
-    """Yield blocks that cover the logits of all pairs of rows; with a group, only this rank's share of ``left``."""
+def tiles(
+    left: Tensor, right: Tensor, group: dist.ProcessGroup | None = None
+) -> Iterator[tuple[slice, slice]]:
+    """Yield the rows of both matrices for each tile; with a group, for this rank's share of ``left``."""
     rank, ranks = (0, 1) if group is None else (group.rank(), group.size())
     start, end = len(left) * rank // ranks, len(left) * (rank + 1) // ranks
-    columns = len(right)
-    numbers = max(1, tile_bytes(left, right) // wide(left.dtype).itemsize)
-    width = min(columns, max(1, numbers // min(end - start, 512))) if end > start else 1
-    height = min(end - start, max(1, numbers // max(width, 1)))
-    for top in range(start, end, max(height, 1)):
-        for first in range(0, columns, max(width, 1)):
-            yield Tile(slice(top, min(top + height, end)), slice(first, min(first + width, columns)))
+    numbers = tile_bytes(left, right) // wide(left.dtype).itemsize
+    width = max(1, min(len(right), numbers // max(1, min(end - start, 512))))
+    height = max(1, numbers // width)
+    for top in range(start, end, height):
+        for first in range(0, len(right), width):
+            yield slice(top, min(top + height, end)), slice(first, first + width)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

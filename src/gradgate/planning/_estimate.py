@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from gradgate.planning._pass_tracer import PassTrace
+from gradgate.planning._trace import PassTrace
 
 UNCERTAINTY_MARGIN = 0.05  # share of a pass's memory that stays unused if the estimate is not exact
 TOLERANCE = 0.01  # relative error of a peak up to which an estimate counts as exact
@@ -67,15 +66,13 @@ class Estimate:
             terms, self.exact = self._fit_grid(torch.stack(rows))
         sizes = len(first.sizes) if self.aligned else 1
         created = torch.tensor([size > 0 for size in first.sizes[:sizes]])
-        self._sizes, self._modules = terms[..., :sizes], first.modules
         self._work = terms[..., sizes:].sum(-1)
         if self.aligned:
-            self._work = self._work + PassTrace.FLOPS_PER_BYTE * self._sizes[..., created].sum(-1)
+            self._work = self._work + PassTrace.FLOPS_PER_BYTE * terms[..., :sizes][..., created].sum(-1)
         # Memory peaks just before a storage is freed, so of several allocations in a row, only the last can be the
         # peak.
         last_of_run = created & ~torch.cat([created[1:], torch.zeros(1, dtype=torch.bool)])
-        self._peak_candidates = last_of_run.nonzero().flatten()
-        self._live = self._sizes.cumsum(-1)[..., self._peak_candidates]
+        self._live = terms[..., :sizes].cumsum(-1)[..., last_of_run]
 
     def _quantities(self, trace: PassTrace) -> Tensor:
         values = [*trace.sizes, *trace.flops] if self.aligned else [trace.peak_bytes, trace.work]
@@ -156,17 +153,6 @@ class Estimate:
         count = len(ascending)
         costs = self._at([1] * count, ascending, work) - self._at([0] * count, ascending, work)
         return dict(zip(ascending, costs.flatten().cummax(0).values.tolist(), strict=True))
-
-    def by_module(self, samples: int, length: int = 0) -> dict[str, int]:
-        """Return the bytes that the last sample adds to the peak, by the module that allocates them."""
-        if not self.aligned:
-            return {}
-        peak = int(self._peak_candidates[self._at([samples], [length], self._live).argmax()]) + 1
-        with_last, without = self._at([samples, samples - 1], [length] * 2, self._sizes[..., :peak])
-        found: dict[str, float] = defaultdict(float)
-        for module, size in zip(self._modules[:peak], (with_last - without).tolist(), strict=True):
-            found[module] += size
-        return {module: round(size) for module, size in found.items() if round(size) >= 1}
 
 
 def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:

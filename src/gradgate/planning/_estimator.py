@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import CellType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
 from torch import distributed
@@ -14,12 +16,11 @@ from gradgate.byte_sizes import format_bytes
 from gradgate.errors import OptionError
 from gradgate.planning._estimate import TOLERANCE, Estimate
 from gradgate.planning._memory import FREE_MARGIN, ResidentMemory, free_bytes, in_one_line
-from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
-from gradgate.planning._trace_pass import holder_name, trace_pass
+from gradgate.planning._trace import FakePassError, FakeTensors, PassTrace, trace_pass
 
-_MOST_OPERATIONS = 20_000  # of a pass with many samples; a longer pass loops over the samples
+_MOST_SAMPLES = 1021  # of a fake pass
 _PROBE_SAMPLES = 3
 _MEASURED_SAMPLES = 32  # the most samples in a real pass
 _PROBE_STARTS = 10_000  # a real probe may take the time of starting this many operations,
@@ -85,20 +86,14 @@ class Estimator:
         return self._free + resident.allocated_bytes
 
     def _from_fake_passes(self) -> Estimate:
-        many = _coprime(min(max(2 * self._samples.count, 61), 1021))
-        try:
-            grid = [self._trace(many, length, most_operations=_MOST_OPERATIONS) for length in self._lengths]
-        except TooLongError:
-            many = 13
-            grid = [self._trace(many, length) for length in self._lengths]
-        numbers: tuple[int, ...] = (many // 2 | 1, _PROBE_SAMPLES, 3 * many // 4, many // 4 | 1)
+        many = _coprime(min(max(2 * self._samples.count, 61), _MOST_SAMPLES))
+        grid = [self._trace(many, length) for length in self._lengths]
+        numbers = (many // 2 | 1, _PROBE_SAMPLES, 3 * many // 4, many // 4 | 1)
         # A length between two of the grid also confirms the fit over lengths.
         between = _length_between(self._samples, self._lengths)
         real = self._real_probe(grid[-1], between)
         probe = real or self._trace(numbers[0], between)
         found = Estimate(grid, probe)
-        if grid[0].operations > 2 * probe.operations:  # a loop over the samples: fewer are faster
-            numbers = (7, 13, 31)
         if not found.exact:
             found = self._refined(self._with_more(grid, probe, numbers, fake=True), probe)
         if real is not None and found.error() > TOLERANCE:
@@ -169,16 +164,13 @@ class Estimator:
                 self._unchecked = f"a real pass of {_PROBE_SAMPLES} samples raised {in_one_line(error)}"
         return None
 
-    def _trace(
-        self, samples: int, length: int, *, fake: bool = True, most_operations: float = math.inf
-    ) -> PassTrace:
+    def _trace(self, samples: int, length: int, *, fake: bool = True) -> PassTrace:
         trace = trace_pass(
             self._loss_fn,
             lambda: self._micro_batch(samples, length),
             self._state,
             fakes=self._fakes if fake else None,
             copies=self._samples.copies,
-            most_operations=most_operations,
         )
         return replace(trace, samples=samples, length=length)
 
@@ -198,8 +190,12 @@ class Estimator:
             return
         self._fakes.created.clear()
         del leaked[20:]
-        names = list(dict.fromkeys([holder_name(tensor, {id(leaked)}) for tensor in leaked]))
-        where = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
+        running = (CellType, FrameType, FunctionType, GeneratorType)
+        holders = [holder for tensor in leaked for holder in gc.get_referrers(tensor) if holder is not leaked]
+        kinds = dict.fromkeys(
+            f"a {type(each).__qualname__}" for each in holders if not isinstance(each, running)
+        )
+        where = ", ".join(kinds) or "an object"
         self.warnings.append(
             f"plan: fake tensors of the estimate are left in {where}, which gg.plan cannot find from loss_fn. "
             "Training would fail on them. Clear this object after gg.plan, or keep it in a module, in a global "

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,35 +18,28 @@ from gradgate.planning._samples import Samples
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The samples of a micro-batch without their data; see :class:`MicroBatch`."""
-
-    indices: Sequence[int]
-    length: int
-    count: int
-    peak_bytes: int
-
-
+@dataclass(frozen=True, eq=False, repr=False)
 class MicroBatch(Generic[T]):
     """Some samples of a batch, for one forward and backward pass.
 
     Attributes:
-        count: valid items: the sum of the samples' lengths, or the number of samples if they have no lengths.
         indices: the indices of its samples in the batch, in the order of the micro-batch.
         length: the number of columns after trimming; 0 if it is not trimmed.
+        count: valid items: the sum of the samples' lengths, or the number of samples if they have no lengths.
         peak_bytes: the estimated peak of its forward and backward pass, without resident memory.
+        samples: the batch, read as samples.
     """
 
-    def __init__(self, samples: Samples, part: Part) -> None:
-        self.indices = tuple(part.indices)
-        self.length, self.count, self.peak_bytes = part.length, part.count, part.peak_bytes
-        self._samples = samples
+    indices: tuple[int, ...]
+    length: int
+    count: int
+    peak_bytes: int
+    samples: Samples
 
-    @functools.cached_property
+    @property
     def data(self) -> T:
-        """The samples, in the batch's own types. Assembled on first use, to save memory."""
-        taken: T = self._samples.take(self.indices, self.length)
+        """The samples, in the batch's own types. Assembled when it is read, to save memory."""
+        taken: T = self.samples.take(self.indices, self.length)
         return taken
 
     def __repr__(self) -> str:
@@ -55,38 +47,25 @@ class MicroBatch(Generic[T]):
         return f"MicroBatch({len(self.indices)} samples{length}, count={self.count})"
 
 
-class Split(Sequence[MicroBatch[T]]):
-    """The micro-batches of a batch, each made when it is read."""
+class Split(tuple[MicroBatch[T], ...]):
+    """The micro-batches of a batch."""
 
-    def __init__(self, parts: Sequence[Part], samples: Samples) -> None:
-        self.parts = parts
-        self.samples = samples
-
-    @overload
-    def __getitem__(self, index: int) -> MicroBatch[T]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Split[T]: ...
-    def __getitem__(self, index: int | slice) -> MicroBatch[T] | Split[T]:
-        if isinstance(index, slice):
-            return Split(self.parts[index], self.samples)
-        return MicroBatch(self.samples, self.parts[index])
-
-    def __len__(self) -> int:
-        return len(self.parts)
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        samples = sum(len(part.indices) for part in self.parts)
+        samples = sum(len(part.indices) for part in self)
         return f"Split({samples} samples in {counted(len(self))})"
 
     @property
     def padding(self) -> float:
         """The share of the columns that are padding; 0 without lengths."""
-        return padding_of(self.parts)
+        columns = sum(len(part.indices) * part.length for part in self)
+        return 1 - sum(part.count for part in self) / columns if columns else 0.0
 
     @property
     def peak_bytes(self) -> int:
         """The largest estimated peak of its micro-batches."""
-        return max((part.peak_bytes for part in self.parts), default=0)
+        return max((part.peak_bytes for part in self), default=0)
 
     def in_order(self, outputs: Iterable[Tensor]) -> Tensor:
         """Join the micro-batches' per-sample outputs, in the order of the batch.
@@ -97,7 +76,7 @@ class Split(Sequence[MicroBatch[T]]):
         Returns:
             ``[all samples, ...]``
         """
-        indices = torch.tensor([index for part in self.parts for index in part.indices])
+        indices = torch.tensor([index for part in self for index in part.indices])
         joined = torch.cat(list(outputs))
         return joined[indices.argsort().to(joined.device)]
 
@@ -107,25 +86,16 @@ def counted(micro_batches: int) -> str:
     return f"{micro_batches} micro-batch{'es' if micro_batches != 1 else ''}"
 
 
-def padding_of(parts: Iterable[Part]) -> float:
-    """Return the share of the columns that are padding."""
-    parts = list(parts)
-    columns = sum(len(part.indices) * part.length for part in parts)
-    return 1 - sum(part.count for part in parts) / columns if columns else 0.0
-
-
 def pack(
-    samples: Samples, among: Sequence[int], estimate: Estimate, available: int, *, limit: int
-) -> list[Part]:
+    samples: Samples, among: Sequence[int], estimate: Estimate, available: int, most_columns: int
+) -> Split[Any]:
     """Split samples into micro-batches of equal size or, if lengths are known, of the least total cost.
 
-    A pass may hold ``available`` bytes and ``limit`` samples.
+    A pass may hold ``available`` bytes and, unless it is of one sample, ``most_columns`` columns.
 
     Raises:
         BudgetError: one sample does not fit.
     """
-    if not among:
-        return []
     if samples.lengths is None:
         order, lengths, counts = list(among), [0] * len(among), [1] * samples.count
     else:
@@ -133,8 +103,7 @@ def pack(
         order = sorted(among, key=lambda index: (values[index], index))
         lengths = [values[index] for index in order]
     distinct = list(dict.fromkeys(lengths))
-    found = estimate.most_samples(available, distinct, min(limit, len(among)))
-    fits = dict(zip(distinct, found, strict=True))
+    fits = dict(zip(distinct, estimate.most_samples(available, distinct, len(among)), strict=True))
     too_large = [(index, length) for index, length in zip(order, lengths, strict=True) if fits[length] < 1]
     if too_large:
         index, length = max(too_large, key=lambda pair: pair[1])
@@ -145,19 +114,19 @@ def pack(
             f"the budget leaves {format_bytes(available)}. A sample cannot be split: recompute activations "
             "(torch.utils.checkpoint), shorten the sample, freeze a part of the model, or raise the budget."
         )
-    most = [fits[length] for length in lengths]
+    most = [min(fits[length], max(most_columns // max(length, 1), 1)) for length in lengths]
     if samples.lengths is None:
-        ends = even_split(len(order), most[0])
+        ends = even_split(len(order), most[0]) if order else []
     else:
         cost = estimate.costs(distinct)
         ends = cheapest_split([cost[length] for length in lengths], most, estimate.start)
-    spans = list(pairwise([0, *ends]))
+    spans = [(begin, end) for begin, end in pairwise([0, *ends]) if end]
     longest = [lengths[end - 1] for _, end in spans]
     peaks = estimate.peaks([end - begin for begin, end in spans], longest)
-    return [
-        Part(order[begin:end], length, sum(counts[index] for index in order[begin:end]), peak)
+    return Split(
+        MicroBatch(tuple(order[begin:end]), length, sum(counts[i] for i in order[begin:end]), peak, samples)
         for (begin, end), length, peak in zip(spans, longest, peaks, strict=True)
-    ]
+    )
 
 
 def cheapest_split(costs: Sequence[float], most: Sequence[int], start: float) -> list[int]:

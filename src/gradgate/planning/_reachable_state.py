@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from gradgate.forward_state import undo_container
 from gradgate.torch_compat import (
     forget_gathered,
     fsdp_records,
@@ -27,13 +27,6 @@ _DATA_SET = 10_000  # items: a container this long is a data set rather than a c
 _MOST_FUNCTIONS = 5_000  # a limit, because a library's functions reference all of its other functions
 _FOREIGN = {"torch", "numpy", "builtins", "gradgate", *sys.stdlib_module_names} - {"__main__"}
 _HOLDERS = {"argparse", "collections", "types", "weakref"}  # their objects may hold objects of the user
-_REFILL: dict[type, str] = {
-    OrderedDict: "update",
-    dict: "update",
-    list: "extend",
-    set: "update",
-    deque: "extend",
-}
 _LRU_CACHE = type(functools.lru_cache(len))
 _MISSING = object()
 
@@ -83,9 +76,8 @@ class ReachableState:
         if isinstance(value, (dict, list, set, deque)):
             if len(value) >= _DATA_SET:
                 return ()
-            items = _items(value)
-            self._undo.append(functools.partial(_restore_container, value, items))
-            return itertools.chain.from_iterable(items) if isinstance(value, dict) else items
+            self._undo.append(undo_container(value))
+            return [*dict.keys(value), *dict.values(value)] if isinstance(value, dict) else list(value)
         if isinstance(value, Tensor):
             self._undo.append(_tensor_restorer(value))
         elif isinstance(value, (tuple, frozenset)):
@@ -179,27 +171,6 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
-
-
-def _items(value: Any) -> Sequence[Any]:
-    if isinstance(value, OrderedDict):
-        return tuple(OrderedDict.items(value))  # dict.items ignores move_to_end
-    return tuple(dict.items(value) if isinstance(value, dict) else value)
-
-
-def _restore_container(value: Any, before: Sequence[Any]) -> None:
-    now = _items(value)
-    if len(now) == len(before) and all(map(_is_same, now, before)):
-        return
-    kind = next(kind for kind in _REFILL if isinstance(value, kind))
-    kind.clear(value)  # type: ignore[attr-defined]
-    getattr(kind, _REFILL[kind])(value, before)
-
-
-def _is_same(now: Any, before: Any) -> bool:
-    if type(now) is tuple and type(before) is tuple and len(now) == len(before):
-        return all(a is b for a, b in zip(now, before, strict=True))
-    return now is before
 
 
 def _cache_clearer(cached: Any) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Coordinates a window over ranks: an interface, one process that trains alone, and several ranks."""
+"""Coordinates a window over ranks, or in one process that trains alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,60 +29,8 @@ class ReplayError(RankError):
     """Memory ran out on another rank, so all ranks rerun the window."""
 
 
-class Coordinator(Protocol):
-    """Coordinates a window over ranks."""
-
-    rank: int
-    count: int
-    sharded: FullySharded | None  # if given, passes communicate, so that all ranks run equally many
-    unit_of: Callable[[Count], Count] | None  # chooses a sum's unit by its first count; None: that count
-    own_micro_batches: float  # later ones repeat the last one, because another rank has more
-
-    def open(self, undo: ExitStack, closing: ExitStack) -> None:
-        """Begin a window: keep the modules' wrappers from synchronizing on their own.
-
-        Args:
-            undo: receives what a rollback undoes.
-            closing: receives what the end of the window undoes, rolled back or not.
-        """
-
-    def pad_to_longest(self, window: Iterable[T]) -> Iterable[T]:
-        """Return the window. If every pass needs all ranks, extend it to match the rank with the longest window."""
-
-    def begin(self, *, last: bool) -> None:
-        """Begin a micro-batch."""
-
-    def exchange(self, status: RankStatus) -> Totals | None:
-        """Exchange statuses at the end of a window; return the totals over all ranks, or None in one process.
-
-        Raises:
-            RankError: another rank has stopped. No rank then steps.
-        """
-
-    def add(self) -> None:
-        """Add the sums of all ranks in ``.grad``. Call this after :meth:`exchange`, with sums in its units."""
-
-    def gather_objects(self, mine: Any) -> list[Any]:
-        """Return the objects of all ranks, in their order."""
-
-    def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
-        """Return each tensor's rows on the ranks before and after this one, and the tree of the tensors."""
-
-    def replays(self) -> bool:
-        """Return whether all ranks run the window again: memory ran out on some, and nothing else failed."""
-
-    def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        """Report to the other ranks that this one stops in the window, so that they do not wait for it."""
-
-    def report_outside(self, error: BaseException) -> None:
-        """Report an error between two runs of a window, where all ranks exchange statuses."""
-
-    def explained(self, error: BaseException) -> BaseException:
-        """Return the error; if another rank missed a collective, return an error that names that rank."""
-
-
 class Alone:
-    """The coordinator of one process that trains alone. It does not communicate."""
+    """The coordinator of one process that trains alone. Does what :class:`Ranks` does, without communicating."""
 
     rank: int = 0
     count: int = 1
@@ -124,7 +72,7 @@ class Alone:
         return error
 
 
-ALONE: Coordinator = Alone()
+ALONE = Alone()
 """It has no state, so all accumulators share it."""
 
 
@@ -137,6 +85,11 @@ class Ranks:
         group: the ranks.
         wrapper: how the modules are wrapped, and what therefore remains to be added.
         may_replay: whether the window can run again if memory runs out.
+
+    Attributes:
+        sharded: if given, passes communicate, so that all ranks run equally many.
+        unit_of: chooses a sum's unit by its first count. For a process alone, the unit is that count.
+        own_micro_batches: later ones repeat the last one, because another rank has more.
     """
 
     def __init__(
@@ -144,16 +97,28 @@ class Ranks:
     ) -> None:
         self.rank, self.count = group.rank, group.count
         self.sharded: FullySharded | None = wrapper if isinstance(wrapper, FullySharded) else None
-        self.unit_of: Callable[[Count], Count] | None = wrapper.unit_of
+        self.unit_of = wrapper.unit_of
         self.own_micro_batches: float = math.inf
         self._group, self._wrapper, self._may_replay = group, wrapper, may_replay
         self._exchange: StatusExchange | None = None  # the window's last one, which all ranks know of
-        self.open, self.begin = wrapper.open, wrapper.begin
-        self.gather_objects = group.gather_objects
+
+    def open(self, undo: ExitStack, closing: ExitStack) -> None:
+        """Begin a window: keep the modules' wrappers from synchronizing on their own.
+
+        Args:
+            undo: receives what a rollback undoes.
+            closing: receives what the end of the window undoes, rolled back or not.
+        """
+        self._wrapper.open(undo, closing)
 
     # -- statuses ---------------------------------------------------------------------------------
 
-    def exchange(self, status: RankStatus) -> Totals | None:
+    def exchange(self, status: RankStatus) -> Totals:
+        """Exchange statuses at the end of a window; return the totals over all ranks.
+
+        Raises:
+            RankError: another rank has stopped. No rank then steps.
+        """
         reached_by_pass = self._wrapper.finish_passes()
         self._exchange = self._agree(replace(status, reached_by_pass=reached_by_pass))
         return self._exchange.totals
@@ -168,9 +133,11 @@ class Ranks:
         return exchange
 
     def replays(self) -> bool:
+        """Return whether all ranks run the window again: memory ran out on some, and nothing else failed."""
         return self._may_replay and self._exchange is not None and self._exchange.replays
 
     def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
+        """Report to the other ranks that this one stops in the window, so that they do not wait for it."""
         waiting = self.sharded is None or self.sharded.passed_last  # otherwise, ranks may be in a pass
         # An interrupt must not wait for the others.
         if waiting and self._exchange is None and not self._group.broken and isinstance(error, Exception):
@@ -178,6 +145,7 @@ class Ranks:
                 self._exchange = self._report(error, "out of memory" if out_of_memory else "failed")
 
     def report_outside(self, error: BaseException) -> None:
+        """Report an error between two runs of a window, where all ranks exchange statuses."""
         if not self._group.broken:
             self._report(error, "failed")
 
@@ -186,12 +154,18 @@ class Ranks:
         return StatusExchange.run(self._group, RankStatus(status=status, error=text))
 
     def explained(self, error: BaseException) -> BaseException:
+        """Return the error; if another rank missed a collective, return an error that names that rank."""
         in_pass = self.sharded is not None and is_lost(error)
         return lost(self._group, error) if in_pass else error
 
     # -- micro-batches and sums -------------------------------------------------------------------
 
+    def begin(self, *, last: bool) -> None:
+        """Begin a micro-batch."""
+        self._wrapper.begin(last=last)
+
     def pad_to_longest(self, window: Iterable[T]) -> Iterable[T]:
+        """Return the window. If every pass needs all ranks, extend it to match the rank with the longest window."""
         if self.sharded is None:
             return window
         micro_batches = window if isinstance(window, Sequence) else list(window)
@@ -207,10 +181,16 @@ class Ranks:
         return _Repeated(micro_batches, max(lengths))
 
     def add(self) -> None:
+        """Add the sums of all ranks in ``.grad``. Call this after :meth:`exchange`, with sums in its units."""
         if self._exchange is not None:
             self._wrapper.add(self._exchange)
 
+    def gather_objects(self, mine: Any) -> list[Any]:
+        """Return the objects of all ranks, in their order."""
+        return self._group.gather_objects(mine)
+
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
+        """Return each tensor's rows on the ranks before and after this one, and the tree of the tensors."""
         rows = [(len(tensor), str(tensor.dtype), tuple(tensor.shape[1:])) for tensor in tensors]
         statuses = self._agree(RankStatus(phase="coupled", rows=rows or None)).statuses
         kinds = {
@@ -234,6 +214,9 @@ class Ranks:
             for place, tensor in enumerate(tensors)
         ]
         return [of[: self.rank] for of in gathered], [of[self.rank + 1 :] for of in gathered], tree
+
+
+Coordinator: TypeAlias = Alone | Ranks
 
 
 class _Repeated(Sequence[T]):

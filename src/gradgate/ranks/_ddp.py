@@ -17,7 +17,6 @@ from gradgate.ranks._status_exchange import StatusExchange
 from gradgate.tally import Count, power_of_two
 from gradgate.torch_compat import (
     compiled_in_place,
-    forget_running_wrapper,
     in_join,
     is_replicated,
     reset_reducer,
@@ -96,9 +95,6 @@ class Replicated:
     def _check_wrapper(self, module: nn.Module | None = None, inputs: tuple[Any, ...] = ()) -> None:
         active = running_wrapper()
         if active is not None and not any(active is wrapper for wrapper in self._known):
-            if isinstance(active.module, nn.ParameterList):  # what replicate makes
-                forget_running_wrapper()
-                raise RankError(REPLICATED)
             raise RankError(
                 f"update: {type(module or active.module).__name__} runs inside a DistributedDataParallel that this "
                 "accumulator does not know, and that averages gradients at each backward pass. Pass the wrapper: "
@@ -155,10 +151,8 @@ def check_wrappers(modules: Sequence[nn.Module], *, suspended: bool = False) -> 
     if any(kind.__name__ == "FullyShardedDataParallel" for kind in set(map(type, modules))):
         raise RankError("update: FullyShardedDataParallel (FSDP1) is not supported. Use fully_shard or DDP.")
     if any(map(is_replicated, modules)):
-        raise RankError(REPLICATED)
-
-
-REPLICATED = (
-    "update: the composable function replicate is not supported: it averages gradients at each backward pass, and "
-    "has no wrapper that could be turned off. Wrap the model in DistributedDataParallel, or use fully_shard."
-)
+        raise RankError(
+            "update: the composable function replicate is not supported: it averages gradients at each backward "
+            "pass, and has no wrapper that could be turned off. Wrap the model in DistributedDataParallel, or use "
+            "fully_shard."
+        )

@@ -53,15 +53,15 @@ class FullySharded:
 
     def open(self, undo: ExitStack, closing: ExitStack) -> None:
         """Have passes add gradients rather than average them, until the window closes."""
-        undo.callback(self._discard)
-        closing.callback(self._release)
-        self._reshard()
         if any(map(_unreduced, self._shards)):
             raise GradientError(
                 "update: fully_shard holds gradients from before the window that no pass has reduce-scattered. "
                 "Adding to them would mix two updates. Finish that accumulation first, with "
                 "set_requires_gradient_sync(True) at its last backward pass."
             )
+        undo.callback(self._discard)
+        closing.callback(self._release)
+        self._reshard()
         self._without = [shard.sharded_param for shard in self._shards if shard.sharded_param.grad is None]
         self._sum(True)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -195,16 +196,12 @@ def lost(ranks: RankGroup, error: BaseException) -> RankError:
     )
 
 
-def _bucketed(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+def _bucketed(tensors: Sequence[Tensor]) -> Iterable[list[Tensor]]:
     """Return tensors in buckets of limited size, grouped by dtype and device, in order."""
-    buckets: list[list[Tensor]] = []
-    growing: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    sizes: dict[tuple[torch.dtype, torch.device], int] = {}
+    buckets: dict[tuple[torch.dtype, torch.device, int], list[Tensor]] = {}
+    sizes = Counter[tuple[torch.dtype, torch.device]]()
     for tensor in tensors:
-        key = tensor.dtype, tensor.device
-        if key not in growing or sizes[key] + tensor.nbytes > _BUCKET_BYTES:
-            growing[key], sizes[key] = [], 0
-            buckets.append(growing[key])
-        growing[key].append(tensor)
-        sizes[key] += tensor.nbytes
-    return buckets
+        kind = tensor.dtype, tensor.device
+        buckets.setdefault((*kind, sizes[kind] // _BUCKET_BYTES), []).append(tensor)
+        sizes[kind] += tensor.nbytes
+    return buckets.values()

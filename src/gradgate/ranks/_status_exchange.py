@@ -25,6 +25,7 @@ class RankStatus:
     totals: dict[str, float] = field(default_factory=dict)  # each loss, summed over its items
     units: dict[str, float] = field(default_factory=dict)  # the unit of each sum
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
+    received: bool = False  # whether any parameter received a gradient in this window
     trained: int = 0  # a checksum of the frozen parameters, and of the rows chosen by train_rows
     first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
     rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
@@ -37,6 +38,7 @@ class Totals(NamedTuple):
     tallies: dict[str, Tally]
     units: dict[str, float]  # the largest of any rank; ranks convert their sums to it before they add them
     first_micro_batches: list[tuple[float, float]]  # each rank's squared gradient norm and items, if measured
+    received: bool  # whether any rank's parameters received a gradient
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class StatusExchange:
             tallies[name] = Tally(total, int(count) if count == int(count) else count)
             units[name] = max((s.units[name] for s in self.statuses if name in s.units), default=1.0)
         firsts = [status.first for status in self.statuses if status.first is not None]
-        return Totals(tallies, units, firsts)
+        return Totals(tallies, units, firsts, any(status.received for status in self.statuses))
 
     @property
     def filled(self) -> list[int]:

@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 # If rounding the parameters once changes a gradient by a larger fraction, the gradient is only rounding error.
 _ROUNDING = 0.03
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How the received gradient differs from the expected one.
-
-    Attributes:
-        error: the largest error of a parameter, ``max |difference| / scale``.
-        worst: the index of that parameter.
-        factor: the best fit of ``received = factor * expected``.
-        residual: the error that remains after that fit.
-    """
-
-    error: float
-    worst: int
-    factor: float
-    residual: float
 
 
 def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) -> list[float]:
@@ -45,20 +27,23 @@ def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) 
     return units
 
 
-def compare(received: Sequence[Tensor], expected: Sequence[Tensor], scale: Sequence[float]) -> Comparison:
-    """Compare two gradients, parameter by parameter. A NaN difference counts as infinite."""
+def compare(
+    received: Sequence[Tensor], expected: Sequence[Tensor], scale: Sequence[float]
+) -> tuple[float, float, float, int]:
+    """Compare two gradients, parameter by parameter. A NaN difference counts as infinite.
+
+    Returns:
+        The largest error of a parameter, ``max |difference| / scale``; the best fit of ``received = factor *
+        expected``; the error that remains after that fit; and the index of the parameter with the largest error.
+    """
     pairs = list(zip(received, expected, scale, strict=True))
     # Scaled, so that parameters with small gradients count as much as others in the factor.
     along = sum(float((r / s) @ (e / s)) for r, e, s in pairs)
     length = sum(float((e / s) @ (e / s)) for _, e, s in pairs)
     factor = along / length if length else 0.0
     errors = [_largest(r - e) / s for r, e, s in pairs]
-    return Comparison(
-        error=max(errors),
-        worst=max(range(len(errors)), key=errors.__getitem__),
-        factor=factor,
-        residual=max(_largest(r - factor * e) / s for r, e, s in pairs),
-    )
+    residual = max(_largest(r - factor * e) / s for r, e, s in pairs)
+    return max(errors), factor, residual, errors.index(max(errors))
 
 
 def real_vector(tensor: Tensor) -> Tensor:

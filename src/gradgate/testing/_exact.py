@@ -167,17 +167,17 @@ def compare_update(
         received = [
             real_vector(gradient) for gradient in record.gradients or map(torch.zeros_like, parameters)
         ]
-        difference = compare(received, expected, scales(expected))
-        if record.steps and not difference.error <= tolerance:
+        error, factor, residual, worst = compare(received, expected, scales(expected))
+        if record.steps and not error <= tolerance:
             nearby = [_moved(whole_batch, parameters, snapshot, widest, draw) for draw in range(_DRAWS)]
-            difference = compare(received, expected, scales(expected, nearby))
+            error, factor, residual, worst = compare(received, expected, scales(expected, nearby))
     finally:
         for state in (snapshot, forward_state, kept_gradients):
             state.restore()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-    name = models.name(parameters[difference.worst], [optimizer])
-    return Verdict(difference.error, difference.factor, difference.residual, tolerance, record.steps, name)
+    name = models.name(parameters[worst], [optimizer])
+    return Verdict(error, factor, residual, tolerance, record.steps, name)
 
 
 @dataclass

@@ -99,7 +99,8 @@ def is_packed(node: Any) -> bool:
     return any(each is not None and each.unpack_hook is not None for each in saved)
 
 
-def _zeros(node: Any, output: int) -> Any:
+def node_zeros(node: Any, output: int) -> Any:
+    """Return a gradient of zeros for an output of a node, which :data:`node_shape` has to show."""
     meta = node._input_metadata[output]
     return torch().zeros(tuple(meta.shape), dtype=meta.dtype, device=meta.device)
 
@@ -127,13 +128,6 @@ def _calls_once_more(call: Callable[[Any, dict[int, Any]], list[Any]]) -> bool:
     _backward(y)
     return alone and float(passed) == float(x.grad)
 
-
-node_zeros: Private[[Any, int], Any] = Private(
-    "torch.autograd.graph.Node._input_metadata",
-    "send the gradients of single samples through a graph",
-    find=lambda: _zeros,
-    works=lambda zeros: zeros(_a_node(), 0).shape == (),
-)
 
 call_node: Private[[Any, dict[int, Any]], list[Any]] = Private(
     "torch.autograd.graph.Node.__call__",

@@ -90,16 +90,6 @@ move_hook: Private[..., None] = Private(
     works=_moves_hooks,
 )
 
-batch_norm_classes: Private[[], tuple[type, ...]] = Private(
-    "torch.nn.modules.batchnorm._BatchNorm",
-    "recognize a custom batch norm class",
-    find=lambda: lambda: (torch().nn.modules.batchnorm._BatchNorm,),
-    instead=lambda: tuple(
-        getattr(torch().nn, name) for name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
-    ),
-    works=lambda classes: issubclass(torch().nn.SyncBatchNorm, classes()),
-)
-
 compiled_in_place: Private[[Any], bool] = Private(
     "torch.nn.Module._compiled_call_impl",
     "tell whether a module was compiled in place",
@@ -109,26 +99,27 @@ compiled_in_place: Private[[Any], bool] = Private(
 )
 
 
-def _of_sequence(name: str) -> Private[[Any], list[Any]]:
-    """Return a function that reads the list ``name`` of a SequentialLR; for other schedulers it returns []."""
-
-    def read(scheduler: Any) -> list[Any]:
-        value = getattr(scheduler, name, None)
-        return value if isinstance(value, list) else []
-
-    def is_kept(_: Any) -> bool:
-        from torch.optim.lr_scheduler import SequentialLR
-
-        return name in unwrap(SequentialLR.__init__).__code__.co_names  # the checker may have wrapped it
-
-    return Private(
-        f"torch.optim.lr_scheduler.SequentialLR.{name}",
-        "tell when a SequentialLR has finished",
-        find=lambda: read,
-        instead=lambda scheduler: [],
-        works=is_kept,
-        rules=("GG301",),
-    )
+_PARTS = ("_schedulers", "_milestones")
 
 
-inner_schedulers, inner_milestones = _of_sequence("_schedulers"), _of_sequence("_milestones")
+def _parts_of(scheduler: Any) -> list[list[Any]]:
+    parts = [getattr(scheduler, name, None) for name in _PARTS]
+    return [part if isinstance(part, list) else [] for part in parts]
+
+
+def _keeps_its_parts(_: Any) -> bool:
+    from torch.optim.lr_scheduler import SequentialLR
+
+    names = unwrap(SequentialLR.__init__).__code__.co_names  # the checker may have wrapped it
+    return {*_PARTS} <= {*names}
+
+
+# The schedulers of a SequentialLR and the steps at which they begin, but for the first; [] for other schedulers.
+sequence_of: Private[[Any], list[list[Any]]] = Private(
+    "torch.optim.lr_scheduler.SequentialLR._schedulers or _milestones",
+    "tell when a SequentialLR has finished",
+    find=lambda: _parts_of,
+    instead=lambda scheduler: [[], []],
+    works=_keeps_its_parts,
+    rules=("GG301",),
+)

@@ -29,19 +29,6 @@ running_wrapper: Private[[], Any] = Private(
     find=lambda: torch().nn.parallel.DistributedDataParallel._get_active_ddp_module,
 )
 
-
-def _forget_running_wrapper() -> None:
-    torch().nn.parallel.DistributedDataParallel._active_ddp_module = None
-
-
-# The composable `replicate` forgets its wrapper only after a forward pass that succeeds.
-forget_running_wrapper: Private[[], None] = Private(
-    "torch.nn.parallel.DistributedDataParallel._active_ddp_module",
-    "let other models run after an error in the forward pass of a module under replicate",
-    find=lambda: _forget_running_wrapper,
-    instead=lambda: None,
-)
-
 in_join: Private[[Any], bool] = Private(
     "torch.distributed.algorithms.Joinable._join_config",
     "see that DistributedDataParallel.join() is active",

@@ -403,7 +403,7 @@ class Flow:
         roots = [event.root for event in self.run.of(Backward) if event.root >= 0]
         used = self.below(*roots, *derived)
         found: dict[tuple[str, Site], dict[int, int]] = defaultdict(dict)  # place -> loss -> value
-        for loss, following in zip(losses, [*losses[1:], None], strict=True):
+        for loss, following in zip(losses, [*losses, None][1:], strict=True):
             end = following.event.root if following is not None else len(self.nodes)
             begin = max((each.event.root + 1 for each in self.losses if each.number < loss.number), default=0)
             scalars = [

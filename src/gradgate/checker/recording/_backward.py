@@ -61,7 +61,6 @@ class Backwards:
         self._unreached = unreached
         self.kept = RetainedGraphs(recorder)
         self._evaluations = evaluations
-        self._counted: set[int] = set()  # nodes whose forward FLOPs an earlier call has counted
         # (line, thread) -> parameters that the last call reached
         self._last: dict[tuple[Site, int], Ids] = {}
         self._calls: dict[Site, int] = {}
@@ -172,7 +171,6 @@ class Backwards:
         head = Terms(recorder.scaled, recorder.parameters)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
         old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
-        flops, serving = found.flops(self._counted) if first else (0.0, ())
         recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         facts["synced"], facts["around"] = self._ranks.synchronizes(found.ids)
         event = Backward(
@@ -195,8 +193,6 @@ class Backwards:
             beyond=found.after_others() if first else frozenset(),
             driven=recorder.parameters.known(driven(graph)) if first else frozenset(),
             value=value,
-            flops=flops,
-            serving=serving,
         )
         recorder.add(event)
         stale, made = found.stale(recorder.thread.step_keys) if old_nodes else (frozenset(), ())

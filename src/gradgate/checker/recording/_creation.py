@@ -65,6 +65,11 @@ class Creation:
             self._looks[site] += recorder.look_again()
         recorder.parameters.created(parameter, site, recorder.events.count)
 
+    def copied(self, _: Tensor, __: Any) -> Around:
+        """Remember that a parameter is a deep copy of another one."""
+        copy = yield
+        self._recorder.parameters.copied(copy)
+
     def optimizer(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
         """Record that an optimizer was constructed."""
         yield

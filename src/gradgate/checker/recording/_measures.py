@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph import Graph
+from gradgate.autograd_graph import Graph, edges
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import is_a
@@ -148,10 +148,8 @@ class Probe:
         behind = graph.behind({node: bits.get(id(leaf), 0) for node, leaf in graph.leaf_nodes.items()})
         self._handles = []
         for node in graph.nodes:
-            inputs = [behind.get(child, 0) for child, _ in node.next_functions]
-            leaves = [
-                behind.get(child, 0) if child in graph.leaf_nodes else 0 for child, _ in node.next_functions
-            ]
+            inputs = [behind.get(child, 0) for child, _ in edges(node)]
+            leaves = [behind.get(child, 0) if child in graph.leaf_nodes else 0 for child, _ in edges(node)]
             hook = self._hook(node.name(), line_of(node), behind[node], inputs, leaves)
             self._handles.append(node.register_hook(hook))
 

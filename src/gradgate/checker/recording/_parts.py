@@ -90,6 +90,7 @@ def table(parts: Parts) -> Iterator[Patch]:
     """Yield the other patches, in the order of a training step."""
     made, grads, unreached = parts.creation, parts.gradients, parts.unreached
     yield Patch(nn.Parameter, "__new__", made.parameter)
+    yield Patch(nn.Parameter, "__deepcopy__", made.copied)
     yield Patch(Optimizer, "__init__", made.optimizer, writes=True)
     yield Patch(Optimizer, "add_param_group", made.group)
     yield Patch(Optimizer, "load_state_dict", made.state, writes=True)

@@ -26,7 +26,7 @@ from gradgate.checker.recording._user_objects import (
     tensors_in,
 )
 from gradgate.events import EpochEnded, EpochStarted, ScalerUsed, Scheduled, SchedulerMade
-from gradgate.torch_compat import inner_milestones, inner_schedulers, node_number
+from gradgate.torch_compat import node_number, sequence_of
 
 _PERIODIC = ("CyclicLR", "CosineAnnealingWarmRestarts")
 _HORIZONS = ("T_max", "total_steps", "total_iters", "step_size", "T_0", "patience")
@@ -94,10 +94,9 @@ def _horizon(scheduler: Any) -> float | None:
 
     For a LambdaLR, the length is the largest number that its functions contain.
     """
-    inner = inner_schedulers(scheduler)
+    inner, starts = sequence_of(scheduler)
     if inner:
         known = [_horizon(each) for each in inner]
-        starts = inner_milestones(scheduler)
         if starts:
             return None if known[-1] is None else float(starts[-1]) + known[-1]
         return max((each for each in known if each is not None), default=None)

@@ -21,9 +21,10 @@ whatever the gradient. SGD loses its momentum.
 To change only the learning rate, write ``group["lr"] = lr`` or use a scheduler.
 
 ## Known limits
-A new optimizer for each stage, task or fold in a list is assumed to be intended. So is a new optimizer if the
-parameters are reset after it was constructed. If a loop that counts epochs or steps follows the construction, the
-optimizer may belong to a training run of its own, such as the training after each round of pruning. This is a note.
+A new optimizer is assumed to be intended if no loop constructs it again, or if the parameters are reset in between.
+It is an error if it makes a single step, or if the innermost loop around its step also constructs it, or if a loop
+whose header or function names epochs constructs it for one pass over the data. Any other loop may run over tasks,
+folds or rounds of pruning, each a training run of its own. This is a note.
 
 ## Sources
 Kingma and Ba, "Adam: a method for stochastic optimization", section 3.
@@ -39,25 +40,15 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, names_read, names_stored, root_of
-from gradgate.checker.analysis._source import inside, loops_around, spans
+from gradgate.checker.analysis._scopes import root_of
+from gradgate.checker.analysis._source import loops_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.texts import ownership as texts
 from gradgate.events import Frame, Ids, OptimizerMade, Site, StateLoaded, Stepped, Written
 
-_STAGES = re.compile(
-    r"stage|phase|task|fold|split|cycle|trial|run|seed|client|domain|session|experience|round|restart|config|setting"
-    r"|lr|rate|width|size|member|model|name",
-    re.IGNORECASE,
-)
-_RUNS = re.compile(
-    "stage|phase|task|fold|cycle|trial|round|client|domain|session|restart|member", re.IGNORECASE
-)
-_DRAWN = re.compile(r"sampl|batch|next\(|rand|perm|choice|iter", re.IGNORECASE)
-_WHY = "The first steps after a reset are as long as the learning rate allows, whatever the size of the gradient."
-
-_WHY_SGD = "Momentum builds up over many steps. After each reset, the steps are too short."
+_EPOCH = re.compile(r"epoch|\bep?\b", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -77,29 +68,28 @@ def _judge(run: Run) -> Iterator[Finding]:
             if _continues(run, old, new, number, ids)
         }
         again = run.events[max(resets)].site if resets else ()
-        if not resets or len(resets) * 2 < len(several) - 1 or _in_stages(again):
+        if not resets or len(resets) * 2 < len(several) - 1 or not _loops(again):
             continue
-        steps = [run.stepping[optimizer] for _, optimizer in several]
+        steps = max(run.stepping[optimizer] for _, optimizer in several)
         sites = {run.events[number].site for number, _ in several}
         # Whether the function that constructs the optimizer is called only once
         once = len(sites) == 1 and not any(loops_around(frame) for frame in again[1:])
-        function = "" if once or innermost(again).function == "<module>" else innermost(again).function
-        apart = all(_is_run_of_its_own(run.events[number].site, step) for number, step in resets.items())
-        advice = (
-            f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass it in. "
-            "Set group['lr'] to change only the learning rate."
+        apart = steps > 1 and not any(
+            _in_one_training(run.events[number].site, step) for number, step in resets.items()
         )
-        yield RULE.finding(
+        yield RULE.say(
             # The first call of a function that constructs optimizers may be correct.
             next((frame for frame in again if frame not in run.events[several[0][0]].site), innermost(again)),
-            f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
-            f"state; none made more than {max(steps)} step{'s' if max(steps) > 1 else ''}.",
-            why=_WHY if kind != "SGD" else _WHY_SGD,
-            advice=f"If the training continues: {advice[0].lower()}{advice[1:]}" if apart else advice,
+            texts.MADE_AGAIN,
             fix=_made_once if once and not apart else (),
             severity="info" if apart else None,
             count=len(several),
-            evidence={"made": len(several), "steps": steps[:32]},
+            kind=kind,
+            made=len(several),
+            names=run.names(ids),
+            most=steps,
+            s="s" if steps > 1 else "",
+            begin="If the training continues: construct" if apart else "Construct",
         )
 
 
@@ -122,31 +112,23 @@ def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
     return not _written(run, before[-1], after[0], ids)
 
 
-def _is_run_of_its_own(made: Site, step: Site) -> bool:
-    """Return whether a loop that counts steps, or passes over the data, follows an optimizer's construction."""
-    frames = zip(made[::-1], step[::-1], strict=False)
-    outer = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], frames))
-    inner = step[: len(step) - outer]
-    around = made[len(made) - outer - 1] if inner and outer < len(made) else None
-    loops = [
-        loop
-        for frame in inner
-        for loop in loops_around(frame)
-        if around is None or not spans(loop, around.line)
-    ]
-    # Below the loop that constructs the optimizers, a loop over batches may be an epoch.
-    looped = around is None or bool(loops_around(around))
-    return any(_counts(loop, over_batches=looped and not number) for number, loop in enumerate(loops))
+def _in_one_training(made: Site, step: Site) -> bool:
+    """Return whether a loop that constructs an optimizer again also steps, or is a loop over epochs."""
+    around, stepping = _loops(made), _loops(step)
+    if not around or around[0] in stepping[:1]:
+        return bool(around)
+    if len([loop for loop in stepping if loop not in around]) > 1:  # epochs, and batches in each
+        return False
+    loop = around[0]
+    heads = [loop.target, loop.iter] if isinstance(loop, ast.For) else [loop.test]
+    return any(
+        map(_EPOCH.search, [*map(ast.unparse, heads), innermost(made).function, innermost(step).function])
+    )
 
 
-def _counts(loop: ast.For | ast.While, *, over_batches: bool) -> bool:
-    """Return whether a loop counts passes or steps. With ``over_batches``, a loop that draws batches doesn't."""
-    if isinstance(loop, ast.While):
-        return True
-    counted = isinstance(loop.iter, ast.Call) and called(loop.iter) in ("range", "trange")
-    taken = names_read(*(node.slice for part in loop.body for node in inside(ast.Subscript, part)))
-    draws = over_batches and any(_DRAWN.search(ast.unparse(part)) for part in loop.body)
-    return counted and not draws and taken.isdisjoint(names_stored(loop.target))
+def _loops(site: Site) -> list[ast.For | ast.While]:
+    """Return the loops around a line, in its function and in the functions that call it, innermost first."""
+    return [loop for frame in site for loop in loops_around(frame)]
 
 
 def _written(run: Run, start: int, end: int, ids: Ids) -> bool:
@@ -160,18 +142,6 @@ def _written(run: Run, start: int, end: int, ids: Ids) -> bool:
     )
 
 
-def _in_stages(site: Site) -> bool:
-    """Return whether the loop around a line iterates over stages, tasks or folds, each a separate training run."""
-    for loop in (loop for frame in site for loop in loops_around(frame)):
-        if not isinstance(loop, ast.For):
-            return False
-        listed = isinstance(loop.iter, (ast.List, ast.Tuple, ast.Dict))
-        counted = isinstance(loop.iter, ast.Call) and called(loop.iter) == "range"
-        named = _STAGES.search(ast.unparse(loop.target))
-        return listed or bool(named or (counted and _RUNS.search(ast.unparse(loop.iter))))
-    return True
-
-
 def _loaded(run: Run) -> Iterator[Finding]:
     found: dict[Frame, list[StateLoaded]] = defaultdict(list)
     for number, event in run.numbered(StateLoaded):
@@ -182,16 +152,15 @@ def _loaded(run: Run) -> Iterator[Finding]:
         if not _written(run, before[-1], after[0], run.held(event.optimizer)):
             found[event.site[0]].append(event)
     for frame, events in found.items():
-        yield RULE.finding(
+        yield RULE.say(
             frame,
-            f"Loading this state leaves {run.optimizer(events[0].optimizer)} with state for {events[0].after} of "
-            f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model "
-            "keeps its values.",
-            why=_WHY,
-            advice="To change the learning rate, set group['lr']. Load a state only together with the model that "
-            "it was saved with.",
+            texts.STATE_LOST,
             count=len(events),
-            evidence={"before": events[0].before, "after": events[0].after},
+            optimizer=run.optimizer(events[0].optimizer),
+            before=events[0].before,
+            after=events[0].after,
+            times=len(events),
+            s="s" if len(events) > 1 else "",
         )
 
 
