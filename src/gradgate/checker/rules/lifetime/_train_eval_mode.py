@@ -39,6 +39,7 @@ https://docs.pytorch.org/docs/stable/notes/autograd.html, on why ``no_grad`` and
 
 from __future__ import annotations
 
+import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -98,7 +99,9 @@ def _judge(run: Run) -> Iterator[Finding]:
 def _model_at(line: Frame) -> str:
     """Return the module whose mode a line sets, as the line spells it; "model" if the source can't be read."""
     at = Statement.at(line)
-    return (owner(at.node) if at is not None and method(at.node) in ("eval", "train") else "") or "model"
+    calls = [*at.calls("eval"), *at.calls("train")] if at is not None else []
+    modules = (call.func.value for call in calls if isinstance(call.func, ast.Attribute))
+    return next(map(ast.unparse, modules), "model")
 
 
 def _original(run: Run, copied: int) -> int:
@@ -146,7 +149,8 @@ def _back_in_training(at: Statement) -> Fix:
     if len(at.loops) == 1:
         return (Insert(f"{model}.train()", before=at.loops[0].body[0].lineno),)
     last = function.body[-1] if is_function(function) else None
-    if at.loops or last is None or at.path[-2] is not function or last.lineno <= at.line:
+    evaluates = any(isinstance(node, (ast.For, ast.With)) for node in ast.walk(function))
+    if not evaluates or at.loops or last is None or at.path[-2] is not function or last.lineno <= at.line:
         return ()
     # Restore the previous mode: the evaluated model may be a teacher, which is never trained.
     restored = f"{model}.train(was_training)"

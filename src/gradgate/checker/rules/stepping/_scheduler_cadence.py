@@ -10,7 +10,7 @@ steps and micro-batches. Reports:
 - a schedule that is advanced before the first step;
 - a schedule that is over in the first fifth of the run, or a cosine that climbs back after its end;
 - a schedule of which a run that ends by itself sees less than half, although its length is the number of steps
-  (with the number of micro-batches, or with less than a tenth, it is a note);
+  (a note if it is the number of micro-batches, because a run may be a part of a longer one);
 - a ``LambdaLR`` whose function returns learning rates in place of factors;
 - a scheduler that is constructed again and again, so that the rate jumps back before the schedule ends.
 
@@ -214,8 +214,10 @@ def _soon_over(life: _Life) -> Finding | None:
     if len(rates) < _LEAST or late >= _LEFT or peak >= len(rates) // 5 or life.made.periodic:
         return None
     note = "info" if life.made.kind == "ReduceLROnPlateau" else None  # the loss may have stopped falling
+    in_steps = 0.8 * len(rates) <= (life.made.horizon or 0.0) <= 1.25 * len(rates)
+    where = life.run.events[life.calls[-1]].site
     return life.say(
-        texts.SOON_OVER, life.run.events[life.calls[-1]].site, _after_epoch, share=late, severity=note
+        texts.SOON_OVER, where, _after_step if in_steps else _after_epoch, share=late, severity=note
     )
 
 
@@ -244,7 +246,7 @@ def _not_reached(life: _Life) -> Finding | None:
         return None
     in_steps = 0.8 * steps <= length <= 1.25 * steps
     # A run may be the first part of a longer one.
-    if not in_steps and abs(length - micro) > 1 and 10 * calls > length:
+    if not in_steps and abs(length - micro) > 1:
         return None
     where = life.run.events[life.calls[-1]].site if in_steps else made.site
     facts: dict[str, Any] = {
