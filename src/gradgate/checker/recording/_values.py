@@ -90,9 +90,17 @@ class ValueGraph(TorchFunctionMode):
 
     def _pause(self) -> None:
         """Take the mode off the stack, unless the script has put another one on it."""
-        if self._entered and self._mine() and top_function_mode.use() is self:
+        if not self._entered or not self._mine():
+            return
+        others: list[ValueGraph] = []  # of watchers that began later
+        while type(top := top_function_mode.use()) is ValueGraph and top is not self:
+            others.append(top)
+            top.__exit__(None, None, None)
+        if top is self:
             self._entered = False
             self.__exit__(None, None, None)
+        for other in reversed(others):
+            other.__enter__()  # type: ignore[no-untyped-call]
 
     def _mine(self) -> bool:
         return self._thread == threading.get_ident() and self._process == os.getpid()
@@ -161,7 +169,7 @@ class ValueGraph(TorchFunctionMode):
         results: Sequence[Tensor]
         if kind in _PLAIN:
             results = (result,)
-        elif isinstance(result, (list, tuple)):
+        elif issubclass(kind, (list, tuple)):
             results = [each for each in result if type(each) in _PLAIN]
         elif name == "setitem":
             results, in_place = (args[0],), True
@@ -192,7 +200,7 @@ class ValueGraph(TorchFunctionMode):
     ) -> None:
         if id(tensor) in self._leaf_of and self._leaf_of[id(tensor)][0]() is tensor:
             return  # a parameter that is changed in place
-        live = tensor.requires_grad and tensor.grad_fn is not None and name not in _FLAT
+        live = tensor.requires_grad and _has_graph(tensor) and name not in _FLAT
         number = self.add(name, parents, live, tensor)
         self._tie(tensor, number)
         base = view_base.use(tensor) if in_place else None
@@ -260,7 +268,7 @@ class ValueGraph(TorchFunctionMode):
             return self._leaf_node(known[1], tensor, number)
         if not tensor.requires_grad:
             return self._new_leaf(tensor, number) if type(tensor) is Parameter else number
-        if tensor.grad_fn is None:
+        if not _has_graph(tensor):
             base = view_base.use(tensor)
             if base is None or not base.requires_grad:
                 return self._new_leaf(tensor, number)
@@ -350,8 +358,16 @@ class ValueGraph(TorchFunctionMode):
         self._off = [entry for entry in self._off if entry[0] != id(context)]
 
 
+def _has_graph(tensor: Tensor) -> bool:
+    """Return whether a tensor has a graph. torch refuses to tell of some views of values that were written to."""
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:
+        return False
+
+
 def _tensors(args: Any) -> list[Tensor]:
-    return list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else list(args)
+    return list(args[0]) if len(args) == 1 and type(args[0]) in (list, tuple) else list(args)
 
 
 class _Operation(NamedTuple):
