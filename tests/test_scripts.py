@@ -93,9 +93,8 @@ MISSED = {
     "wrong/skipped-batch/no_step_after_a_spike": "an optimizer may be done before its losses are",
     "wrong/accumulation-scaling/penalty_apart": "a loss of a line of its own may have a weight of its own",
     "wrong/accumulation-scaling/trl_6024": "sums divided by a constant may have a weight",
-    "wrong/accumulation-window/counter_never_reset": "most windows hold one micro-batch, as without accumulation",
-    "wrong/accumulation-window/remainder_as_condition": "most windows hold one micro-batch, as without "
-    "accumulation",
+    "wrong/accumulation-window/counter_never_reset": "most windows hold one micro-batch",
+    "wrong/accumulation-window/remainder_as_condition": "most windows hold one micro-batch",
     "wrong/cross-loss-leak/classifier_of_a_probe_loss": "the loss of any head may train the trunk on purpose",
     "wrong/cross-loss-leak/linear_probe": "the loss of any head may train the trunk on purpose",
     "wrong/cross-loss-leak/online_evaluator": "the loss of any head may train the trunk on purpose",

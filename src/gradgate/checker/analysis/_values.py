@@ -21,8 +21,8 @@ SUMS = frozenset(
 SCALES = frozenset(("mul", "div"))
 PARTS = frozenset(("detach", "data"))
 # Operations that change neither the numbers nor their derivatives.
-SAME = PARTS | frozenset(
-    [
+SAME = PARTS | {
+    *(
         "view",
         "reshape",
         "squeeze",
@@ -34,42 +34,31 @@ SAME = PARTS | frozenset(
         "float",
         "double",
         "half",
+    ),
+    *(
         "T",
         "t",
         "expand",
         "apply",
         "item",
+        "__float__",
         "tolist",
         "numpy",
-        "array",
+        "__array__",
         "tensor",
         "as_tensor",
-        "type",
-        "cpu",
-        "cuda",
-        "view_as",
-        "permute",
-        "transpose",
-        "requires_grad",
-    ]
-)
+    ),
+    *("type", "cpu", "cuda", "view_as", "permute", "transpose", "requires_grad"),
+}
 CHOICES = frozenset(
     ("normal", "argmax", "argmin", "max", "min", "expand", "round")
 )  # `sample` expands, then draws
 DISTANCES = frozenset(
-    [
-        "mse_loss",
-        "l1_loss",
-        "smooth_l1_loss",
-        "huber_loss",
-        "kl_div",
-        "cross_entropy",
-        "binary_cross_entropy",
-        "nll_loss",
-        "binary_cross_entropy_with_logits",
-        "cosine_embedding_loss",
-        "cosine_similarity",
-    ]
+    (
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy", "nll_loss"),
+        *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
+        *("cosine_embedding_loss", "cosine_similarity"),
+    )
 )
 _MOST_TERMS = 4096
 _TIMES = 2  # once may be a warm-up
@@ -96,7 +85,8 @@ class Constant:
 class LeftOut(NamedTuple):
     """A value that could be back-propagated, and is not."""
 
-    how: str  # "sum": of a term of the loss and another; "last" and "one of several": the same line later made the loss; "shown"
+    # "sum": of a term of the loss and another; "last": the same line later made the loss; "shown"
+    how: str
     site: Site
     loss: Loss
     value: int
@@ -164,10 +154,12 @@ class Flow:
                 steps = {step for each in run.by_backward.get(number, ()) for step in each.consumed}
                 if steps:
                     owners = {run.stepped(step).optimizer for step in steps}
-                    yield Loss(number, event, self.bits(id for each in owners for id in run.held(each)))
+                    yield Loss(number, event, self.bits(ids for owner in owners for ids in run.held(owner)))
                 else:
                     waiting.append((number, event))
-            elif number in idle and waiting:  # a step without gradients: the last loss was meant for it
+            elif (
+                isinstance(event, Stepped) and number in idle and waiting
+            ):  # a step without gradients: the last loss was meant for it
                 yield Loss(*waiting[-1], self.bits(run.held(event.optimizer)))
                 waiting.clear()
 
@@ -332,12 +324,7 @@ class Flow:
                     hits[node.site].append((cut, loss, self.cut[number] | self.frozen[number]))
         for site, several in hits.items():
             if len(several) >= _TIMES and site not in trains:
-                yield Constant(
-                    several[0][0],
-                    self.line(several[0][0]),
-                    tuple(loss for _, loss, _ in several),
-                    several[0][2],
-                )
+                yield self._constant(several)
 
     def drawn_inputs(self) -> Iterator[Constant]:
         """Yield drawn or chosen values that a trained network gets, if nothing tells the network that made them.
@@ -368,12 +355,7 @@ class Flow:
                     hits[self.nodes[choice].site].append((choice, loss, makers))
         for several in hits.values():
             if len(several) >= _TIMES:
-                yield Constant(
-                    several[0][0],
-                    self.line(several[0][0]),
-                    tuple(loss for _, loss, _ in several),
-                    several[0][2],
-                )
+                yield self._constant(several)
 
     def first_order(self) -> Iterator[Constant]:
         """Yield derivatives without a graph that a term compares with values that have one."""
@@ -391,15 +373,10 @@ class Flow:
                         hits[self.nodes[number].site].append((number, loss, lost))
         for several in hits.values():
             if len(several) >= _TIMES:
-                yield Constant(
-                    several[0][0],
-                    self.line(several[0][0]),
-                    tuple(loss for _, loss, _ in several),
-                    several[0][2],
-                )
+                yield self._constant(several)
 
     def _derivatives(self, term: int) -> Iterator[int]:
-        """Yield the derivatives without a graph below a term, but not those in weights, layers and detached parts."""
+        """Yield the derivatives without a graph below a term, but none in weights, layers and detached parts."""
         todo, seen = [term], {term}
         while todo:
             number = todo.pop()
@@ -443,10 +420,10 @@ class Flow:
             for site, numbers in again.items():
                 kind = self.nodes[numbers[-1]].op
                 same = [each for each in numbers if self.nodes[each].op == kind]
-                if len(same) > 1 and same[-1] in used and used.isdisjoint(same[:-1]):
-                    if all(self._are_apart(each, same[-1]) for each in same[:-1]):
-                        shown = not self._read.isdisjoint(same)  # a table of several losses may be intended
-                        found["one of several" if shown else "last", site][loss.number] = same[0]
+                before, last = same[:-1], same[-1]
+                only = bool(before) and last in used and used.isdisjoint(before)
+                if only and all(self._are_apart(each, last) for each in before):
+                    found["last", site][loss.number] = same[0]
         for (how, site), several in found.items():
             if len(several) >= (_TIMES if how == "sum" else max(_TIMES, len(losses) - 1)):
                 number, value = next(iter(several.items()))
@@ -454,7 +431,7 @@ class Flow:
                 yield LeftOut(how, site, loss, value, len(several))
 
     def _role(self, number: int, loss: Loss, used: set[int]) -> str:
-        """Return what a value that no loss includes seems to be; "" for a measure of the same outputs as the loss."""
+        """Return what a value that no loss includes seems to be; "" for a measure of the loss's outputs."""
         parts, whole = self._parts(number), self._parts(loss.event.root)
         if parts & whole:
             terms = self.terms(number)[0]
@@ -513,6 +490,10 @@ class Flow:
             if node.op in SUMS or node.op in SAME or (node.op in SCALES and len(made) == 1):
                 todo += [each for each in made if self.nodes[each].size == 1 and self.nodes[each].leaf < 0]
         return found
+
+    def _constant(self, several: list[tuple[int, Loss, int]]) -> Constant:
+        cut, _, lost = several[0]
+        return Constant(cut, self.line(cut), tuple(loss for _, loss, _ in several), lost)
 
     # What excuses a constant term
 

@@ -121,7 +121,7 @@ class Cuts:
 
 
 def decorated(site: Site) -> Site:
-    """Return the line of ``@torch.no_grad()``, if the user's code enters a block by calling a decorated function."""
+    """Return the line of ``@torch.no_grad()``, if a call of a decorated function enters the block."""
     frame = caller()
     function = frame.f_locals.get("func") if frame.f_code.co_filename == _DECORATOR_FILE else None
     if not is_a(function, FunctionType):

@@ -86,7 +86,7 @@ class ValueGraph(TorchFunctionMode):
     def _resume(self) -> None:
         if not self._ended and not self._entered and self._mine():
             self._entered = True
-            self.__enter__()
+            self.__enter__()  # type: ignore[no-untyped-call]
 
     def _pause(self) -> None:
         """Take the mode off the stack, unless the script has put another one on it."""
@@ -220,8 +220,9 @@ class ValueGraph(TorchFunctionMode):
         """
         addends = [each for each in args if type(each) is float and each not in self._numbers]
         found, site = [], self._recorder.site() if addends else ()
+        newest = {self._nodes[node].site: (number, node) for number, node in self._numbers.items()}
         for addend in addends:
-            for number, node in self._numbers.items():
+            for number, node in newest.values():
                 key, ratio = (site, self._nodes[node].site), addend / number if number else 0.0
                 before = self._ratios.get(key)
                 if (

@@ -39,7 +39,7 @@ from functools import partial
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._values import CHOICES, PARTS, Constant, flow
-from gradgate.checker.rules._rule import Finding, FixAt, Rule
+from gradgate.checker.rules._rule import Finding, FixAt, Rule, Text
 from gradgate.checker.rules.flow._graph_fixes import resampled, with_graph, without_cut
 from gradgate.checker.rules.texts import flow as texts
 
@@ -47,7 +47,7 @@ _DRAWS = ("normal", "expand")
 _ADVICE = {
     "no_grad": (
         "torch.no_grad() cuts its graph",
-        "Compute it outside of torch.no_grad(). Targets may stay inside.",
+        "Compute it outside of no_grad(): targets may stay inside.",
     ),
     "part": ("it is detached here", "Use the value itself instead of a detached copy."),
     "number": (
@@ -80,7 +80,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             explained |= part.lost
 
 
-def _finding(run: Run, text: texts.Text, part: Constant) -> Finding:
+def _finding(run: Run, text: Text, part: Constant) -> Finding:
     shadow = flow(run)
     kind = _kind(run, part)
     how, advice = _ADVICE[kind]

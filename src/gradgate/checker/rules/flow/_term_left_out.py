@@ -4,8 +4,8 @@
 Follows the values of the first steps, and looks for scalars with a graph that no loss includes:
 
 - a sum of a term of the loss and of another term that nothing trains;
-- a loss that a line computes several times before each backward call, from different data or layers, although only
-  the last one is back-propagated (``loss = ...`` in place of ``loss += ...``);
+- a note: a loss that a line computes several times before each backward call, from different data or layers,
+  although only the last one is back-propagated (``loss = ...`` in place of ``loss += ...``);
 - a note: a value that is displayed at each step, and was computed from outputs that the loss does not use.
 
 ## Why is this bad?
@@ -46,7 +46,6 @@ from gradgate.events import Frame, Site
 _TEXTS = {
     "sum": texts.SUM_NOT_TRAINED,
     "last": texts.ONLY_THE_LAST,
-    "one of several": texts.ONLY_THE_LAST,
     "shown": texts.ONLY_SHOWN,
 }
 
@@ -60,7 +59,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield RULE.say(
                 _loss_line(backward) if value.how == "shown" and backward else value.site,
                 _TEXTS[value.how],
-                severity=None if value.how in ("sum", "last") else "info",
+                severity=None if value.how == "sum" else "info",
                 count=value.times,
                 about=flow(run).ids(flow(run).live[value.value]),
                 times=value.times,
