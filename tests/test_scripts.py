@@ -46,6 +46,7 @@ COUNTED = re.compile(
 
 # What the rules do not find, and why. A rule that learns to find one makes its test fail: take it out then.
 MISSED = {
+    "wrong/scheduler-cadence/superconvergence": "a short run of a long schedule looks the same",
     "wrong/clip-misplaced/other_head": "only a part of the network is clipped too late",
     "wrong/graph-retention/kept_buffers": "a graph that is kept for nothing costs memory only",
     "wrong/graph-retention/levels_by_hand": "truncated back-propagation looks the same",
@@ -135,7 +136,7 @@ OTHER_LINE = {
     "wrong/graph-retention/chars_by_hand": "said of the operation, marked is the value that is carried over",
     "wrong/graph-retention/leaky_units": "said of the operation, marked is the value that is carried over",
     "wrong/ineffective-step/linear_scaling_rule": "said of the schedule, marked is the rate that rounds to 0",
-    "wrong/ineffective-step/optimizer_of_the_last_member": "said of the backward call, marked is where the others are lost",
+    "wrong/ineffective-step/optimizer_of_the_last_member": "said of the backward call, marked is the loss of others",
     "wrong/ineffective-step/rebound_if_there_is_one": "said of the backward call, marked is the update",
     "wrong/ineffective-step/rebound_in_a_new_list": "said of the last subtraction, marked is the update",
     "wrong/ineffective-step/schedule_in_its_place": "said of the backward call, marked is the call in its place",
@@ -279,6 +280,7 @@ ADVICE_ONLY = {
         "returned_by_a_loader rollback_callback trainer_copy unit_rows"
     ),
     "train-eval-mode": (
+        "eval_stays "
         "baseline_first denoiser_trainer functional_dropout helper_before_training teacher_dropout "
         "validates_in_training"
     ),
@@ -294,7 +296,6 @@ ADVICE_ONLY = {
         "superres_perceptual target_network target_within_a_learner taught_by_the_trained teacher_logits "
         "zero_lr_group zero_rate_group"
     ),
-    "zero-grad-misplaced": (
         "closure_fit dcgan_rings grad_monitor lgm_accelerate multitask norm_of_the_rest saliency_log "
         "segmentation_micro"
     ),

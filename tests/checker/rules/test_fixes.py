@@ -15,7 +15,7 @@ from gradgate.checker.rules import Finding, rules
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.accumulation import _edits
 from gradgate.checker.rules.clearing import _cross_loss_leak, _missing_zero_grad, _zero_grad_misplaced
-from gradgate.checker.rules.stepping import _clip_misplaced, _scheduler_cadence, _updates_by_hand
+from gradgate.checker.rules.stepping import _clip_misplaced, _scheduler_cadence
 from gradgate.events import Frame
 from tests.test_scripts import WRONG
 
@@ -77,7 +77,6 @@ def test_a_rule_changes_the_lines_where_there_is_one_way(
 # Each would break or mean something else if the fix were made.
 UNCLEAR = {
     "which of the two divisions": (_edits.undivided, 1, "loss = a / b / c\n"),
-    "outside of no_grad": (_updates_by_hand._in_place, 1, "p = p - lr * p.grad\n"),
     "a counter from elsewhere": (
         _edits.count_from_one,
         2,
