@@ -44,17 +44,6 @@ def test_graphs_of_bounded_length_are_right() -> None:
     assert reaching(5, 5, 5, 5, 5, 5).judged("GG601") == []
 
 
-def test_a_retained_graph_that_nobody_uses_is_a_note() -> None:
-    alone, shared = Story("fc.weight").optimizer(), Story("fc.weight").optimizer()
-    for _ in range(3):
-        alone.clear(1).backward(3, retain=True).step(5)
-        shared.clear(1).backward(3, retain=True).backward(4).step(5)
-    assert said(alone.judged("GG601")) == [
-        "train.py:3: GG601 info: retain_graph=True keeps a graph that no later backward pass uses, 2 times."
-    ]
-    assert shared.judged("GG601") == []
-
-
 def test_graphs_that_grow_without_an_optimizer() -> None:
     def story(*nodes: int) -> Story:
         made = Story("fc.weight")
@@ -77,13 +66,6 @@ def chunks(*shared: int, windows: int = 2) -> Story:
             story.backward(3, nodes=10 + count, shared=count, retain=True)
         story.step(5)
     return story
-
-
-def test_graphs_that_grow_with_each_backward_call_before_a_step() -> None:
-    assert said(chunks(0, 8, 16, 24).judged("GG601"))[:1] == [
-        "train.py:3: GG601 warning: Each of 4 backward calls before a step goes through the graphs of all earlier "
-        "calls again: the graph grows from 10 to 34 nodes."
-    ]
 
 
 def test_backward_calls_that_share_one_part_are_right() -> None:
