@@ -280,9 +280,8 @@ ADVICE_ONLY = {
         "returned_by_a_loader rollback_callback trainer_copy unit_rows"
     ),
     "train-eval-mode": (
-        "eval_stays "
-        "baseline_first denoiser_trainer functional_dropout helper_before_training teacher_dropout "
-        "validates_in_training"
+        "baseline_first checked_before denoiser_trainer functional_dropout helper_before_training "
+        "midepoch_eval mode_helpers teacher_dropout validates_in_training"
     ),
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
