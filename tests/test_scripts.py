@@ -133,10 +133,10 @@ UNUSED = {
     ],
 }
 OTHER_LINE = {
-    "wrong/graph-retention/chars_by_hand": "said of the operation, marked is the value that is carried over",
-    "wrong/graph-retention/leaky_units": "said of the operation, marked is the value that is carried over",
+    "wrong/graph-retention/chars_by_hand": "said of the operation, marked is the carried value",
+    "wrong/graph-retention/leaky_units": "said of the operation, marked is the carried value",
     "wrong/ineffective-step/linear_scaling_rule": "said of the schedule, marked is the rate that rounds to 0",
-    "wrong/ineffective-step/optimizer_of_the_last_member": "said of the backward call, marked is the loss of others",
+    "wrong/ineffective-step/optimizer_of_the_last_member": "said of the call, marked is the loss of others",
     "wrong/ineffective-step/rebound_if_there_is_one": "said of the backward call, marked is the update",
     "wrong/ineffective-step/rebound_in_a_new_list": "said of the last subtraction, marked is the update",
     "wrong/ineffective-step/schedule_in_its_place": "said of the backward call, marked is the call in its place",
@@ -280,9 +280,8 @@ ADVICE_ONLY = {
         "returned_by_a_loader rollback_callback trainer_copy unit_rows"
     ),
     "train-eval-mode": (
-        "eval_stays "
-        "baseline_first denoiser_trainer functional_dropout helper_before_training teacher_dropout "
-        "validates_in_training"
+        "baseline_first checked_before denoiser_trainer functional_dropout helper_before_training "
+        "midepoch_eval mode_helpers teacher_dropout validates_in_training"
     ),
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
@@ -296,10 +295,10 @@ ADVICE_ONLY = {
         "superres_perceptual target_network target_within_a_learner taught_by_the_trained teacher_logits "
         "zero_lr_group zero_rate_group"
     ),
+    "zero-grad-misplaced": (
         "closure_fit dcgan_rings grad_monitor lgm_accelerate multitask norm_of_the_rest saliency_log "
         "segmentation_micro"
     ),
-    "zero-grad-misplaced": "grad_monitor saliency_log",
 }
 NEVER_AN_EDIT = {
     "stale-values",

@@ -60,12 +60,6 @@ COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.
             "a.backward()\no.zero_grad()\no.step()\n",
             "a.backward()\no.step()\no.zero_grad()\n",
         ),
-        (
-            _updates_by_hand._in_place,
-            2,
-            "with torch.no_grad():\n    p = p - lr * p.grad\n",
-            "with torch.no_grad():\n    p -= lr * p.grad\n",
-        ),
     ],
 )
 def test_a_rule_changes_the_lines_where_there_is_one_way(
