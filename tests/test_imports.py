@@ -86,7 +86,7 @@ MAY_IMPORT = {
     "checker": {"checker.recording", "checker.reports", "checker.rules", "errors", "events"},
     "checker.recording": {"autograd_graph", "errors", "events", "call_sites", "torch", "torch_compat"},
     "checker.analysis": {"events"},
-    "checker.fixes": {"checker.analysis", "checker.rules", "events", "libcst"},
+    "checker.fixes": {"checker.analysis", "checker.rules", "events"},
     "checker.rules": {"checker.analysis", "checker.fixes", "errors", "events"},
     "checker.reports": {
         *("byte_sizes", "errors", "events"),

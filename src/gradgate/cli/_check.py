@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports import (
     Report,
     check_output,
@@ -59,8 +58,6 @@ def check_program(
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise OptionError(f"{_WHERE}: torchrun started this process. Write: gradgate check torchrun ...")
-    if (fix is not None or form == "diff") and not can_edit():
-        raise OptionError(f"{_WHERE}: edits need LibCST. Run pip install 'gradgate[cli]'.")
     program = program_of(module, arguments, where=_WHERE)
     settings = configured(Path.cwd() if module else Path(program.target).resolve().parent)
     # The command line overrides the configuration.
