@@ -42,7 +42,7 @@ def notebook(folder: Path, *cells: str, language: str = "python") -> Path:
 
 
 def check(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return python("-m", "gradgate", "check", "--no-progress", *arguments, cwd=folder)
+    return python("-m", "gradgate", "check", *arguments, cwd=folder)
 
 
 def test_a_finding_names_the_cell_that_jupyter_numbers_so_and_its_line(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_notebook_behaves_as_in_jupyter(tmp_path: Path) -> None:
         "!echo from a \\\n    shell\nfiles = !ls data.txt\nprint(files)\n%cd -q ..\n!ls -d notes",
     ]
     notebook(tmp_path / "notes", *cells)
-    done = check(tmp_path, "notes/train.ipynb", "--max-steps", "3")  # a notebook reads no arguments
+    done = check(tmp_path, "--max-steps", "3", "notes/train.ipynb")
     assert done.stdout.partition("Nothing to check")[0].split("\n") == [
         *("here", "Out[1]: 7", "8", "__main__ True", "Out[3]: 2", "from a shell", "['data.txt']", "notes", "")
     ], done.stderr
