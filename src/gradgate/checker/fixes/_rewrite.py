@@ -213,8 +213,8 @@ class _Swap(ast.NodeTransformer):
 
 def _first(statement: ast.stmt) -> int:
     """Return how many lines are above a statement and its decorators."""
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min(node.lineno for node in (statement, *decorators)) - 1
+    nodes: list[Any] = [statement, *getattr(statement, "decorator_list", ())]
+    return min(int(node.lineno) for node in nodes) - 1
 
 
 def _statements(tree: ast.AST) -> list[ast.stmt]:
