@@ -233,18 +233,6 @@ def test_a_cell_that_fails_ends_the_run_and_its_lines_are_named(
     )
 
 
-def test_tags_of_cells_are_followed(tmp_path: Path) -> None:
-    path = notebook(tmp_path, "1 / 0", "print('never')", "print('after')")
-    made = nbformat.read(path, as_version=4)
-    made.cells[0].metadata["tags"], made.cells[1].metadata["tags"] = ["raises-exception"], ["skip-execution"]
-    nbformat.write(made, path)
-    done = check(tmp_path, "train.ipynb")
-    assert done.stderr.startswith("Traceback")
-    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
-    assert done.stderr.count("  File ") == 1
-    assert done.stdout.startswith("after\nNothing to check")
-
-
 def test_a_cell_that_ends_the_process_is_reported_with_what_was_left_out(tmp_path: Path) -> None:
     notebook(tmp_path, f"%debug\n{SETUP}", WRONG, "import os\nos._exit(4)")
     done = check(tmp_path, "train.ipynb")
