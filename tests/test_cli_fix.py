@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from gradgate.checker.fixes import Edit, patch, rewritten_files
 from tests.interpreter import python
 
@@ -53,6 +55,9 @@ def test_edits_that_make_the_script_fail_are_undone(tmp_path: Path) -> None:
     verdict = "With these edits, train.py failed with exit code 1 after 3 steps. The edits are undone."
     assert verdict in done.stdout
     assert "No mistakes found" not in done.stdout
+    assert done.stderr.endswith(
+        "First fix GG101 at train.py:9 by hand. The script fails with this edit alone.\n"
+    )
     assert done.returncode == 1
     assert {path.name: path.read_text("utf-8") for path in tmp_path.glob("*.py*")} == {"train.py": text}
 
@@ -82,6 +87,52 @@ def test_a_mistake_that_an_edit_cannot_do_without_is_to_be_fixed_first(tmp_path:
         f"Restored {tmp_path / 'train.py'}.\n"
         "First fix GG601 at train.py:8, which offers no edit. The edits above may need it.\n"
     )
+
+
+TWO_MISTAKES = """\
+import torch
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+total = 0
+for i in range(48):
+    loss = model(torch.randn(8, 4)).square().mean() / 4
+    loss.backward()
+    total += loss
+    if i % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+text = open(__file__).read()
+retains, late = "+= loss" + chr(10) in text, chr(10) + "    if i % 4" in text
+"""
+
+
+@pytest.mark.parametrize(
+    ("needed", "first"),
+    [
+        ("retains", "GG601 at train.py:9 by hand. The script fails with this edit alone."),
+        ("late", "GG101 at train.py:10 by hand. The script fails with this edit alone."),
+        (
+            "retains or late",
+            "GG601 at train.py:9 and GG101 at train.py:10 by hand. "
+            "The script fails only with these edits together.",
+        ),
+    ],
+)
+def test_of_several_edits_those_that_make_the_script_fail_are_named(
+    tmp_path: Path, needed: str, first: str
+) -> None:
+    script, page = tmp_path / "train.py", tmp_path / "report.txt"
+    text = f"{TWO_MISTAKES}assert {needed}\n"
+    script.write_text(text, "utf-8")
+    done = check(tmp_path, "--fix", "--yes", "--output", "report.txt", "train.py")
+    assert done.stderr.endswith(
+        f"Restored {script}.\nChecking the edits of 2 findings, to see which of them fail.\nFirst fix {first}\n"
+    )
+    assert script.read_text("utf-8") == text
+    assert "With these edits, train.py failed with exit code 1" in page.read_text(
+        "utf-8"
+    )  # not a trial's report
 
 
 def test_edits_of_a_script_that_failed_before_are_kept(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Windows of a loader: nothing is dropped, nothing leaks into the next epoch."""
 
-import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -141,28 +140,6 @@ def test_an_exception_of_the_loader_comes_through_and_steps_nothing() -> None:
 def test_a_size_is_a_whole_number(size: Any) -> None:
     with raises(OptionError, "windows of size 0"):
         gg.windows([1], size)
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_progress_is_shown_over_micro_batches(known: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("tqdm")
-    loader = [1, 2, 3, 4, 5]
-    shown = gg.windows(loader if known else iter(loader), 2, progress=True)
-    assert [list(window) for window in shown] == [[1, 2], [3, 4], [5]]
-    printed = capsys.readouterr().err
-    assert "windows of 2" in printed
-    assert ("5/5" if known else "5micro-batch") in printed
-
-
-def test_progress_is_off_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    list(gg.windows([1, 2], 2))
-    assert capsys.readouterr() == ("", "")
-
-
-def test_progress_without_tqdm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    with raises(OptionError, "progress without tqdm"):
-        list(gg.windows([1], 1, progress=True))
 
 
 def test_a_micro_batch_that_was_handed_out_is_let_go_of() -> None:

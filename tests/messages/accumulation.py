@@ -2,7 +2,6 @@
 
 import copy
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -339,11 +338,6 @@ def one_noise_scale_for_two() -> None:
     del kept
 
 
-def without_tqdm() -> None:
-    with mock.patch.dict(sys.modules, {"tqdm": None, "tqdm.auto": None}):
-        list(gg.windows([1], size=1, progress=True))
-
-
 def copied_while_open() -> None:
     _, _, accumulator = named()
     with accumulator.update():
@@ -613,7 +607,6 @@ CASES: dict[str, Any] = {
     "a warm-up of 0 updates": lambda: gg.warmup(named()[1], updates=0, factor=2.0),
     "windows of size 0": lambda: gg.windows([1], size=0),
     "the length of endless windows": lambda: len(gg.windows(iter([1]), size=1)),  # type: ignore[arg-type]
-    "progress without tqdm": without_tqdm,
     "an unknown deal": lambda: planned(deal="halves"),
     "a dimension beside a plan": lambda: planned(batch_dim=0),
     "a rate for ranks that are not there": rate_per_rank,

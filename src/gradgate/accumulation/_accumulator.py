@@ -10,7 +10,6 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._calls import check_window
 from gradgate.accumulation._checkpoint import (
     load_state,
@@ -19,6 +18,7 @@ from gradgate.accumulation._checkpoint import (
     state_of,
 )
 from gradgate.accumulation._counts import Reduction
+from gradgate.accumulation._loss_checks import BatchNorms
 from gradgate.accumulation._replay import Dealt, LossFunction, run_batch, run_coupled, run_given
 from gradgate.accumulation._settings import (
     Clear,

@@ -1,16 +1,21 @@
-"""Checks a loss before its backward pass, mostly at its first calls, where most mistakes show up."""
+"""Checks the losses of an accumulator's first windows, where most mistakes show up: refuses them, or warns once.
+
+Each check asks whether the losses of a window, weighted by their counts, add up to the loss of the whole batch: the
+count and the division (:class:`LossChecks`), weights of classes, batch norms, mixed samples, and clipping hooks.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from gradgate.accumulation._batch_norm import BatchNorms
-from gradgate.accumulation._class_weights import ClassWeights
-from gradgate.accumulation._clips import Clips, warn_if_mixed
 from gradgate.accumulation._counts import (
     UPDATE,
     Caller,
@@ -23,7 +28,10 @@ from gradgate.accumulation._counts import (
     described_functions,
     divided_by,
     functions_in,
+    reduced,
+    terms_of,
 )
+from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import (
     WEIGHT_ROUNDING,
     Graph,
@@ -32,17 +40,36 @@ from gradgate.autograd_graph import (
     finds_each_item,
     hidden_parameter,
     inputs_of,
+    loss_over_items,
+    mixing,
     only_input,
     ops,
     reduced_shape,
     reduction_of,
     through,
+    walk,
     without_smoothing,
 )
-from gradgate.errors import CountWarning, CoupledLossWarning, DividedTwiceWarning, GraphError, ShapeError
+from gradgate.errors import (
+    BatchNormWarning,
+    CountError,
+    CountWarning,
+    CoupledLossWarning,
+    DividedTwiceWarning,
+    GraphError,
+    ShapeError,
+)
+from gradgate.torch_compat import dispatch_modes, leaf_hooks, tensor_version
 from gradgate.user_warnings import warn
 
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _CALLS = 16  # backward calls of each loss that are checked
+_TERMS = 4  # terms of a loss that are searched for mixed samples
+_ROUNDING = 1e-3  # relative, of a norm that was clipped
+_COUNTED = {
+    "weight": "weight[y].sum()",
+    "pos_weight": "y.numel()",
+}  # counts of a mean with weights of classes
 
 
 class LossChecks:
@@ -55,8 +82,8 @@ class LossChecks:
     def __init__(self, caller: Caller = UPDATE) -> None:
         self._caller = caller
         self.node_number = 0  # at the end of the last backward pass
-        # The size and the last operation of the graph that was walked last, for a loss whose first calls have all
-        # been checked, and by whether the window already held that loss.
+        # The size and the last operation of the graph that was walked last, for each loss whose first calls have
+        # all been checked, and by whether the window already held that loss.
         self.known: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self.settled: set[str] = set()  # the losses whose first calls have all been checked
         self._calls: dict[str, int] = {}
@@ -85,8 +112,8 @@ class LossChecks:
         """Check one loss of an update before its backward pass; raise or warn about what is wrong.
 
         ``graph`` is the number of autograd nodes created since the last backward pass, and the last operation.
-        ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved
-        weights. The other arguments are those of :meth:`check_count`.
+        ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved weights.
+        The other arguments are those of :meth:`check_count`.
         """
         refuse_hidden_parameters(loss)
         if not later:
@@ -297,3 +324,239 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
 def _is_one(count: Count) -> bool:
     """Return whether a loss has a single item. A count on a device is not read."""
     return (not isinstance(count, Tensor) or count.is_cpu) and float(count) == 1
+
+
+class ClassWeights:
+    """Compares the weights in the losses of a window whose counts were left out."""
+
+    def __init__(self, caller: Caller = UPDATE) -> None:
+        self._caller = caller
+        # The first weight in this window, by loss and by the weight's name, with its version and a copy.
+        self._first: dict[tuple[str, str], tuple[Tensor, int, Tensor]] = {}
+
+    def check(self, name: str, loss: Tensor, later: bool) -> None:
+        """Raise CountError if a loss has other weights than the window's first one.
+
+        The same weights may be new tensors, as with ``weight.to(device)``. Comparing those synchronizes.
+        """
+        node = loss_over_items(reduced(loss))
+        for kind in _COUNTED:
+            weight: Tensor | None = getattr(node, f"_saved_{kind}", None)
+            if weight is None or weight.is_meta:
+                continue
+            version = tensor_version.use(weight)
+            if not later or (name, kind) not in self._first:
+                self._first[name, kind] = weight, version, weight.detach().clone()
+                continue
+            # The kept tensor holds its memory, so its address is not reused.
+            first, first_version, values = self._first[name, kind]
+            if weight.data_ptr() == first.data_ptr() and version == first_version:
+                continue
+            same = weight.shape == values.shape
+            if not (same and torch.allclose(weight, values, rtol=WEIGHT_ROUNDING, atol=0)):
+                raise CountError(
+                    f"{self._caller.name}: count is missing, and this loss has {kind}=[{_row(weight)}], while an "
+                    f"earlier loss in this window had {kind}=[{_row(values)}]. Weights computed from each "
+                    "micro-batch's labels do not give the loss of the whole batch. Compute them once, from the "
+                    "labels of the whole window or data set. If each micro-batch should have its own weights, pass "
+                    "the count: "
+                    f"count={_COUNTED[kind]}."
+                )
+
+
+def _row(weight: Tensor) -> str:
+    values = [f"{value:.4g}" for value in weight.flatten()[:3].tolist()]
+    return ", ".join([*values, "..."] if weight.numel() > 3 else values)
+
+
+class BatchNorms:
+    """Warns about the batch norms that run in an accumulator's windows.
+
+    A batch norm in training mode normalizes each micro-batch by that micro-batch's own mean and variance. This
+    couples the samples of a micro-batch, so no split of a batch gives the gradient of the whole batch.
+
+    Without ``models``, batch norms are found in the graph of a loss, and messages cannot name them.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._checked: set[str] = set()
+
+    def _found(self) -> list[Any]:
+        norms: list[Any] = [module for module in self._models if isinstance(module, _BATCH_NORMS)]
+        return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
+
+    def warn_once(self, name: str, loss: Tensor) -> bool:
+        """Search the graph of a loss, once, and warn about batch norms that saw only part of the window.
+
+        Returns whether this call found a batch norm.
+        """
+        if name in self._checked:
+            return False
+        self._checked.add(name)
+        found = [node for node, _ in walk(loss.grad_fn) if _normalizes(node)]
+        if not found:
+            return False
+        compiled = [node for node in found if "CompiledFunction" in node.name()]
+        # A compiled graph hides its norms, so every norm in training mode is reported.
+        seen = {tensor.data_ptr() for node in found for tensor in _of_node(node)}
+        ran = [norm for norm in self._found() if norm.training and (compiled or seen & set(_pointers(norm)))]
+        if not ran and len(compiled) == len(found):
+            return False
+        names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
+        more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
+        warn(
+            f"{names}{more}: in training mode, a batch norm normalizes each micro-batch by its own mean and "
+            "variance, so no split gives the gradient of the whole batch. Put it in eval() mode, use a norm "
+            "without batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory "
+            "allows.",
+            BatchNormWarning,
+        )
+        return True
+
+
+def _normalizes(node: Any) -> bool:
+    """Return whether a node is a batch norm in training mode, or a compiled graph, which may hide one."""
+    kind = node.name()
+    return ("BatchNorm" in kind and getattr(node, "_saved_training", True)) or "CompiledFunction" in kind
+
+
+def _of_node(node: Any) -> Iterator[Tensor]:
+    """Yield the running mean and the weight that a batch norm's node saved; they identify its module."""
+    for name in ("_saved_running_mean", "_saved_weight"):
+        saved = getattr(node, name, None)
+        if isinstance(saved, Tensor):
+            yield saved
+
+
+def _pointers(module: Any) -> Iterator[int]:
+    for tensor in (module.running_mean, module.weight):
+        if isinstance(tensor, Tensor):
+            yield tensor.data_ptr()
+
+
+def warn_if_mixed(loss: Tensor) -> bool:
+    """Warn if an operation below a loss mixes samples. Return whether one does. Synchronizes."""
+    if loss.is_meta or dispatch_modes.use():  # a mode counts operations, or measures memory
+        return False
+    terms = terms_of(loss.grad_fn)[:_TERMS]
+    found = next((mixed for term, _ in terms if (mixed := mixing(term)) is not None), None)
+    if found is None:
+        return False
+    warn(
+        "backward: the model mixes the samples of a micro-batch: the gradients of the first and the last item "
+        f"of this loss meet at {found.node}, whose result has shape {list(found.shape)}. A split changes which "
+        "samples are mixed, so no split gives the gradient of the whole batch. If you did not intend this, "
+        "check the dimensions of means, norms and softmaxes, and whether the layer needs batch_first=True. "
+        "Otherwise, make micro-batches as large as memory allows. Ignore this warning if the items are parts "
+        "of a single sample, such as the nodes of a graph.",
+        CoupledLossWarning,
+    )
+    return True
+
+
+class _Seen(NamedTuple):
+    """What a hook made of a gradient: the norms before and after, if the hook changed the norm alone."""
+
+    before: float
+    after: float
+
+
+class Clips:
+    """Looks for clipping hooks on parameters, and for ``clip_gradient``, in the first windows of an accumulator.
+
+    A hook is only observed: for one backward pass, a function that calls it takes its place. A hook clips if it
+    limits all entries to one size, or if it gives gradients of different norms the same norm. Hooks that scale or
+    mask the gradient are linear, so they commute with the sum over micro-batches.
+    """
+
+    def __init__(self) -> None:
+        self._told = False
+        self._clipping: Tensor | None = None  # the parameter of a hook that was seen to clip
+        self._seen: dict[tuple[int, Any], _Seen] = {}
+
+    def check_gates(self, loss: Tensor) -> None:
+        """Warn if a graph holds ``clip_gradient``."""
+        if not self._told and any(node.name() == "_ClippedBackward" for node, _ in walk(loss.grad_fn)):
+            self._warn(
+                "the graph holds gg.clip_gradient, which clips",
+                "Clip the whole batch's gradient: Accumulator(optimizer, clip_norm=1.0). Or multiply max_value by "
+                "the number of items in the window over that in the micro-batch, which is exact.",
+            )
+
+    def warn(self, name: Callable[[Tensor], str]) -> None:
+        """Warn if a hook clipped. ``name`` returns a parameter's name."""
+        if self._clipping is not None and not self._told:
+            self._warn(
+                f"a hook on {name(self._clipping)} clips",
+                "Remove the hook, and clip the whole batch's gradient: Accumulator(optimizer, clip_value=0.1) or "
+                "clip_norm=1.0; for some parameters only, clip parameter.grad in a hook that you register with "
+                "optimizer.register_step_pre_hook.",
+            )
+
+    def _warn(self, what: str, instead: str) -> None:
+        self._told = True
+        warn(
+            f"backward: {what} the gradient of each micro-batch. The mean of clipped gradients is not the clipped "
+            f"gradient of the whole batch. {instead}",
+            CoupledLossWarning,
+        )
+
+    @contextmanager
+    def observed(self, parameters: Sequence[Tensor]) -> Iterator[None]:
+        """Observe the hooks on parameters during a backward pass."""
+        tables = [(p, table) for p in parameters if not p.is_meta for table in leaf_hooks.use(p)]
+        replaced: list[tuple[Any, Any, Any, Any]] = []
+        for parameter, table in tables:
+            for key, hook in list(table.items()):
+                table[key] = spy = partial(self._run, hook, parameter, (id(parameter), key))
+                replaced.append((table, key, hook, spy))
+        try:
+            yield
+        finally:
+            for table, key, hook, spy in replaced:
+                if table.get(key) is spy:  # a hook may remove itself
+                    table[key] = hook
+
+    def _run(
+        self, hook: Callable[[Tensor], Any], parameter: Tensor, key: tuple[int, Any], given: Tensor
+    ) -> Any:
+        """Run a hook on a gradient, or on the parameter whose gradient was just accumulated."""
+        after_accumulation = given is parameter
+        gradient = given.grad if after_accumulation else given
+        if gradient is None or gradient.layout != torch.strided:
+            return hook(given)
+        before = gradient.detach().clone()
+        result = hook(given)
+        after = given.grad if after_accumulation else given if result is None else result
+        if (
+            isinstance(after, Tensor)
+            and after.shape == before.shape
+            and self._clipped(key, before, after.detach())
+        ):
+            self._clipping = parameter
+        return result
+
+    def _clipped(self, key: tuple[int, Any], before: Tensor, after: Tensor) -> bool:
+        """Return whether a hook clipped, by value or, compared with its last call, by norm."""
+        if torch.equal(before, after):
+            seen = _Seen(float(before.norm()), float(before.norm()))
+        else:
+            changed = before != after
+            sizes, limit = before.abs(), after.abs().max()
+            limited = torch.where(changed, (after.abs() == limit) & (sizes > limit), sizes <= limit).all()
+            if limit > 0 and limited and sizes.unique().numel() > 1:
+                return True
+            seen = _Seen(float(before.norm()), float(after.norm()))
+            if not seen.after or not torch.allclose(after * seen.before, before * seen.after, rtol=_ROUNDING):
+                self._seen.pop(key, None)
+                return False
+        last, self._seen[key] = self._seen.get(key), seen
+        if last is None:
+            return False
+        # One of both was clipped, to the limit that the other one reaches or respects.
+        low, high = sorted((last, seen))
+        clipped = high.after < high.before * (1 - _ROUNDING)
+        same = abs(low.after - high.after) <= _ROUNDING * high.after
+        apart = low.before < high.before * (1 - _ROUNDING)
+        return clipped and apart and (same or (low.after == low.before and low.before <= high.after))

@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._calls import (
     Into,
     check_reached,
@@ -27,7 +26,7 @@ from gradgate.accumulation._calls import (
 )
 from gradgate.accumulation._counts import STEP, UPDATE, Count, Reduction, checked_count
 from gradgate.accumulation._coupled import add_coupled, budget_of
-from gradgate.accumulation._loss_checks import LossChecks, check_scalar
+from gradgate.accumulation._loss_checks import BatchNorms, LossChecks, check_scalar
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._precision import Wide, keep_loaded_state_wide, narrow, widen
 from gradgate.accumulation._settings import Decay, UpdateSettings, in_use, owned_parameters

@@ -83,10 +83,9 @@ class Window(Sequence[T]):
 class Windows(Iterable[Window[T]], Generic[T]):
     """The windows of a loader. Can be iterated over again if the loader can. Made by :func:`windows`."""
 
-    def __init__(self, loader: Iterable[T], size: int, progress: bool) -> None:
+    def __init__(self, loader: Iterable[T], size: int) -> None:
         self._loader = loader
         self._size = size
-        self._progress = progress
 
     def __repr__(self) -> str:
         return f"windows({type(self._loader).__name__}, size={self._size})"
@@ -100,9 +99,8 @@ class Windows(Iterable[Window[T]], Generic[T]):
         return math.ceil(len(self._loader) / self._size)
 
     def __iter__(self) -> Iterator[Window[T]]:
-        loader = _with_progress(self._loader, self._size) if self._progress else self._loader
         left = length_hint(self._loader, -1)  # -1: unknown
-        source = iter(loader)
+        source = iter(self._loader)
         for first in source:
             expected = self._size if left < 0 else max(1, min(self._size, left))
             window = Window(source, self._size, first, expected)
@@ -111,7 +109,7 @@ class Windows(Iterable[Window[T]], Generic[T]):
             left = left if left < 0 else max(0, left - drawn)
 
 
-def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Windows[T]:
+def windows(loader: Iterable[T], size: int) -> Windows[T]:
     """Group the micro-batches of a loader into windows of ``size``, one window per update.
 
     The last window may be shorter. Nothing is dropped and nothing leaks into the next epoch.
@@ -119,8 +117,6 @@ def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Window
     Args:
         loader: yields micro-batches: a ``DataLoader``, a list, a generator.
         size: the number of micro-batches in a window, ``>= 1``.
-        progress: show a progress bar over the micro-batches (needs ``tqdm``: ``pip install
-            'gradgate[progress]'``).
 
     Returns:
         an iterable of windows, each a sequence of micro-batches. It can be iterated over once per epoch if the
@@ -138,17 +134,4 @@ def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Window
             f"windows: size is {size!r}; it must be an integer of at least 1, the number of micro-batches in a "
             "window."
         )
-    return Windows(loader, size, progress)
-
-
-def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
-    try:
-        from tqdm.auto import tqdm
-    except ImportError as error:
-        raise OptionError(
-            "windows: progress=True needs tqdm, which is not installed. Run pip install 'gradgate[progress]', "
-            "or leave progress out."
-        ) from error
-    total = len(loader) if isinstance(loader, Sized) else None
-    bar: Iterable[T] = tqdm(loader, unit="micro-batch", desc=f"windows of {size}", total=total)
-    return bar
+    return Windows(loader, size)

@@ -44,6 +44,7 @@ class Backward(Event):
 
     reached: Annotated[Ids, "parameters whose .grad it added to"]
     seen: Annotated[bool, "False: the graph was not read; `reached` is that of the line's last call"] = True
+    root: Annotated[int, "the number of the loss in `Log.values`; -1: not known"] = -1
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
     others: Annotated[
         int, "leaves it reached that are neither an nn.Parameter nor in an optimizer, such as an input"
@@ -74,13 +75,6 @@ class Backward(Event):
     value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
     managed: Annotated[bool, "called by gradgate's accumulator, which divides later; without terms"] = False
     trainer: Annotated[str, "the library that accumulates: lightning, transformers, accelerate"] = ""
-    flops: Annotated[
-        float, "FLOPs of both passes through the graph, counted in the first calls at this line; else 0"
-    ] = 0.0
-    serving: Annotated[
-        tuple[tuple[Ids, float], ...],
-        "(optimizers, FLOPs of the backward pass that serve only their parameters); empty: no optimizer",
-    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

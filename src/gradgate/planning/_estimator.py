@@ -195,10 +195,11 @@ class Estimator:
         kinds = dict.fromkeys(
             f"a {type(each).__qualname__}" for each in holders if not isinstance(each, running)
         )
+        where = ", ".join(kinds) or "an object"
         self.warnings.append(
-            f"plan: fake tensors of the estimate are left in {', '.join(kinds) or 'an object'}, which gg.plan "
-            "cannot find from loss_fn. Training would fail on them. Clear this object after gg.plan, or keep it in "
-            "a module, in a global name that loss_fn uses, or in a functools.lru_cache."
+            f"plan: fake tensors of the estimate are left in {where}, which gg.plan cannot find from loss_fn. "
+            "Training would fail on them. Clear this object after gg.plan, or keep it in a module, in a global "
+            "name that loss_fn uses, or in a functools.lru_cache."
         )
 
 

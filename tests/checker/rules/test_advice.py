@@ -271,34 +271,12 @@ del loss
 
 # The code, its line, what is said, the twin as replacements; no twin where no edit may be offered.
 SEEN = {
-    "the discriminator in a generator's loss": (GAN, "GG405", "g_loss = ", "D.requires_grad_(False)", None),
     "a generator whose loss is cut": (
         GAN.replace("g_loss = F.softplus(-D(fake))", "g_loss = F.softplus(-D(fake.detach()))"),
         "GG402",
         "g_loss = ",
         "To train G, keep its output",
         [("g_loss = F.softplus(-D(fake.detach()))", "g_loss = F.softplus(-D(fake))")],
-    ),
-    "the generator in a critic's loss": (
-        WGAN_GP,
-        "GG405",
-        "        fake = generator(z)",
-        "Detach the output of generator before critic uses it",
-        [("loss = critic(fake)", "loss = critic(fake.detach())")],
-    ),
-    "the critic in a generator's loss": (
-        WGAN_GP.replace("loss = critic(fake)", "loss = critic(fake.detach())").replace("i % 2 == 0", "True"),
-        "GG405",
-        "loss = -critic(fake)",
-        "critic.requires_grad_(False)",
-        None,
-    ),
-    "a loss network": (
-        PERCEPTUAL,
-        "GG405",
-        "made_features = ",
-        "Don't use torch.no_grad()",
-        [("opt = ", "features.requires_grad_(False)\nopt = ")],
     ),
     "a teacher in the optimizer": (TEACHER, "GG402", "with torch.no_grad", "leave it out of opt", None),
     "a projector of targets only": (VIEWS, "GG402", "first = ", "leave it out of opt", None),

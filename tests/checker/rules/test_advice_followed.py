@@ -97,7 +97,7 @@ FOLLOWED = {
         [("SGD([W1, W2]", "SGD([W1, W2, b1]"), ("    b1.grad = None\n", "")],
     ),
     "stale-optimizer-params/unit_rows": (
-        "Write into the old parameter instead: call copy_() under torch.no_grad()",
+        "write into the old parameter",
         [
             (
                 "        self.W_dec = nn.Parameter(F.normalize(self.W_dec.data, dim=1))",
@@ -106,7 +106,7 @@ FOLLOWED = {
         ],
     ),
     "stale-optimizer-params/new_head": (
-        "add the new parameters after this line: optimizer.add_param_group({'params': ...})",
+        "Construct optimizer after this line",
         [
             (
                 "args.num_classes)  # expect: stale-optimizer-params",
@@ -123,7 +123,7 @@ FOLLOWED = {
         [("torch.optim.Adam(vae.parameters()", "torch.optim.Adam(vae.decoder.parameters()")],
     ),
     "optimizer-state-reset/train_function": (
-        "Construct it once, outside of train(), and pass it in",
+        "Construct it once, before the loop, and pass it in",
         [
             (
                 "def train(model, train_loader, epoch, lr=2e-3):\n",
@@ -230,10 +230,6 @@ FOLLOWED = {
                 "            torch.nn.utils.clip",
             ),
         ],
-    ),
-    "param-not-in-optimizer/curve_data_in_the_optimizer": (
-        "all parameters that should be trained, but not conc and rate: these tensors hold data",
-        [("[self.conc, self.rate]", "[self.v_max, self.k_m]"), (".float().requires_grad_()", ".float()")],
     ),
     "unreached-parameter/depth_head_only_logged": (
         "in the loss that is back-propagated",

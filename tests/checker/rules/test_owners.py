@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,13 +82,6 @@ def test_a_head_that_was_made_after_the_optimizer() -> None:
         "train.py:4: GG502 error: fc.w was made after optimizer, which still holds 1 parameter that "
         "losses no longer reach. 4 of its steps left the new parameter unchanged."
     ]
-
-
-def test_a_head_is_named_as_the_line_that_replaces_it_names_it(tmp_path: Path) -> None:
-    file = tmp_path / "train.py"
-    file.write_text("optimizer = SGD(net.parameters())\nnet.fc = Linear(4, 2)\n")
-    story = replaced(made=(Frame(str(file), 2, "<module>"),), name="model.fc.w")
-    assert story.judged("GG502")[0].message.startswith("net.fc.w was made after optimizer")
 
 
 def test_a_model_that_is_built_again_is_found_where_that_is_asked_for() -> None:
@@ -235,20 +227,40 @@ def statistics(*, trainable: bool, moving: bool = False, mode: bool = True, sour
 
 def test_a_frozen_batch_norm_in_training_mode() -> None:
     assert said(statistics(trainable=False).judged()) == [
-        "train.py:3: GG505 warning: 1 frozen batch norm (backbone.bn) is in training mode: its running "
-        "statistics changed in 3 steps, but the parameters did not. Since the first step, means changed "
+        "train.py:3: GG505 warning: 1 batch norm (backbone.bn) that no step trains is in training mode: its "
+        "running statistics changed in 3 steps, but the parameters did not. Since the first step, means changed "
         "by 0.12 standard deviations, and variances by 40%."
     ]
 
 
-def test_a_frozen_batch_norm_whose_mode_nobody_set_is_told_where_it_is_frozen_or_where_it_was_seen() -> None:
+def test_a_frozen_batch_norm_whose_mode_nobody_set_is_reported_where_it_is_frozen() -> None:
     frozen_at = "x = 1\nbackbone.requires_grad_(False)\n"
-    for source, line in ((frozen_at, 2), ("", 9)):
-        assert [one.line for one in statistics(trainable=False, mode=False, source=source).judged()] == [line]
-    # Source that could tell and does not: a library's model may come that way.
+    (finding,) = statistics(trainable=False, mode=False, source=frozen_at).judged()
+    assert finding.line == 2
+    # A library's model may come that way.
     assert statistics(trainable=False, mode=False, source="backbone = load()\n").judged() == []
 
 
 def test_a_batch_norm_that_is_frozen_for_a_moment_or_follows_an_average_is_right() -> None:
     assert statistics(trainable=True).judged() == []
     assert statistics(trainable=False, moving=True).judged() == []
+
+
+# GG405
+
+
+def test_a_frozen_teacher_whose_gradients_nobody_uses_is_a_note() -> None:
+    story = Story("student.w", "teacher.w").optimizer(of="student.w", line=3)
+    story.facts["teacher.w"] |= {"still": True, "nbytes": 4_000_000}
+    assert said(trained(story, used="student.w").judged()) == [
+        "train.py:8: GG405 info: 4 backward calls compute gradients of 4 MB (estimated) for teacher.w. No "
+        "optimizer uses them."
+    ]
+
+
+def test_what_a_generators_loss_adds_to_the_discriminator_is_a_note() -> None:
+    story = Story("G", "D").optimizer("opt_g", "G", line=1).optimizer("opt_d", "D", line=2)
+    for _ in range(4):
+        story.clear(3).backward(4, mean(8)).step(5, "opt_g", used="G")
+        story.clear(6).backward(7, mean(8), to="D").step(8, "opt_d", used="D")
+    assert [finding.line for finding in story.judged("GG405")] == [4]

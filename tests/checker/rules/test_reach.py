@@ -351,18 +351,6 @@ def test_a_skipped_step_and_a_training_that_diverges_are_not_reported() -> None:
 # GG405
 
 
-def test_a_teacher_whose_gradients_add_up() -> None:
-    story = Story("student.w", "teacher.w").optimizer(of="student.w")
-    story.facts["teacher.w"] |= {"still": True, "nbytes": 4000}
-    uses = ((1, site(4)),)
-    for _ in range(4):
-        story.clear(1, "student.w").backward(5, mean(8), through=uses).step(6)
-    assert said(story.judged()) == [
-        "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w. "
-        "No optimizer uses the gradients, and nothing clears them."
-    ]
-
-
 def test_the_other_network_of_a_gan_is_a_note() -> None:
     story = Story("G.w", "D.w").optimizer("opt_g", "G.w").optimizer("opt_d", "D.w")
     for _ in range(4):

@@ -15,7 +15,6 @@ from gradgate.checker.analysis._scopes import (
     functions,
     key_of,
     last_name,
-    own_nodes,
     part_of,
     returned,
     scope_at,
@@ -144,20 +143,6 @@ def _calls_at(site: Site) -> list[ast.Call]:
     return inside(ast.Call, statement_at(site[0])) if site else []
 
 
-def unlisted_group(site: Site) -> Frame | None:
-    """Return the line of the last ``group = {"params": ...}`` of a function, if nothing uses the whole group."""
-    scope = scope_at(site[0]) if site else None
-    nodes = own_nodes(scope.node) if scope is not None else ()
-    assigned = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)]
-    made = [node for node in assigned if "'params': " in ast.unparse(node.value)]
-    if not made or scope is None:
-        return None
-    line, name = made[-1].lineno, key_of(made[-1].targets[0])
-    parts = {node.value for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))}
-    names = [node for node in nodes if isinstance(node, ast.Name) and node.id == name and node.lineno > line]
-    return _in(scope, line) if parts.issuperset(names) else None
-
-
 def _built_at(
     scope: Scope, value: ast.expr | None, files: Iterable[str], place: int | None = None
 ) -> Frame | None:
@@ -175,17 +160,6 @@ def _built_at(
 
 def _in(scope: Scope, line: int) -> Frame:
     return Frame(scope.file, line, getattr(scope.node, "name", "<module>"))
-
-
-def comprehension_line(site: Site) -> Frame | None:
-    """Return the last list comprehension that filters parameters, in a function that builds groups."""
-    for scope in (each for call in _calls_at(site) for each in functions(called(call), (site[0].file,))):
-        lists = [node for node in own_nodes(scope.node) if isinstance(node, ast.ListComp)]
-        chosen = [node for node in lists if any(part.ifs for part in node.generators)]
-        lines = [node.lineno for node in chosen if "parameters" in ast.unparse(node.generators[0].iter)]
-        if lines:
-            return _in(scope, max(lines))
-    return None
 
 
 def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | None:

@@ -22,6 +22,7 @@ from gradgate.events import (
     Frame,
     Ids,
     Log,
+    ModelLoaded,
     OptimizerMade,
     Ran,
     Site,
@@ -120,6 +121,10 @@ class Run:
     def written(self, target: Literal["gradient", "value"]) -> list[Written]:
         """Return the events of writes to gradients, or to values of parameters."""
         return [event for event in self.of(Written) if event.target == target]
+
+    def written_to(self, ids: Ids) -> bool:
+        """Return whether the script writes or loads values of these parameters."""
+        return any(event.parameters & ids for event in (*self.written("value"), *self.of(ModelLoaded)))
 
     def stepped(self, number: int) -> Stepped:
         """Return the step event of this number."""

@@ -61,7 +61,6 @@ class Backwards:
         self._unreached = unreached
         self.kept = RetainedGraphs(recorder)
         self._evaluations = evaluations
-        self._counted: set[int] = set()  # nodes whose forward FLOPs an earlier call has counted
         # (line, thread) -> parameters that the last call reached
         self._last: dict[tuple[Site, int], Ids] = {}
         self._calls: dict[Site, int] = {}
@@ -132,6 +131,7 @@ class Backwards:
         known = self._last.get((site, threading.get_ident()))
         if not recorder.looking and known is not None:
             return self._repeat(site, known, facts), None
+        facts["root"] = recorder.values.back_propagated(listed(tensors), site)
         graph = Graph(listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in tensors_in(inputs)}
@@ -171,7 +171,6 @@ class Backwards:
         head = Terms(recorder.scaled, recorder.parameters)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
         old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
-        flops, serving = found.flops(self._counted) if first else (0.0, ())
         recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         facts["synced"], facts["around"] = self._ranks.synchronizes(found.ids)
         event = Backward(
@@ -194,15 +193,11 @@ class Backwards:
             beyond=found.after_others() if first else frozenset(),
             driven=recorder.parameters.known(driven(graph)) if first else frozenset(),
             value=value,
-            flops=flops,
-            serving=serving,
         )
         recorder.add(event)
         stale, made = found.stale(recorder.thread.step_keys) if old_nodes else (frozenset(), ())
         if stale:
             recorder.add(StaleUsed(site, recorder.parameters.same(stale), made))
-        if first:
-            self._cuts.find_samples(graph)
         if first and readable:
             for each in combined(graph, site, recorder.parameters):
                 recorder.add(each)
@@ -290,9 +285,9 @@ class Backwards:
                     old_site,
                 )
             )
-        if not create_graph:  # with create_graph, the new nodes must store their lines
-            recorder.lines.pause(1)
-            try:
-                yield
-            finally:
-                recorder.lines.pause(-1)
+        recorder.lines.pause(not create_graph)  # with create_graph, the new nodes must store their lines
+        try:
+            derivatives = yield
+            recorder.values.differentiated([*listed(outputs), *listed(inputs)], derivatives)
+        finally:
+            recorder.lines.pause(-(not create_graph))

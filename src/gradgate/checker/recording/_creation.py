@@ -56,6 +56,7 @@ class Creation:
         if not is_a(parameter, Tensor):
             return
         recorder = self._recorder
+        recorder.values.derived(parameter, data)
         if is_a(data, Tensor) and data.grad_fn is not None and recorder.looking:
             self._cuts.record(data, "Parameter")
         site = recorder.site()
@@ -63,6 +64,11 @@ class Creation:
         if recorder.backwards and self._looks[site] < _LOOKS_PER_LINE:
             self._looks[site] += recorder.look_again()
         recorder.parameters.created(parameter, site, recorder.events.count)
+
+    def copied(self, _: Tensor, __: Any) -> Around:
+        """Remember that a parameter is a deep copy of another one."""
+        copy = yield
+        self._recorder.parameters.copied(copy)
 
     def optimizer(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
         """Record that an optimizer was constructed."""

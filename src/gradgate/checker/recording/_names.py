@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import itertools
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -14,15 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.call_sites import library_frames, user_frames
-from gradgate.checker.recording._measures import sample
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._registry import is_sharded, note_untrained, shape_and_bytes
+from gradgate.checker.recording._registry import shape_and_bytes
 from gradgate.checker.recording._user_objects import (
     children_of,
     fields_of,
     is_a,
     key_text,
-    modules_in,
     named_parameters,
     own_buffers,
     own_parameters,
@@ -159,49 +156,11 @@ class Names:
             record.dtype = str(tensor.dtype).removeprefix("torch.")
             record.shape, record.nbytes = shape_and_bytes(tensor)
             record.misfrozen = record.misfrozen or _set_to_false(tensor, _MISSPELLED)
-        factors: dict[int, tuple[str, ...]] = {}
         # ``module.requires_grad = False`` is a mistake: it sets a new attribute that torch never reads.
         for _, module in modules.alive():
             name = _set_to_false(module, ("requires_grad", *_MISSPELLED))
             for number in parameters.known(parameters_in(module)) if name else ():
                 parameters.records[number].misfrozen = name
-            if idle := self._idle_factors(module):
-                factors[id(module)] = idle
-        for _, module in modules.alive() if factors else ():
-            idle = factors.get(id(module), ())
-            beside = next((factors[id(each)] for each in modules_in(module)[::-1] if id(each) in factors), ())
-            (first, *path), *_ = [each.split(".") for each in idle] or [[""]]
-            child = dict(children_of(module)).get(first)
-            # If a child holds both factors and the layer that they adapt, this module is not that layer.
-            within = (
-                parameters_in(child) if path and idle[1].startswith(f"{first}.") and child is not None else []
-            )
-            if parameters.known(within) & parameters.reached:
-                idle = ()
-            for number in parameters.known(parameters_in(module)) & parameters.reached if beside else ():
-                record = parameters.records[number]
-                record.idle, record.beside = idle or record.idle, beside
-        note_untrained(parameters, modules)
-
-    def _idle_factors(self, module: nn.Module) -> tuple[str, ...]:
-        """Return the names of a module's two frozen low-rank factors if no loss reached them and one is zero."""
-        known = self._recorder.parameters.numbers.known
-        found = {
-            name: each
-            for name, each in named_parameters(module)
-            if name.count(".") < 2 and each.ndim == 2 and not each.requires_grad
-            if known(each) is None and not each.is_meta and not is_sharded(each)
-        }
-        for (name, one), (other, two) in (
-            itertools.permutations(found.items(), 2) if len(found) < _FEW else ()
-        ):
-            (rows, columns), (first, last) = one.shape, two.shape
-            rank = min(
-                columns if columns == first else rows + columns, rows if rows == last else rows + columns
-            )
-            if 0 < rank < min(rows + columns, first + last) - rank and not sample(one).any():
-                return (name, other) if sample(two).any() else ()
-        return ()
 
 
 def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from gradgate.autograd_graph import Graph, edges, ops, through
+from gradgate.autograd_graph import Graph, ops, through
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
-from gradgate.checker.recording.graph import flops_of
 from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
 
@@ -119,32 +118,6 @@ class Reached:
                 if before[node] & others:
                     combined.add(self.numbers[leaf])
         return self._same(combined)
-
-    def flops(self, counted: set[int]) -> tuple[float, tuple[tuple[Ids, float], ...]]:
-        """Return the FLOPs of forward and backward pass, and the backward FLOPs that each set of optimizers needs.
-
-        Args:
-            counted: numbers of the nodes whose forward FLOPs are already counted. This call adds its own nodes.
-        """
-        kinds = list(dict.fromkeys([_UNKNOWN, *self._owners.values()]))
-        owner_of = {
-            node: self._owners.get(id(leaf), _UNKNOWN) for node, leaf in self.graph.leaf_nodes.items()
-        }
-        behind = self.graph.behind({node: 1 << kinds.index(kind) for node, kind in owner_of.items()})
-        total, parts = 0.0, Counter[int]()
-        for node in behind:
-            forward, gradients = flops_of(node)
-            number = node_number.use(node)
-            total += sum(gradients) + (0.0 if number in counted else forward)
-            counted.add(number)
-            for (child, _), work in zip(edges(node), gradients, strict=True):
-                if work and child in behind:
-                    parts[behind[child]] += work  # type: ignore[assignment]
-        serving = Counter[Ids]()
-        for mask, work in parts.items():
-            owner = frozenset().union(*(kind for place, kind in enumerate(kinds) if mask >> place & 1))
-            serving[owner] += work
-        return total, tuple(serving.items())
 
     def first_uses(self) -> Uses:
         """Return parameters, ordered by their last uses in the forward pass, with the lines of their first uses."""

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gradgate.checker.recording._patches import Patches
-from gradgate.checker.recording._user_objects import modules_in, named_parameters, own_parameters
+from gradgate.checker.recording._user_objects import modules_in
 from gradgate.events import Event, Gap, Ids, Parameter, Site
-from gradgate.torch_compat import is_dtensor, tensor_version
+from gradgate.torch_compat import is_dtensor
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -157,11 +157,16 @@ class Parameters:
         self.owners: dict[int, set[int]] = {}  # parameter number -> numbers of the optimizers that hold it
         self.met: ByIdentity[Tensor, bool] = ByIdentity()  # plain leaves that a loss reached once
         self._origins: ByIdentity[Tensor, tuple[Site, int]] = ByIdentity()
+        self._copies: ByIdentity[Tensor, bool] = ByIdentity()
         self._sets: dict[Ids, Ids] = {}
 
     def created(self, tensor: Tensor, site: Site, at: int) -> None:
         """Remember where a parameter was created, for its later record."""
         self._origins.add(tensor, (site, at))
+
+    def copied(self, tensor: Tensor) -> None:
+        """Remember that a parameter is a deep copy, for its later record."""
+        self._copies.add(tensor, value=True)
 
     def is_made(self, tensor: Tensor) -> bool:
         """Return whether the watched script created the parameter."""
@@ -179,6 +184,7 @@ class Parameters:
             tensor, nn.Parameter
         )  # Names.finish replaces this if the tensor lives until the end of the run
         record.made, record.made_at = self._origins.known(tensor) or ((), -1)
+        record.copied = bool(self._copies.known(tensor))
         self.records[number] = record
         return number
 
@@ -233,39 +239,3 @@ class Modules(Numbers[nn.Module]):
         """Remember a module that a variable holds, and all modules in it."""
         for inner in modules_in(module):
             self.number(inner)
-
-
-def note_untrained(parameters: Parameters, modules: Modules) -> None:
-    """Note each model's only frozen matrix with its first values, in the records of its trained parameters."""
-    new = {id(p) for _, module in modules.alive() for p in own_parameters(module) if _is_new(p, parameters)}
-    for _, module in modules.alive() if new else ():
-        pairs = list(named_parameters(module))
-        name = _untrained(pairs, new)
-        trained = (each for _, each in pairs if each.requires_grad)
-        for number in parameters.known(trained) & parameters.reached if name else ():
-            parameters.records[number].untrained = name
-
-
-def _is_new(parameter: Tensor, parameters: Parameters) -> bool:
-    """Return whether a matrix is frozen, was made during the run, and was in no loss."""
-    if parameter.requires_grad or parameter.ndim != _MATRIX or parameter.is_meta:
-        return False
-    return parameters.is_made(parameter) and parameters.numbers.known(parameter) not in parameters.reached
-
-
-def _untrained(pairs: list[tuple[str, Tensor]], new: set[int]) -> str:
-    """Return the name of the only new matrix that was written less often than all other frozen ones of a model.
-
-    Each write by an initialization, an optimizer, a copy or ``load_state_dict`` increases a tensor's version.
-    """
-    frozen = [(name, each) for name, each in pairs if not each.requires_grad and each.ndim >= _MATRIX]
-    if not any(id(each) in new for _, each in frozen):
-        return ""
-    versions = sorted(
-        (0 if each.is_inference() else tensor_version(each), place) for place, (_, each) in enumerate(frozen)
-    )
-    name, first = frozen[versions[0][1]]
-    # A trained matrix of the same shape may be the original of a copy, such as a momentum encoder.
-    alike = any(each.requires_grad and each.shape == first.shape for _, each in pairs)
-    alone = len(frozen) > 1 and 0 < versions[0][0] < versions[1][0]
-    return name if id(first) in new and alone and not alike else ""

@@ -1,7 +1,7 @@
 """Reports of findings: text for people, JSON and SARIF for programs, and a page with figures."""
 
 from gradgate.checker.reports._baseline import fingerprint, read_baseline, write_baseline
-from gradgate.checker.reports._content import rule_page
+from gradgate.checker.reports._content import Entry, rule_page
 from gradgate.checker.reports._forms import check_output, checked_path, form_of, written
 from gradgate.checker.reports._json import to_json, to_sarif
 from gradgate.checker.reports._report import Report, report_on
@@ -11,6 +11,7 @@ from gradgate.checker.reports._text import show, to_text
 from gradgate.checker.reports._words import counted, duration, place_of
 
 __all__ = [
+    "Entry",
     "Held",
     "Report",
     "Selection",

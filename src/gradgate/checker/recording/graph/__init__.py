@@ -8,7 +8,6 @@ from gradgate.checker.recording.graph._distances import (
     unpassed_codes,
 )
 from gradgate.checker.recording.graph._driven import driven
-from gradgate.checker.recording.graph._flops import flops_of
 from gradgate.checker.recording.graph._layers import is_half
 from gradgate.checker.recording.graph._loss_inputs import (
     labels_are_predictions,
@@ -41,7 +40,6 @@ __all__ = [
     "compared_with_own_averages",
     "detached_in_one_term",
     "driven",
-    "flops_of",
     "is_half",
     "labels_are_predictions",
     "losses_of_hidden_padding",

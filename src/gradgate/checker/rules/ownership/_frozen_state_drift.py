@@ -3,9 +3,9 @@
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or the script sets their gradients to zero) that an optimizer
 still changes through a leftover gradient, momentum or weight decay. Looks for parameters that a script fails to
-freeze, or to unfreeze, because it sets ``requires_grad`` of a module or misspells the attribute. Also looks for
-batch norms whose running statistics follow new data although their parameters are frozen for the rest of the run,
-or although they run only under ``no_grad``. The finding says how far the statistics moved.
+freeze because it sets ``requires_grad`` of a module or misspells the attribute. Also looks for batch norms
+whose running statistics follow new data although their parameters are frozen for the rest of the run, or
+although they run only under ``no_grad``. The finding says how far the statistics moved.
 
 ## Why is this bad?
 The frozen part changes a little in each step. In evaluation, a batch norm uses its running statistics. If they have
@@ -44,20 +44,19 @@ from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, tree_of, whole_text
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ownership._batch_norms import freezing_line, moving_statistics
+from gradgate.checker.rules.texts import ownership as texts
 from gradgate.events import Frame, Ids, Parameter, Site, Stepped, Written
 
-_WHY = "The frozen part changes in every step."
 _STEPS = 2
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _misfrozen(run)
-    yield from _still_frozen(run)
     yield from _stepped(run)
     yield from _zeroed(run)
     yield from moving_statistics(run, RULE)
@@ -78,16 +77,17 @@ def _stepped(run: Run) -> Iterator[Finding]:
             if all(zero for _, zero in steps)
             else "with a leftover gradient"
         )
-        yield RULE.finding(
+        yield RULE.say(
             freezing_line(run, ids) or run.made[optimizer][0].site,
-            f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) changed in {len(steps)} "
-            f"steps of {name}, {how}.",
-            why=_WHY,
-            advice="Set the gradients to None where the parameters are frozen, or leave the parameters out of "
-            f"{name}.",
+            texts.FROZEN_MOVES,
             fix=partial(_without_gradients, names={run.name(number) for number in ids}),
             count=len(steps),
-            evidence={"parameters": len(ids), "steps": len(steps)},
+            parameters=len(ids),
+            s="s" if len(ids) > 1 else "",
+            names=run.names(ids),
+            steps=len(steps),
+            optimizer=name,
+            how=how,
         )
 
 
@@ -112,16 +112,15 @@ def _zeroed(run: Run) -> Iterator[Finding]:
     for site, steps in found.items():
         ids = union(moved for _, moved in steps)
         if len(steps) >= _STEPS:
-            yield RULE.finding(
+            yield RULE.say(
                 site,
-                f"The gradients of {run.names(ids)} are set to zero, but {run.optimizer(steps[-1][0])} still "
-                f"changed {'it' if len(ids) == 1 else 'them'} in {len(steps)} steps, by momentum or weight "
-                "decay.",
-                why=_WHY,
-                advice="Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
+                texts.ZEROED_MOVES,
                 fix=_none_instead,
                 count=len(steps),
-                evidence={"parameters": len(ids), "steps": len(steps)},
+                names=run.names(ids),
+                optimizer=run.optimizer(steps[-1][0]),
+                them="it" if len(ids) == 1 else "them",
+                steps=len(steps),
             )
 
 
@@ -135,42 +134,15 @@ def _misfrozen(run: Run) -> Iterator[Finding]:
             continue
         attribute = run.parameters[min(ids)].misfrozen
         of_module = attribute == "requires_grad"
-        yield RULE.finding(
+        yield RULE.say(
             line,
-            f"Setting {attribute} {'of a module ' if of_module else ''}freezes nothing: {run.log.steps} steps "
-            f"still changed {run.names(ids)}.",
-            why="Python accepts any attribute name, but PyTorch reads only each parameter's requires_grad.",
-            advice="Call requires_grad_(False) on the module instead."
-            if of_module
-            else "The attribute is called requires_grad.",
+            texts.MISFROZEN,
             fix=partial(_really_frozen, of_module=of_module),
             count=run.log.steps,
-            evidence={"parameters": len(ids)},
+            attribute=attribute,
+            steps=run.log.steps,
+            names=run.names(ids),
         )
-
-
-def _still_frozen(run: Run) -> Iterator[Finding]:
-    """Yield lines that set ``requires_grad`` of a module to True, if no step changes a parameter of that name."""
-    moved = run.words(run.moved)
-    if run.ended != "finished" or not all(run.parameters[number].name for number in run.moved):
-        return
-    text = "".join(map(whole_text, run.files))
-    for file in run.files if run.moved else ():
-        for node in inside(ast.Assign, tree_of(file)):
-            target, value = node.targets[0], getattr(node.value, "value", None)
-            if not isinstance(target, ast.Attribute) or target.attr != "requires_grad" or value is not True:
-                continue
-            module = ast.unparse(target.value)
-            name = module.rpartition(".")[2]
-            if f"{name}.parameters()" in text and name.isidentifier() and name not in moved:
-                yield RULE.finding(
-                    Frame(file, target.lineno, ""),
-                    f"Setting requires_grad of a module unfreezes nothing: no step changed {module}.",
-                    why="PyTorch reads only each parameter's requires_grad: the module stays frozen.",
-                    advice=f"Call {module}.requires_grad_(True) instead.",
-                    severity="warning",
-                    evidence={"steps": run.log.steps},
-                )
 
 
 def _setting_line(run: Run, parameter: Parameter) -> Frame | None:

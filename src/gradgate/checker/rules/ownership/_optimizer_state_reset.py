@@ -45,12 +45,10 @@ from gradgate.checker.analysis._source import loops_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.texts import ownership as texts
 from gradgate.events import Frame, Ids, OptimizerMade, Site, StateLoaded, Stepped, Written
 
 _EPOCH = re.compile(r"epoch|\bep?\b", re.IGNORECASE)
-_WHY = "The first steps after a reset are as long as the learning rate allows, whatever the size of the gradient."
-
-_WHY_SGD = "Momentum builds up over many steps. After each reset, the steps are too short."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -72,29 +70,26 @@ def _judge(run: Run) -> Iterator[Finding]:
         again = run.events[max(resets)].site if resets else ()
         if not resets or len(resets) * 2 < len(several) - 1 or not _loops(again):
             continue
-        steps = [run.stepping[optimizer] for _, optimizer in several]
+        steps = max(run.stepping[optimizer] for _, optimizer in several)
         sites = {run.events[number].site for number, _ in several}
         # Whether the function that constructs the optimizer is called only once
         once = len(sites) == 1 and not any(loops_around(frame) for frame in again[1:])
-        function = "" if once or innermost(again).function == "<module>" else innermost(again).function
-        apart = max(steps) > 1 and not any(
+        apart = steps > 1 and not any(
             _in_one_training(run.events[number].site, step) for number, step in resets.items()
         )
-        advice = (
-            f"Construct it once, {f'outside of {function}()' if function else 'before the loop'}, and pass it in. "
-            "Set group['lr'] to change only the learning rate."
-        )
-        yield RULE.finding(
+        yield RULE.say(
             # The first call of a function that constructs optimizers may be correct.
             next((frame for frame in again if frame not in run.events[several[0][0]].site), innermost(again)),
-            f"{kind} was constructed {len(several)} times for {run.names(ids)}, each time without the earlier "
-            f"state; none made more than {max(steps)} step{'s' if max(steps) > 1 else ''}.",
-            why=_WHY if kind != "SGD" else _WHY_SGD,
-            advice=f"If the training continues: {advice[0].lower()}{advice[1:]}" if apart else advice,
+            texts.MADE_AGAIN,
             fix=_made_once if once and not apart else (),
             severity="info" if apart else None,
             count=len(several),
-            evidence={"made": len(several), "steps": steps[:32]},
+            kind=kind,
+            made=len(several),
+            names=run.names(ids),
+            most=steps,
+            s="s" if steps > 1 else "",
+            begin="If the training continues: construct" if apart else "Construct",
         )
 
 
@@ -157,16 +152,15 @@ def _loaded(run: Run) -> Iterator[Finding]:
         if not _written(run, before[-1], after[0], run.held(event.optimizer)):
             found[event.site[0]].append(event)
     for frame, events in found.items():
-        yield RULE.finding(
+        yield RULE.say(
             frame,
-            f"Loading this state leaves {run.optimizer(events[0].optimizer)} with state for {events[0].after} of "
-            f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model "
-            "keeps its values.",
-            why=_WHY,
-            advice="To change the learning rate, set group['lr']. Load a state only together with the model that "
-            "it was saved with.",
+            texts.STATE_LOST,
             count=len(events),
-            evidence={"before": events[0].before, "after": events[0].after},
+            optimizer=run.optimizer(events[0].optimizer),
+            before=events[0].before,
+            after=events[0].after,
+            times=len(events),
+            s="s" if len(events) > 1 else "",
         )
 
 
