@@ -42,7 +42,6 @@ PRELOADED = [
     "gradgate.cli._check",
     "gradgate.planning",
     "hypothesis",
-    "libcst",
     "pytest",
     "rich.console",
     "sklearn.datasets",

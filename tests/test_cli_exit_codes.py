@@ -29,7 +29,7 @@ RIGHT, WRONG = "optimizer.zero_grad()", "pass"
 def check(folder: Path, end: str, clear: str = WRONG) -> tuple[int, str, int]:
     """Return gradgate's exit code, its verdict, and the script's exit code as JSON has it."""
     (folder / "train.py").write_text(SCRIPT.format(clear=clear, end=end), "utf-8")
-    saved = "import gradgate.cli; gradgate.cli.main(['check', '--no-progress', *sys.argv[1:], 'train.py'])"
+    saved = "import gradgate.cli; gradgate.cli.main(['check', *sys.argv[1:], 'train.py'])"
     shown = python("-c", f"import sys; {saved}", cwd=folder)
     written = python("-c", f"import sys; {saved}", "--output", "report.json", cwd=folder)
     assert written.returncode == shown.returncode
@@ -118,7 +118,7 @@ def test_a_failing_rank_fails_the_launcher_whose_code_is_passed_on(
     (tmp_path / "train.py").write_text(RANKS, "utf-8")
     (tmp_path / "launch.py").write_text(LAUNCH, "utf-8")
     launcher = TORCHRUN if failing == "1" else ["launch.py", "2", ""]
-    check = ["-m", "gradgate", "check", "--no-progress", "--output", "report.json"]
+    check = ["-m", "gradgate", "check", "--output", "report.json"]
     done = python(*check, *launcher, "train.py", failing, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))

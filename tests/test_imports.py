@@ -87,7 +87,7 @@ MAY_IMPORT = {
     "checker.recording": {"autograd_graph", "errors", "events", "call_sites", "torch", "torch_compat"},
     "checker.analysis": {"checker.excuses", "events"},
     "checker.excuses": {"checker.analysis", "events"},
-    "checker.fixes": {"checker.analysis", "checker.rules", "events", "libcst"},
+    "checker.fixes": {"checker.analysis", "checker.rules", "events"},
     "checker.rules": {"checker.analysis", "checker.excuses", "checker.fixes", "errors", "events"},
     "checker.reports": {
         *("byte_sizes", "errors", "events"),

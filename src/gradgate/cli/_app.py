@@ -119,12 +119,10 @@ def check(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --fix: don't ask.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print all edits as one patch.")] = False,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress line.")] = False,
 ) -> None:
     """Run a training script under watch and report mistakes with its gradients.
 
-    gradgate's options come before the script. If the script reads arguments, options after it are the script's.
-    Write -- before the script to separate both explicitly.
+    gradgate's options come before the script. Options after it are the script's.
 
     \b
     gradgate check train.py --epochs 1                   in the terminal
@@ -141,7 +139,7 @@ def check(
     run = partial(check_program, module, arguments or [], select=select, ignore=ignore, max_steps=max_steps)
     run = partial(run, fix=_same_check(arguments or []) if fix else None, yes=yes)
     run = partial(run, baseline=baseline, new_baseline=write_baseline)
-    _parsed.append(partial(run, form="diff" if diff else format, output=output, progress=not no_progress))
+    _parsed.append(partial(run, form="diff" if diff else format, output=output))
 
 
 @app.command(
@@ -189,11 +187,3 @@ def explain(
     from gradgate.cli._rules import explain_rule
 
     _parsed.append(partial(explain_rule, name))
-
-
-@app.command()
-def env() -> None:
-    """Print versions and devices, for a bug report."""
-    from gradgate.cli._environment import print_environment
-
-    _parsed.append(print_environment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Collection
@@ -13,45 +12,27 @@ from pathlib import Path
 from gradgate.checker.running import Program, check_notebook
 from gradgate.errors import OptionError
 
-_READS_ARGUMENTS = re.compile(
-    r"\b(argv|argparse|\w*ArgumentParser|parse_args|getopt|optparse|click|typer|fire|absl|tyro|docopt|hydra|"
-    r"jsonargparse|simple_parsing|LightningCLI|exec|runpy)\b"
-)
-_MOST_FILES = 200
-
 
 def before_script(args: list[str], flags: Collection[str], names: Collection[str]) -> tuple[list[str], str]:
-    """Move gradgate's options before the script, and insert "--" before the script or after ``-m module``.
+    """Insert "--" before the script or after ``-m module``: as with python, what follows is the script's.
 
-    Options come before the script, as with python. Options after the script belong to the script if it reads
-    arguments, otherwise to gradgate. ``flags`` are options without a value, ``names`` those with one.
+    ``flags`` are options without a value, ``names`` those with one.
 
     Returns:
         The command line, and a note for the user if gradgate's options are passed to the script, otherwise "".
     """
-    flags, names = set(flags) - {"-h", "--help"}, set(names) - {"-m"}
     at = _script_at(args, {*flags, "-h", "--help"})
     if at is None:
         return args, ""
     own, rest = args[:at], args[at:]
-    if own[-2:-1] == ["-m"] or (own and own[-1].startswith("-m") and len(own[-1]) > 2):
-        return [*own, "--", *rest], _note(rest, flags, names, f"module {own[-1].removeprefix('-m')}")
-    script, words = rest[0], rest[1:]
-    if _reads_arguments(Path(script)):
-        return [*own, "--", *rest], _note(words, flags, names, script)
-    theirs: list[str] = []
-    while words:
-        if words[0] == "--":
-            return [*own, "--", script, *theirs, *words], ""
-        name, _, value = words[0].partition("=")
-        length = 1 if name in flags or value else 2
-        if name in flags or name in names:
-            own += words[:length]
-        else:
-            theirs.append(words[0])
-            length = 1
-        words = words[length:]
-    return [*own, "--", script, *theirs], ""
+    module = own[-1].removeprefix("-m") if own and (own[-2:-1] == ["-m"] or own[-1].startswith("-m")) else ""
+    ours = {*flags, *names} - {"-h", "--help", "-m"}
+    passed = [word for word in rest[0 if module else 1 :] if word.partition("=")[0] in ours]
+    note = (
+        f"gradgate: {', '.join(passed)} after {f'module {module}' if module else rest[0]} "
+        f"{'is' if len(passed) == 1 else 'are'} passed to the script. Write gradgate's options before it."
+    )
+    return [*own, "--", *rest], note if passed else ""
 
 
 def _script_at(args: list[str], flags: Collection[str]) -> int | None:
@@ -69,25 +50,6 @@ def _script_at(args: list[str], flags: Collection[str]) -> int | None:
             return at
         at += 1 if word in flags or "=" in word else 2
     return None
-
-
-def _reads_arguments(script: Path) -> bool:
-    """Return whether a script, or a neighbouring file that it may import, reads the command line."""
-    if not script.is_file() or script.suffix not in (".py", ".ipynb"):
-        return True  # the script is a command such as torchrun, or a package
-    files = [script, *sorted(script.parent.glob("*.py"))[:_MOST_FILES]]
-    return any(_READS_ARGUMENTS.search(file.read_text("utf-8", "replace")) for file in files)
-
-
-def _note(words: list[str], flags: Collection[str], names: Collection[str], script: str) -> str:
-    passed = [word for word in words if word.partition("=")[0] in {*flags, *names}]
-    if not passed:
-        return ""
-    is_or_are = "is" if len(passed) == 1 else "are"
-    return (
-        f"gradgate: {', '.join(passed)} after {script} {is_or_are} passed to the script, which may read arguments. "
-        "Write gradgate's options before it."
-    )
 
 
 def program_of(module: str | None, arguments: list[str], *, where: str) -> Program:

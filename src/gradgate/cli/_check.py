@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports import (
     Report,
     check_output,
@@ -28,8 +27,7 @@ from gradgate.checker.reports import (
 from gradgate.checker.running import How, WatchedRun
 from gradgate.cli._arguments import program_of
 from gradgate.cli._config import configured
-from gradgate.cli._fix import FAILED, TRIAL, fix_and_check_again
-from gradgate.cli._progress import Progress, write_error
+from gradgate.cli._fix import FAILED, TRIAL, fix_and_check_again, write_error
 from gradgate.errors import OptionError
 from gradgate.events import Log
 
@@ -48,7 +46,6 @@ def check_program(
     baseline: Path | None,
     new_baseline: Path | None,
     output: Path | None,
-    progress: bool,
     fix: Sequence[str] | None,
     yes: bool,
 ) -> int:
@@ -59,8 +56,6 @@ def check_program(
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise OptionError(f"{_WHERE}: torchrun started this process. Write: gradgate check torchrun ...")
-    if (fix is not None or form == "diff") and not can_edit():
-        raise OptionError(f"{_WHERE}: edits need LibCST. Run pip install 'gradgate[cli]'.")
     program = program_of(module, arguments, where=_WHERE)
     settings = configured(Path.cwd() if module else Path(program.target).resolve().parent)
     # The command line overrides the configuration.
@@ -77,11 +72,9 @@ def check_program(
         baseline = baseline or settings.get("baseline")
     known = read_baseline(baseline, where=_WHERE) if baseline is not None else frozenset[str]()
     failed, trial = os.environ.pop(FAILED, None), os.environ.pop(TRIAL, None) is not None
-    line = Progress(enabled=progress)
     stdout = sys.stdout if form == "text" or output is not None else _reserved(sys.stdout)
 
     def end(how: How, code: int, logs: list[Log]) -> int:
-        line.stop()
         judged = partial(
             report_on, logs, script=program.target, outcome=how, exit_code=code, selection=selected
         )
@@ -108,12 +101,7 @@ def check_program(
             second = fix_and_check_again(report, yes=yes, command=fix)
         return second if second is not None else code or (_FOUND if report.faults else 0)
 
-    watched = WatchedRun(program, max_steps=max_steps or settings.get("max_steps"), on_end=end)
-    line.start(lambda: watched.progress)
-    try:
-        return watched.run()
-    finally:
-        line.stop()
+    return WatchedRun(program, max_steps=max_steps or settings.get("max_steps"), on_end=end).run()
 
 
 def _destination(form: str | None, output: Path | None, usual: str | None) -> tuple[str, Path | None]:

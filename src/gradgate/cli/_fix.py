@@ -7,15 +7,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gradgate.checker.analysis._run import enumerated
 from gradgate.checker.fixes import Rewritten, patch, rewritten_files
 from gradgate.checker.reports import Entry, Report, counted
-from gradgate.cli._progress import write_error
 
 FAILED = "GRADGATE_FAILED"  # in the second check's environment: the file to make if the edited script fails
 TRIAL = "GRADGATE_TRIAL"  # in the environment of a check that only tells whether the edited script fails
+
+
+def write_error(text: str) -> None:
+    """Write to the original standard error: the script may have replaced or closed ``sys.stderr``."""
+    with suppress(OSError):
+        os.write(2, text.encode())
 
 
 def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) -> int | None:

@@ -61,14 +61,13 @@ set_signal_handler: Private[[int, Any], Any] = Private(
 )
 
 
-process_work: Private[[Any], tuple[Any, tuple[Any, ...]]] = Private(
-    "multiprocessing.process.BaseProcess._target or _args",
-    "tell what a multiprocessing process runs, and keep what a pool's workers have recorded",
-    find=lambda: lambda process: (getattr(process, "_target", None), getattr(process, "_args", ())),
-    instead=lambda process: (None, ()),
+process_target: Private[[Any], Any] = Private(
+    "multiprocessing.process.BaseProcess._target",
+    "tell what a multiprocessing process runs",
+    find=lambda: lambda process: getattr(process, "_target", None),
+    instead=lambda process: None,
     works=lambda _: (
-        {"_target", "_args"}
-        <= {*import_module("multiprocessing.process").BaseProcess.__init__.__code__.co_names}
+        "_target" in import_module("multiprocessing.process").BaseProcess.__init__.__code__.co_names
     ),
     rules=("every rule",),
 )

@@ -37,7 +37,7 @@ MISSING = "train.py:10  error  GG201"
 def check(folder: Path, main: str, *options: str) -> "subprocess.CompletedProcess[str]":
     lines = "\n".join(f"    {line}" for line in main.splitlines())
     (folder / "train.py").write_text(f"{TRAIN}if __name__ == '__main__':\n{lines}\n", "utf-8")
-    return python("-m", "gradgate", "check", "--no-progress", *options, "train.py", cwd=folder)
+    return python("-m", "gradgate", "check", *options, "train.py", cwd=folder)
 
 
 @pytest.mark.parametrize(("status", "code"), [(0, 1), (3, 3)])
@@ -68,7 +68,7 @@ def test_a_child_with_an_environment_of_its_own_is_watched(tmp_path: Path, envir
 
 
 def test_a_check_within_a_check_reports_for_itself(tmp_path: Path) -> None:
-    inner = "[sys.executable, '-m', 'gradgate', 'check', '--no-progress', __file__, 'x']"
+    inner = "[sys.executable, '-m', 'gradgate', 'check', __file__, 'x']"
     child = f"print('inner', subprocess.run({inner}, stdout=subprocess.PIPE).stdout.decode())"
     main = f"if sys.argv[1:]: train()\nelse: {child}"
     done = check(tmp_path, main)

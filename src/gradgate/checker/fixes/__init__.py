@@ -6,14 +6,13 @@ advice. :func:`edits_for` makes the changes in the file's syntax tree and return
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import linecache
 from typing import Protocol
 
 from gradgate.checker.fixes._edit import Edit, apply, between
 from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap, passing
 from gradgate.checker.fixes._patch import Rewritten, patch, rewritten_files
+from gradgate.checker.fixes._rewrite import rewritten
 
 __all__ = [
     "Change",
@@ -27,7 +26,6 @@ __all__ = [
     "Rewritten",
     "Unwrap",
     "apply",
-    "can_edit",
     "edits_for",
     "passing",
     "patch",
@@ -49,8 +47,8 @@ def edits_for(finding: _Finding) -> tuple[Edit, ...]:
         finding: a finding, with or without a fix.
 
     Returns:
-        One edit per changed line, in order. () if the finding has no fix, if the fix does not fit the source or
-        would break it, or if LibCST is not installed (see ``can_edit()``).
+        One edit per changed line, in order. () if the finding has no fix, or if the fix does not fit the source or
+        would break it.
 
     Example:
         >>> import pathlib, tempfile
@@ -67,16 +65,8 @@ def edits_for(finding: _Finding) -> tuple[Edit, ...]:
             opt.step()
             opt.zero_grad()
     """
-    if not finding.fix or not can_edit():
+    if not finding.fix:
         return ()
-    from gradgate.checker.fixes._rewrite import rewritten
-
     source = "".join(linecache.getlines(finding.file))
     after = rewritten(source, finding.fix)
     return () if after is None else between(source.splitlines(), after.splitlines())
-
-
-@functools.cache
-def can_edit() -> bool:
-    """Return whether LibCST, which edits need, is installed. To install it: ``pip install 'gradgate[cli]'``."""
-    return importlib.util.find_spec("libcst") is not None

@@ -1,263 +1,268 @@
-"""Apply a fix to a syntax tree. Only this module imports LibCST, so import the module only when needed."""
+"""Apply a fix to the text of a source, at the lines and columns that its syntax tree names."""
 
 from __future__ import annotations
 
 import ast
 import builtins
-import functools
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap
 
-from gradgate.checker.fixes._fix import Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap
-
-Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
-Block: TypeAlias = cst.Module | cst.IndentedBlock
+# Changes that need a line come before those that may remove it.
+_ORDER = (PutUnder, Unwrap, Insert, Move, Delete, Replace)
 
 
 class _MisfitError(Exception):
     """A change does not fit the source or would break it."""
 
 
+class _Line(NamedTuple):
+    number: int  # in the source, or 0
+    text: str
+
+
 def rewritten(source: str, fix: Fix) -> str | None:
     """Return the source with a fix applied, or None if the fix does not fit the source or would break it."""
+    lines = [_Line(number, text) for number, text in enumerate(source.split("\n"), 1)]
     try:
-        after = _Rewriter(source, fix).code()
-        before_names, after_names = _names(ast.parse(source)), _names(tree := ast.parse(after))
-    except (_MisfitError, cst.ParserSyntaxError, SyntaxError, ValueError):
+        before = ast.parse(source)
+        for change in _sequence(fix):
+            lines = _Source(lines).after(change)
+        after = "\n".join(line.text for line in lines)
+        tree = ast.parse(after)
+    except (_MisfitError, SyntaxError, ValueError):
         return None
-    unknown = after_names - before_names - _bound(tree) - {*dir(builtins)}
+    unknown = _names(tree) - _names(before) - _bound(tree) - {*dir(builtins)}
     return None if unknown or after == source else after
 
 
-@functools.lru_cache(maxsize=8)
-def _parsed(source: str) -> tuple[cst.Module, dict[cst.CSTNode, tuple[int, int]]]:
-    """Return a syntax tree, and the first and last line of each node."""
-    wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
-    ranges = wrapper.resolve(PositionProvider)
-    return wrapper.module, {node: (at.start.line, at.end.line) for node, at in ranges.items()}
+def _sequence(fix: Fix) -> list[Change]:
+    """Return the changes in an order such that texts beside the same line keep the order of the fix."""
+    late = [change for change in reversed(fix) if getattr(change, "after", 0)]
+    early = [change for change in fix if change not in late]
+    return sorted([*early, *late], key=lambda change: _ORDER.index(type(change)))
 
 
-class _Rewriter(cst.CSTTransformer):
-    def __init__(self, source: str, fix: Fix) -> None:
-        super().__init__()
-        self._module, self._lines = _parsed(source)
-        self._source = source
-        self._before: dict[Statement, list[Statement]] = defaultdict(list)
-        self._after: dict[Statement, list[Statement]] = defaultdict(list)
-        self._deleted: set[cst.CSTNode] = set()
-        self._moved: set[Statement] = set()  # a subset of _deleted
-        self._headers: dict[Statement, cst.With] = {}
-        self._unwrapped: set[Statement] = set()
-        self._replaced: dict[cst.CSTNode, cst.BaseExpression] = {}
-        for change in fix:
-            if isinstance(change, Insert):
-                new = cst.parse_module(change.text, self._module.config_for_parsing).body
-                self._beside(change.before, change.after).extend(new)
-            elif isinstance(change, Move):
-                self._move(change)
-            elif isinstance(change, Delete):
-                self._deleted.add(self._decorator(change.line) or self._simple(change.line))
-            elif isinstance(change, Replace):
-                self._replace(change)
-            elif isinstance(change, PutUnder):
-                header = cst.parse_statement(f"{change.header}\n    pass", self._module.config_for_parsing)
-                assert isinstance(header, cst.With)  # noqa: S101
-                self._headers[self._statement(change.line)] = header
-            else:
-                self._unwrap(change)
+class _Source:
+    """The lines of a source, and its syntax tree."""
 
-    def code(self) -> str:
-        """Return the source with the changes applied."""
-        return self._module.visit(self).code
+    def __init__(self, lines: list[_Line]) -> None:
+        self._lines = lines
+        self._text = "\n".join(line.text for line in lines)
+        self._tree = ast.parse(self._text)
 
-    # The statement of a line
+    def after(self, change: Change) -> list[_Line]:
+        """Return the lines with a change."""
+        if isinstance(change, Replace):
+            return self._replaced(change)
+        if isinstance(change, Insert):
+            at, indent = self._gap(change.before, change.after)
+            new = [_Line(0, indent + text if text else "") for text in change.text.split("\n")]
+            return [*self._lines[:at], *new, *self._lines[at:]]
+        if isinstance(change, Delete):
+            removed = self._decorator(change.line) or self._simple(change.line)
+            first, end = removed.lineno - 1, removed.end_lineno or 0
+            return [*self._lines[:first], *self._lines[end:]]
+        if isinstance(change, Move):
+            return self._moved(change)
+        statement = self._statement(change.line)
+        first, end = _first(statement), statement.end_lineno or 0
+        indent = self._indent(statement)
+        if isinstance(change, PutUnder):
+            inner = self._shifted(
+                statement, first, end, indent, indent + ("\t" if "\t" in indent else "    ")
+            )
+            return [*self._lines[:first], _Line(0, indent + change.header), *inner, *self._lines[end:]]
+        header = [node.end_lineno or 0 for node in _expressions(statement)]
+        body = getattr(statement, "body", ())
+        if not isinstance(change, Unwrap) or not body:
+            raise _MisfitError
+        inner = self._shifted(statement, max([*header, first + 1]), end, self._indent(body[0]), indent)
+        return [*self._lines[:first], *inner, *self._lines[end:]]
 
-    def _statement(self, line: int) -> Statement:
+    def _statement(self, line: int) -> ast.stmt:
         """Return the innermost statement on a line, which must not share its lines with another statement."""
-        blocks = (node for node in self._lines if isinstance(node, cst.Module | cst.IndentedBlock))
-        holding = [
-            statement
-            for block in blocks
-            for statement in block.body
-            if self._lines[statement][0] <= line <= self._lines[statement][1]
-        ]
+        at = next((at for at, known in enumerate(self._lines, 1) if line and known.number == line), 0)
+        holding = [node for node in _statements(self._tree) if _first(node) < at <= (node.end_lineno or 0)]
         if not holding:
             raise _MisfitError
-        found = min(holding, key=lambda node: self._lines[node][1] - self._lines[node][0])
-        shared = isinstance(found, cst.SimpleStatementLine) and len(found.body) > 1
-        if shared or any(isinstance(node, cst.SimpleStatementSuite) for node in found.children):
+        found = min(reversed(holding), key=lambda node: (node.end_lineno or 0) - _first(node))
+        rest = self._lines[(found.end_lineno or 0) - 1].text.encode()[found.end_col_offset :].decode().strip()
+        if self._indent(found).strip() or (rest and not rest.startswith("#")):
             raise _MisfitError  # several statements on one line
-        return found  # type: ignore[return-value]
+        return found
 
-    def _simple(self, line: int) -> cst.SimpleStatementLine:
+    def _simple(self, line: int) -> ast.stmt:
         found = self._statement(line)
-        if not isinstance(found, cst.SimpleStatementLine):
+        if hasattr(found, "body"):
             raise _MisfitError
         return found
 
-    def _decorator(self, line: int) -> cst.Decorator | None:
-        return next(
-            (node for node, at in self._lines.items() if isinstance(node, cst.Decorator) and at[0] == line),
-            None,
-        )
+    def _indent(self, statement: ast.stmt) -> str:
+        return self._lines[statement.lineno - 1].text.encode()[: statement.col_offset].decode()
 
-    def _beside(self, before: int, after: int) -> list[Statement]:
-        return self._before[self._statement(before)] if before else self._after[self._statement(after)]
+    def _range(self, statement: ast.stmt) -> tuple[int, int]:
+        """Return the lines of a statement and of the comments directly above it, as a slice."""
+        first, comment = _first(statement), self._indent(statement) + "#"
+        while first and self._lines[first - 1].text.startswith(comment):
+            first -= 1
+        return first, statement.end_lineno or 0
 
-    # Changes
+    def _gap(self, before: int, after: int) -> tuple[int, str]:
+        """Return where to insert lines, and their indentation."""
+        statement = self._statement(before or after)
+        return self._range(statement)[0 if before else 1], self._indent(statement)
 
-    def _move(self, change: Move) -> None:
-        moved, beside = self._simple(change.line), self._beside(change.before, change.after)
-        first, last = sorted((change.line, change.before or self._lines[self._statement(change.after)][1]))
-        names = [node for node in ast.walk(ast.parse(self._source)) if isinstance(node, ast.Name)]
-        low, high = self._lines[moved]
-        own = [name for name in names if low <= name.lineno <= high]
-        between = [name for name in names if first <= name.lineno <= last and not low <= name.lineno <= high]
-        for name in own:
-            stored = isinstance(name.ctx, ast.Store)
-            if any(name.id == other.id and (stored or isinstance(other.ctx, ast.Store)) for other in between):
-                raise _MisfitError
-        self._deleted.add(moved)
-        self._moved.add(moved)
-        beside.append(moved.with_changes(leading_lines=_split(moved.leading_lines)[1]))
+    def _decorator(self, line: int) -> ast.expr | None:
+        nodes = (each for node in ast.walk(self._tree) for each in getattr(node, "decorator_list", ()))
+        return next((node for node in nodes if self._lines[node.lineno - 1].number == line), None)
 
-    def _replace(self, change: Replace) -> None:
-        statement, old = self._statement(change.line), _meaning(change.old)
-        found = [node for node in _within(statement) if self._means(node) == old]
+    def _shifted(self, statement: ast.stmt, first: int, end: int, old: str, new: str) -> list[_Line]:
+        """Return lines of a statement with another indentation. A string of several lines cannot be shifted."""
+        if old.strip():
+            raise _MisfitError  # a body on the line of its header
+        texts = (node for node in ast.walk(statement) if isinstance(node, ast.Constant | ast.JoinedStr))
+        if old != new and any(node.lineno != node.end_lineno for node in texts):
+            raise _MisfitError
+        return [
+            _Line(number, new + text[len(old) :] if text.startswith(old) and text else text)
+            for number, text in self._lines[first:end]
+        ]
+
+    def _moved(self, change: Move) -> list[_Line]:
+        moved, lines = self._simple(change.line), self._lines
+        at, indent = self._gap(change.before, change.after)
+        first, end = self._range(moved)
+        low, high = sorted((at, first if at <= first else end))
+        names = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
+        own = {name.id: isinstance(name.ctx, ast.Store) for name in names if first < name.lineno <= end}
+        for name in names:
+            between = low < name.lineno <= high and not first < name.lineno <= end
+            if between and name.id in own and (own[name.id] or isinstance(name.ctx, ast.Store)):
+                raise _MisfitError  # the statement would read or leave another value
+        new = self._shifted(moved, first, end, self._indent(moved), indent)
+        if at <= first:
+            return [*lines[:at], *new, *lines[at:first], *lines[end:]]
+        return [*lines[:first], *lines[end:at], *new, *lines[at:]]
+
+    # Expressions
+
+    def _replaced(self, change: Replace) -> list[_Line]:
+        statement, old = self._statement(change.line), _meaning(_expression(change.old))
+        found = [node for node in _expressions(statement) if _meaning(node) == old]
         if len(found) != 1:
             raise _MisfitError
-        kept = {self._means(node): node for node in [*_within(found[0]), found[0]]}
-        new = cst.parse_expression(change.new, self._module.config_for_parsing).visit(
-            _Keep(self._module, kept)
-        )
-        assert isinstance(new, cst.BaseExpression)  # noqa: S101
-        new = self._with_more_arguments(found[0], new) or new
-        atom = isinstance(new, cst.Name | cst.Attribute | cst.Call | cst.Subscript)
-        inside = any(self._means(node) == old for node in _within(new))
-        if not (atom or inside or new.lpar):
-            new = new.with_changes(lpar=found[0].lpar, rpar=found[0].rpar)
-        self._replaced[found[0]] = new
+        new = _expression(change.new)
+        start, end = _span(self._text, found[0])
+        texts = [*self._candidates(found[0], new, change.new)]
+        expected = _meaning(_Swap(found[0], new).visit(self._tree))
+        for cut, text in texts:
+            whole = self._text[: start - cut] + text + self._text[end + cut :]
+            with suppress(SyntaxError):
+                if _meaning(ast.parse(whole)) == expected:
+                    return self._numbered(whole.split("\n"), start, end)
+        raise _MisfitError
 
-    def _with_more_arguments(self, old: cst.CSTNode, new: cst.CSTNode) -> cst.Call | None:
-        """Return a call with arguments added, formatted like the original; None for any other change."""
-        if not isinstance(old, cst.Call) or not isinstance(new, cst.Call) or not old.args:
-            return None
-        more = new.args[len(old.args) :]
-        if not more:
-            return None
-        last, between = old.args[-1], old.args[0].comma if len(old.args) > 1 else cst.MaybeSentinel.DEFAULT
-        end = more[-1].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
-        whole = old.with_changes(args=[*old.args[:-1], last.with_changes(comma=between), *more[:-1], end])
-        return whole if self._means(whole) == self._means(new) else None
+    def _numbered(self, texts: list[str], start: int, end: int) -> list[_Line]:
+        """Return new texts of the lines, of which those from ``start`` to ``end`` differ."""
+        numbers, more = [line.number for line in self._lines], len(texts) - len(self._lines)
+        if more:
+            first, last = self._text.count("\n", 0, start) + 1, self._text.count("\n", 0, end) + 1
+            numbers[first:last] = [0] * (last - first + more)
+        return list(map(_Line, numbers, texts))
 
-    def _means(self, node: cst.CSTNode) -> str:
-        return _meaning(self._module.code_for_node(node))
+    def _candidates(self, old: ast.expr, new: ast.expr, text: str) -> Iterator[tuple[int, str]]:
+        """Yield texts for the new expression, best first, each with how many parentheses around the old one go.
 
-    def _unwrap(self, change: Unwrap) -> None:
-        statement = self._statement(change.line)
-        if not isinstance(getattr(statement, "body", None), cst.IndentedBlock):
-            raise _MisfitError
-        self._unwrapped.add(statement)
-
-    # The tree with the changes
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
-        if original_node in self._replaced:
-            return self._replaced[original_node]
-        if isinstance(original_node, cst.FunctionDef) and self._deleted.intersection(
-            original_node.decorators
+        Parts of the old expression that are repeated in the new one keep their formatting.
+        """
+        start, end = _span(self._text, old)
+        if isinstance(old, ast.Call) and isinstance(new, ast.Call) and (old.args or old.keywords):
+            # An argument that is added is laid out as the others are.
+            ends = sorted(_span(self._text, node) for node in [*old.args, *old.keywords])
+            more = [ast.unparse(node) for node in [*new.args, *new.keywords][len(ends) :]]
+            between = self._text[ends[-2][1] : ends[-1][0]] if len(ends) > 1 else ", "
+            added = "".join((between if between.strip() == "," else ", ") + part for part in more)
+            yield 0, self._text[start : ends[-1][1]] + added + self._text[ends[-1][1] : end]
+        known = {
+            _meaning(node): self._text[slice(*_span(self._text, node))] for node in [*_expressions(old), old]
+        }
+        kept = _with_kept(text.strip(), known)
+        repeated = any(_meaning(node) == _meaning(old) for node in _expressions(new))
+        around = self._text[max(start - 1, 0) : start] + self._text[end : end + 1]
+        if around == "()" and (
+            repeated or isinstance(new, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         ):
-            kept = [node for node in original_node.decorators if node not in self._deleted]
-            return updated_node.with_changes(decorators=kept)
-        if isinstance(original_node, cst.Module | cst.IndentedBlock):
-            return self._block(original_node, updated_node)  # type: ignore[arg-type]
-        return updated_node
-
-    def _block(self, original: Block, updated: Block) -> Block:
-        body: list[Statement] = []
-        blank: Sequence[cst.EmptyLine] = ()  # the blank lines above a deleted statement
-        pairs: Iterable[tuple[Any, Any]] = zip(original.body, updated.body, strict=True)
-        for before, after in pairs:
-            above, comments = _split(after.leading_lines)
-            for new in self._before.get(before, ()):
-                body.append(new.with_changes(leading_lines=[*blank, *above, *new.leading_lines]))
-                blank = above = ()
-            if before in self._deleted:
-                blank = [*blank, *above, *([] if before in self._moved else comments)]
-            else:
-                lines = [*blank, *above, *comments]
-                body += self._changed(before, after.with_changes(leading_lines=lines))
-                blank = ()
-            body += self._after.get(before, ())
-        unwrapped = any(original is statement.body for statement in self._unwrapped)
-        if not body and original.body and not unwrapped:
-            raise _MisfitError
-        return updated.with_changes(body=body, footer=[*blank, *updated.footer])
-
-    def _changed(self, before: Statement, after: Any) -> list[Statement]:
-        if before in self._headers:
-            inner = cst.IndentedBlock([after.with_changes(leading_lines=())])
-            return [self._headers[before].with_changes(body=inner, leading_lines=after.leading_lines)]
-        if before in self._unwrapped:
-            if not after.body.body:
-                return []
-            first, *others = after.body.body
-            return [first.with_changes(leading_lines=[*after.leading_lines, *first.leading_lines]), *others]
-        return [after]
+            yield 1, kept
+        yield from ((0, kept), (0, f"({kept})"), (0, text))
 
 
-class _Keep(cst.CSTTransformer):
-    """Reuses the nodes of the old expression that are repeated in the new one, to keep their formatting."""
+class _Swap(ast.NodeTransformer):
+    """Replaces an expression in a tree."""
 
-    def __init__(self, module: cst.Module, kept: Mapping[str, cst.CSTNode]) -> None:
-        super().__init__()
-        self._module, self._kept = module, kept
+    def __init__(self, old: ast.expr, new: ast.expr) -> None:
+        self._old, self._new = old, new
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        return self._known(node) is None
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
-        known = self._known(original_node)
-        if known is None:
-            return updated_node
-        parentheses = {name: getattr(known, name) or getattr(updated_node, name) for name in ("lpar", "rpar")}
-        return known.with_changes(**parentheses)
-
-    def _known(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        if not isinstance(node, cst.BaseExpression):
-            return None
-        return self._kept.get(_meaning(self._module.code_for_node(node)))
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Return the new expression for the old one, and other nodes with their parts replaced."""
+        return self._new if node is self._old else self.generic_visit(node)
 
 
-def _within(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """Yield the expressions in a node. For a statement with a block, yield only those in the header.
+def _first(statement: ast.stmt) -> int:
+    """Return how many lines are above a statement and its decorators."""
+    nodes: list[Any] = [statement, *getattr(statement, "decorator_list", ())]
+    return min(int(node.lineno) for node in nodes) - 1
 
-    Names of attributes and keywords are no expressions.
-    """
-    names = (getattr(node, "attr", None), getattr(node, "keyword", None))
-    for child in node.children:
-        if isinstance(child, cst.BaseExpression) and child not in names:
+
+def _statements(tree: ast.AST) -> list[ast.stmt]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+
+
+def _expressions(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the expressions in a node. For a statement with a block, yield only those in the header."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
             yield child
-        if not isinstance(child, cst.BaseSuite | cst.BaseStatement):
-            yield from _within(child)
+        if not isinstance(child, ast.stmt):
+            yield from _expressions(child)
 
 
-def _meaning(code: str) -> str:
-    """Return an expression's syntax tree as text, which does not depend on formatting."""
-    try:
-        return ast.dump(ast.parse(f"({code.strip()}\n)", mode="eval"))
-    except SyntaxError:
-        return f"no expression: {code}"
+def _expression(text: str) -> ast.expr:
+    return ast.parse(f"({text.strip()}\n)", mode="eval").body
 
 
-def _split(lines: Sequence[cst.EmptyLine]) -> tuple[Sequence[cst.EmptyLine], Sequence[cst.EmptyLine]]:
-    """Split the lines above a statement at the last blank line, below which are the statement's comments."""
-    blank = max((place + 1 for place, line in enumerate(lines) if line.comment is None), default=0)
-    return lines[:blank], lines[blank:]
+def _meaning(node: ast.AST) -> str:
+    """Return a syntax tree as text, which does not depend on formatting."""
+    return re.sub(r"(, )?ctx=\w+\(\)", "", ast.dump(node))
+
+
+def _span(text: str, node: Any) -> tuple[int, int]:
+    """Return where an expression begins and ends in a text."""
+    lines = text.split("\n")
+
+    def at(line: int, column: int) -> int:
+        above = sum(len(each) + 1 for each in lines[: line - 1])
+        return above + len(lines[line - 1].encode()[:column].decode())
+
+    return at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset)
+
+
+def _with_kept(text: str, known: Mapping[str, str]) -> str:
+    """Return an expression in which the known parts have their known texts."""
+
+    def parts(node: ast.AST) -> Iterator[tuple[int, int, str]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr) and (kept := known.get(_meaning(child))) is not None:
+                yield (*_span(text, child), kept)
+            else:
+                yield from parts(child)
+
+    for start, end, kept in sorted(parts(ast.parse(text, mode="eval")), reverse=True):
+        text = text[:start] + kept + text[end:]
+    return text
 
 
 def _names(tree: ast.AST) -> set[str]:

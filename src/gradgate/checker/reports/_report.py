@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports._baseline import fingerprint
 from gradgate.checker.reports._content import Content
 from gradgate.checker.reports._forms import checked_path, form_of, written
@@ -76,8 +75,6 @@ def report_on(
     audible = [finding for finding in selected if not any(ignore.covers(finding) for ignore in used)]
     kept = [finding for finding in audible if fingerprint(finding) not in (baseline or ())]
     notes = [*notes, *(note for ignore in ignores for note in ignore.misnamed())]
-    if not can_edit() and any(finding.fix for finding in kept):
-        notes.append("Fixes are shown only as text, because edits need LibCST: pip install 'gradgate[cli]'.")
     if not any(finding.severity != "info" for finding in findings):
         notes += [sentence for log in logs for sentence in unmoved(log)]
     summary = replace(

@@ -1,7 +1,7 @@
 """Watch the child processes of a watched process: forks, new interpreters, and multiprocessing's processes.
 
-Each child has its own watcher, and writes its log to the run's folder when it ends. Children that only load data
-are not watched.
+Each child has its own watcher, and writes its log to the run's folder when it ends. Children that only load data,
+and the workers of pools, are not watched.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from gradgate.checker.running import _process
 from gradgate.checker.running._exits import guard_exits
 from gradgate.checker.running._imports import after_import
 from gradgate.checker.running._logs import Settings
-from gradgate.torch_compat import before_spawned, process_work
+from gradgate.torch_compat import before_spawned, process_target
 
-# Functions of these modules run in helper processes, which train nothing.
-_HELPERS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
-_POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
+# Functions of these modules run in processes that are not watched.
+_HELPERS = (
+    *("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer"),
+    *("multiprocessing.pool", "torch.multiprocessing.pool"),  # they are killed at their end, with their logs
+)
 
 
 def prepare_child(*, of_multiprocessing: bool) -> None:
@@ -64,27 +66,11 @@ def _began(_: Any = None) -> None:
 
     if _process.state.settings is None:
         return
-    target, arguments = process_work(process.current_process())
+    target = process_target(process.current_process())
     module = getattr(target, "__module__", None) or ""
     if module.startswith(_HELPERS):
         _process.forget_run()
         return
-    if module in _POOLS:
-        _process.state.in_pool = True
-        _leave_logs_with_results(*arguments[1:2])
     # These children run multiprocessing's finalizers, but not atexit. The lowest priority runs last.
     util.Finalize(None, _process.leave_log, exitpriority=-100)
     after_import("torch", _process.start)
-
-
-def _leave_logs_with_results(results: Any = None) -> None:
-    """Write the log before returning each result, because ``with Pool() as pool:`` kills its workers at the end."""
-    if results is None:
-        return
-    hand_over = results.put
-
-    def put(result: Any) -> None:
-        _process.leave_log_so_far()
-        hand_over(result)
-
-    results.put = put

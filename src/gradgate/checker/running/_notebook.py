@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from gradgate.errors import OptionError
-from gradgate.events import Cell, cell_of
+from gradgate.events import Cell
 
 _NEEDED = ("nbformat", "IPython")
 _INTERACTIVE = re.compile(
@@ -31,8 +30,8 @@ _INTERACTIVE = re.compile(
 )
 # These magics are removed and the rest of the cell runs normally, which preserves line numbers. `%%capture name` is
 # left to IPython, because later cells use the variable.
-_AROUND_CELL = re.compile(r"%%(time|prun|capture(?=\s*$))\b.*")
-_AROUND_LINE = re.compile(r"(\s*)%(?:time|prun)\s+(?=\S)")
+_AROUND_CELL = re.compile(r"%%(time|capture(?=\s*$))\b.*")
+_AROUND_LINE = re.compile(r"(\s*)%time\s+(?=\S)")
 _CONTINUED = re.compile(r"\s*[%!].*\\$")
 
 
@@ -78,23 +77,7 @@ def run_notebook(path: Path, main: ModuleType, notes: list[str]) -> None:
     with _shell(main, left_out) as shell, contextlib.closing(asyncio.new_event_loop()) as loop:
         for number, cell in enumerate(cells, start=1):
             left_out.number = number
-            tags = cell.metadata.get("tags", ())
-            if "skip-execution" in tags:
-                left_out.add("the cell", "it has the tag skip-execution")
-                continue
-            try:
-                _run_cell(shell, Cell(str(path), number), cell.source, left_out, loop)
-            except Exception as error:
-                if "raises-exception" not in tags:
-                    raise
-                _show(error)
-
-
-def _show(error: Exception) -> None:
-    trace = error.__traceback__
-    while trace is not None and cell_of(trace.tb_frame.f_code.co_filename) is None:
-        trace = trace.tb_next
-    traceback.print_exception(error.with_traceback(trace))
+            _run_cell(shell, Cell(str(path), number), cell.source, left_out, loop)
 
 
 @contextlib.contextmanager

@@ -40,9 +40,6 @@ class _State:
     # Called with the outcome and exit code if the process ends without returning. Returns the exit code.
     end: Callable[[How, int], int] | None = None
     is_child: bool = False  # whether another process of the run started this one
-    in_pool: bool = False  # whether this is a pool's worker, whose tasks stop with StopTask
-    log: Path | None = None
-    recorded: int = 0  # steps and backward calls in the last log written
 
 
 state = _State()
@@ -57,7 +54,6 @@ def watch_this_process(settings: Settings, end: Callable[[How, int], int]) -> No
 def watch_this_child(settings: Settings) -> None:
     """Watch a child process, which writes its log when it ends."""
     state.settings, state.end, state.is_child = settings, _end_child, True
-    state.log = None
 
 
 def forked() -> bool:
@@ -95,27 +91,10 @@ def leave_log(how: How = "finished") -> None:
     # multiprocessing's finalizers run while an error is being handled. At exit, an error has already been shown.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     watcher.stop("failed" if isinstance(error, Exception) else "stopped" if how == "interrupted" else how)
-    _write_log(settings, watcher)
-
-
-def leave_log_so_far() -> None:
-    """Write this child's log so far, in case the child is killed. The next log replaces it."""
-    settings, watcher = state.settings, state.watcher
-    if settings is None or watcher is None:
-        return
-    seen = watcher.steps + watcher.backwards
-    if seen > 1.5 * state.recorded:  # writing takes time
-        state.recorded = seen
-        _write_log(settings, watcher)
-
-
-def _write_log(settings: Settings, watcher: Watcher) -> None:
-    if not (watcher.steps or watcher.backwards):
-        return
-    if state.log is None:
-        state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.pickle"
-    with suppress(OSError):  # the folder is gone if the run was abandoned
-        write_log(state.log, watcher.log())
+    if watcher.steps or watcher.backwards:
+        path = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.pickle"
+        with suppress(OSError):  # the folder is gone if the run was abandoned
+            write_log(path, watcher.log())
 
 
 def _end_child(how: How, code: int) -> int:
@@ -138,11 +117,11 @@ def start() -> None:
     """Start the watcher. torch has just been imported."""
     if state.settings is None or state.watcher is not None:
         return
-    from gradgate.checker.recording import StopRun, StopTask, Watcher
+    from gradgate.checker.recording import StopRun, Watcher
 
     script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     watcher = state.watcher = Watcher(script, state.settings.max_steps)
-    watcher.stop_with(StopTask if state.in_pool else StopRun, _stopping)
+    watcher.stop_with(StopRun, _stopping)
     watcher.start()
 
 
@@ -150,7 +129,7 @@ def _stopping(times: int) -> None:
     """Before each raise of StopRun, make sure that the script will end."""
     if times > _PATIENCE:
         end_at_once(report_end("stopped", 0))
-    elif times == 1 and not state.in_pool:
+    elif times == 1:
         threading.Thread(target=_end_if_stalled, args=[state.watcher], name="gradgate", daemon=True).start()
 
 

@@ -38,7 +38,6 @@ class WatchedRun:
         self._ending = threading.RLock()
         self._code: int | None = None
         self._notes: list[str] = []
-        self._reached = 0, 0  # the last known progress
 
     def run(self) -> int:
         """Run the program and its children to the end, and return the exit code.
@@ -58,14 +57,6 @@ class WatchedRun:
             return code
         return self._end(how, code)
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Optimizer steps and backward calls so far, in this process."""
-        watcher = _process.state.watcher
-        if watcher is not None:
-            self._reached = watcher.steps, watcher.backwards
-        return self._reached
-
     def _end(self, how: How, code: int) -> int:
         with self._ending:  # any other thread waits here until the process ends
             if self._code is None:
@@ -74,7 +65,6 @@ class WatchedRun:
 
     def _ended(self, how: How, code: int) -> int:
         watcher = _process.state.watcher
-        self._reached = self.progress
         _process.forget_run()
         give_back_termination()
         logs = []

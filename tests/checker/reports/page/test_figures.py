@@ -1,8 +1,8 @@
 """What the figures show is what happened."""
 
+import dataclasses
 import math
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 import torch
@@ -12,9 +12,9 @@ from gradgate.checker import watch
 from gradgate.checker.reports import Report
 
 # private: each figure's numbers are those of the run, before plotly draws them
-from gradgate.checker.reports.page import _curves, _flows, _memory, _overview, _page, _timeline
+from gradgate.checker.reports.page import _curves, _flows, _page, _times
 from gradgate.checker.reports.page._run_view import RunView
-from gradgate.events import Planned
+from gradgate.events import Span, Stepped
 from tests.checker.reports.page.runs import EVERY, accumulated, adversaries
 
 
@@ -26,7 +26,7 @@ def seen(report: Report) -> RunView:
 def test_plotly_knows_every_property_of_the_figures(make: Callable[[], Report]) -> None:
     graph_objects = pytest.importorskip("plotly.graph_objects")
     report = make()
-    sections = _page._sections(report.logs[0], report.findings).values()
+    sections = _page._sections(report.logs[0]).values()
     figures = [section for section in sections if isinstance(section, dict)]
     assert len(figures) == 6
     for figure in figures:
@@ -73,19 +73,36 @@ def test_the_map_tells_step_by_step_what_was_used() -> None:
     assert of_generator == [[0, 2] * 5] * 2 + [[0, 1] * 5] * 2
 
 
-def test_a_window_is_drawn_with_what_each_micro_batch_counts() -> None:
-    it = seen(accumulated())
-    chosen = _timeline.typical(it)
-    assert chosen is not None
-    bars = _timeline.phases(it, chosen)
-    backward = [bar for bar in bars if bar.doing == "backward"]
-    assert [bar.row for bar in backward] == [f"micro-batch {number}" for number in range(1, 5)]
-    assert {bar.weight for bar in backward} == {"mean of 8 items × 0.25"}
-    assert {bar.doing for bar in bars} == {"forward", "backward", "clip", "clear", "schedule", "step"}
-    in_order = sorted(bars, key=lambda bar: bar.start)
-    assert all(first.start + first.seconds <= then.start + 1e-9 for first, then in pairwise(in_order))
-    assert all(bar.seconds >= 0 for bar in bars)
-    assert sum(bar.seconds for bar in bars) <= chosen.seconds + 1e-9
+def test_the_times_of_an_update_are_medians_and_a_single_update_is_not_drawn() -> None:
+    spans, at = [], 0.0
+    for slow in (1.0, 1.0, 1.0, 1.0, 9.0):
+        for doing, gap, seconds in (("backward", 0.5, slow), ("backward", 0.25, 1.0), ("step", 0.0, 0.125)):
+            spans.append(Span(doing, at + gap, at + gap + seconds, 0))
+            at = spans[-1].end
+
+    def drawn(count: int) -> dict[str, float] | None:
+        log = dataclasses.replace(accumulated().logs[0], spans=tuple(spans[: 3 * count]))
+        figure = _times.draw(RunView(log))
+        return (
+            None if figure is None else dict(zip(figure["data"][0]["y"], figure["data"][0]["x"], strict=True))
+        )
+
+    assert drawn(1) is None
+    assert drawn(5) == {"forward": 0.75, "backward": 2.0, "step": 0.125}
+
+
+def test_a_logarithmic_axis_carries_powers_of_ten_and_a_sampled_curve_says_so() -> None:
+    log = accumulated().logs[0]
+    steps = [number for number, event in enumerate(log.events) if isinstance(event, Stepped)]
+    events = list(log.events)
+    events[steps[-1]] = dataclasses.replace(events[steps[-1]], norms=())  # type: ignore[type-var]
+    figure = _curves.draw_ratios(RunView(dataclasses.replace(log, events=tuple(events))))
+    assert figure is not None
+    axis, values = figure["layout"]["yaxis"], [y for trace in figure["data"] for y in trace["y"] if y]
+    assert (axis["type"], axis["dtick"]) == ("log", 1)
+    assert 10 ** axis["range"][0] <= min(values) <= max(values) <= 10 ** axis["range"][1]
+    title = figure["layout"]["xaxis"]["title"]["text"]
+    assert title == f"optimizer step, sampled at {len(steps) - 1} of {len(steps)}"
 
 
 def test_norms_and_ratios_are_those_of_the_steps() -> None:
@@ -108,7 +125,7 @@ def test_norms_and_ratios_are_those_of_the_steps() -> None:
                 )
                 row[f"model.{number}"] = (gradient, change / size)
             expected.append(row)
-    curves = _curves.curves(seen(watching.report))
+    curves = _curves.norms(seen(watching.report))
     for module, points in curves.items():
         for step, norms in points.items():
             gradient, ratio = expected[step - 1][module]
@@ -119,15 +136,6 @@ def test_norms_and_ratios_are_those_of_the_steps() -> None:
 
 def grads(layer: nn.Module) -> list[torch.Tensor]:
     return [each.grad for each in layer.parameters() if each.grad is not None]
-
-
-def test_a_plan_is_drawn_beside_its_budget() -> None:
-    table = _memory.rows(seen(accumulated()).run.of(Planned)[-1])
-    *parts, whole = table
-    assert len(parts) >= 2
-    assert all(0 < row.share <= 1 for row in parts)
-    assert whole.name == "the whole batch"
-    assert whole.share > 1
 
 
 def test_many_modules_are_grouped_until_they_can_be_told_apart() -> None:
@@ -142,7 +150,7 @@ def test_many_modules_are_grouped_until_they_can_be_told_apart() -> None:
     assert seen(watching.report).order == [f"blocks.{number}" for number in range(12)]
 
 
-def test_numbered_blocks_of_a_deep_model_are_taken_together_and_can_be_opened() -> None:
+def test_numbered_blocks_of_a_deep_model_are_taken_together() -> None:
     model = nn.ModuleDict(
         {
             "embed": nn.Linear(2, 2),
@@ -159,14 +167,7 @@ def test_numbered_blocks_of_a_deep_model_are_taken_together_and_can_be_opened() 
             x = block["mlp"](block["attn"](x))
         x.sum().backward()
         optimizer.step()
-    view = seen(watching.report)
-    assert view.order == ["model.embed", "model.h.0-23.attn", "model.h.0-23.mlp.0"]
-    opened = view.opened()
-    assert opened is not None
-    assert len(opened.order) == 1 + 2 * 24
-    assert opened.order[1:5] == ["model.h.0.attn", "model.h.0.mlp.0", "model.h.1.attn", "model.h.1.mlp.0"]
-    assert opened.opened() is None
-    assert seen(adversaries()).opened() is None
+    assert seen(watching.report).order == ["model.embed", "model.h.0-23.attn", "model.h.0-23.mlp.0"]
 
 
 def test_the_overview_shows_losses_rates_and_norms_by_step() -> None:
@@ -189,32 +190,12 @@ def test_the_overview_shows_losses_rates_and_norms_by_step() -> None:
             optimizer.step()
             scheduler.step()
     view = seen(watching.report)
-    (losses,) = _overview.losses(view).values()
+    (losses,) = _curves.losses(view).values()
     assert losses == pytest.approx(dict(enumerate(values, start=1)), rel=1e-12)
-    assert _overview.rates(view) == {"optimizer (SGD)": dict(enumerate(rates, start=1))}
-    assert _overview.norms(view)["optimizer (SGD)"] == pytest.approx(
+    assert _curves.rates(view) == {"optimizer (SGD)": dict(enumerate(rates, start=1))}
+    assert _curves.whole_norms(view)["optimizer (SGD)"] == pytest.approx(
         dict(enumerate(norms, start=1)), rel=1e-12
     )
-
-
-def test_a_finding_stands_at_the_step_after_which_it_can_first_be_told() -> None:
-    model = nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with watch() as watching:
-        for step in range(12):
-            if step < 6:
-                optimizer.zero_grad()  # from the seventh step on, nothing is cleared
-            model(torch.randn(4, 3)).square().mean().backward()
-            optimizer.step()
-    report = watching.report
-    (finding,) = report.findings
-    assert finding.category == "missing-zero-grad"
-    view = seen(report)
-    (step,) = _overview.first_steps(view.log, view.step_numbers, report.findings)
-    assert step == 8  # the second step with gradients that were used before
-    drawn = _overview.draw(view, report.findings)
-    assert drawn is not None
-    assert [line["x0"] for line in drawn["layout"]["shapes"]] == [8]
 
 
 def test_what_one_loss_left_for_the_step_of_another_is_marked() -> None:

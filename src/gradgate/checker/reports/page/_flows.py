@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from gradgate.checker.analysis import Contribution
 from gradgate.checker.reports._words import counted
-from gradgate.checker.reports.page._drawing import LATE, NOTHING, USED, WASTED, Stream, faint, sankey
-from gradgate.checker.reports.page._run_view import (
-    Figure,
-    RunView,
-    Usage,
-    escaped,
-    figure,
-    label_of,
-    rows,
-)
+from gradgate.checker.reports.page._run_view import Figure, RunView, Usage, escaped, figure, label_of
 from gradgate.events import OptimizerMade
+
+# What happened to a gradient. These colours differ on light and dark backgrounds, and for colour-blind readers.
+USED, WASTED, LATE, NOTHING = "#2f7fc1", "#d9622b", "#c0418a", "#8d9299"
+
+
+def faint(color: str, strength: float = 0.4) -> str:
+    """Return a colour with transparency."""
+    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{strength})"
+
 
 CLEARED, LEFT, UNOWNED = "cleared before a step", "left in .grad", "in no optimizer"
 NO_LINE = "no gradient"
@@ -91,19 +93,34 @@ def draw(view: RunView) -> Figure | None:
     calls: dict[str, set[int]] = defaultdict(set)
     for flow in found:
         calls[flow.line] |= flow.calls
-    streams = []
+    nodes: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)  # (column, name) -> width by colour
+    links: dict[str, list[Any]] = {"source": [], "target": [], "value": [], "color": [], "customdata": []}
     for flow in sorted(found, key=lambda flow: (flow.line == NO_LINE, view.order.index(flow.module))):
         elements = view.elements(flow.parameters)
         share = len(flow.calls) / len(calls[flow.line]) if flow.calls else 1.0
-        note = f"{flow.line}\n{flow.module} → {flow.end}\n"
+        note = f"{escaped(flow.line)}<br>{escaped(flow.module)} → {flow.end}<br>"
         note += f"{counted(len(flow.parameters), 'tensor')}, {counted(elements, 'parameter')}"
         note += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
-        color = USAGES[flow.usage][1]
+        color, width = USAGES[flow.usage][1], math.sqrt(max(elements, 1)) * share
+        path = list(enumerate((flow.line, flow.module, flow.end)))
+        for node in path:
+            nodes[node][color] += width  # type: ignore[assignment]
         pale = color if flow.usage == "none" else faint(color)
-        width = math.sqrt(max(elements, 1)) * share
-        streams.append(Stream((flow.line, flow.module, flow.end), width, color, pale, note))
-    tallest = max(len({stream.names[column] for stream in streams}) for column in range(3))
-    return figure([sankey(streams)], height=max(260, 34 * tallest + 40))
+        for source, target in pairwise(map(list(nodes).index, path)):
+            for values, value in zip(links.values(), (source, target, width, pale, note), strict=True):
+                values.append(value)
+    boxes = {
+        "label": [escaped(name) for _, name in nodes],
+        "color": [widths.most_common(1)[0][0] for widths in nodes.values()],
+        "pad": 16,
+        "thickness": 14,
+        "line": {"width": 0},
+        "hovertemplate": "%{label}<extra></extra>",
+    }
+    hover = {"hovertemplate": "%{customdata}<extra></extra>"}
+    tallest = max(Counter(column for column, _ in nodes).values())
+    diagram = {"type": "sankey", "arrangement": "snap", "node": boxes, "link": links | hover}
+    return figure([diagram], height=max(260, 34 * tallest + 40))
 
 
 def draw_map(view: RunView) -> Figure | None:
@@ -153,6 +170,14 @@ def draw_map(view: RunView) -> Figure | None:
         height=row_height * len(names) + 60,
         annotations=titles,
         margin={"l": 8, "r": 12, "t": 12, "b": 48},
-        xaxis={**view.step_axis, "fixedrange": True, "showgrid": False},
-        yaxis=rows(names),
+        xaxis={**view.step_axis(), "fixedrange": True, "showgrid": False},
+        yaxis={
+            "tickvals": list(range(len(names))),
+            "ticktext": names,
+            "ticks": "",
+            "autorange": "reversed",
+            "automargin": True,
+            "fixedrange": True,
+            "showgrid": False,
+        },
     )

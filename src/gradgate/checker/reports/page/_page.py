@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import importlib
 import itertools
 import json
@@ -14,24 +13,20 @@ from typing import Any
 
 from gradgate.checker.reports._content import Content, SourceLine
 from gradgate.checker.reports._words import short_path
-from gradgate.checker.reports.page import _curves, _flows, _memory, _overview, _timeline
+from gradgate.checker.reports.page import _curves, _flows, _times
 from gradgate.checker.reports.page._run_view import Figure, RunView
-from gradgate.checker.rules import Finding, Rule, rules
+from gradgate.checker.rules import Rule, rules
 from gradgate.events import Log
 
 _FOLDER = Path(__file__).parent
-# Base 85 uses three characters that are special in HTML.
-_OUT_OF_MARKUP = str.maketrans("<>&", ",.:")
 # In the order of the page. The template holds the titles and captions.
-_SECTIONS: Mapping[str, Callable[[RunView, Sequence[Finding]], Figure | str | None]] = {
-    "overview": _overview.draw,
-    "flow": lambda view, findings: _flows.draw(view),
-    "reach": lambda view, findings: _flows.draw_map(view),
-    "reach-opened": lambda view, findings: _flows.draw_map(opened) if (opened := view.opened()) else None,
-    "window": lambda view, findings: _timeline.draw(view),
-    "norms": lambda view, findings: _curves.draw_gradients(view),
-    "ratios": lambda view, findings: _curves.draw_ratios(view),
-    "memory": lambda view, findings: _memory.draw(view),
+_SECTIONS: Mapping[str, Callable[[RunView], Figure | None]] = {
+    "overview": _curves.draw,
+    "flow": _flows.draw,
+    "reach": _flows.draw_map,
+    "window": _times.draw,
+    "norms": _curves.draw_gradients,
+    "ratios": _curves.draw_ratios,
 }
 
 
@@ -43,7 +38,7 @@ def to_html(report: Content) -> str:
         loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     log = max(report.logs, key=lambda log: (log.steps, log.backwards), default=None)
-    sections = _sections(log, report.findings) if log is not None and log.events else {}
+    sections = _sections(log) if log is not None and log.events else {}
     figures = {name: section for name, section in sections.items() if isinstance(section, dict)}
     verdict, severity = report.verdict()
     return environment.get_template("page.html").render(
@@ -58,7 +53,6 @@ def to_html(report: Content) -> str:
         figures_json=_for_script(figures),
         usages=_flows.USAGES,
         highlighted=highlighted,
-        example=_example,
         rule_of=_rule_of,
         explained=_explained,
         copied=_copied,
@@ -76,22 +70,22 @@ def _circumstances(log: Log | None) -> list[tuple[str, str]]:
 
 
 def _packed_plotly() -> str:
-    """Return plotly.js compressed and encoded, for the page to unpack: 1.8 MB instead of 4.8 MB."""
+    """Return plotly.js compressed and encoded, for the page to unpack."""
     import plotly.offline  # type: ignore[import-untyped]
 
-    packed = base64.b85encode(zlib.compress(plotly.offline.get_plotlyjs().encode(), 9)).decode("ascii")
-    return packed.translate(_OUT_OF_MARKUP)
+    return base64.b64encode(zlib.compress(plotly.offline.get_plotlyjs().encode(), 9)).decode("ascii")
 
 
-def _sections(log: Log, findings: Sequence[Finding]) -> dict[str, Figure | str]:
-    """Return the nonempty sections by name: plotly figures or HTML."""
-    view, found = RunView(log), {}
+def _sections(log: Log) -> dict[str, Figure | str]:
+    """Return the sections by name: plotly figures, or why a figure could not be drawn."""
+    view = RunView(log)
+    found: dict[str, Figure | str] = {}
     for name, draw in _SECTIONS.items():
         try:
-            section = draw(view, findings)
+            section: Figure | str | None = draw(view)
         except Exception as error:  # noqa: BLE001  (a bug in a figure must not cost the findings)
-            why = html.escape(f"{type(error).__name__}: {error}")
-            section = f"<p>This figure could not be drawn because of a bug in gradgate: {why}</p>"
+            why = f"{type(error).__name__}: {error}"
+            section = f"This figure could not be drawn because of a bug in gradgate: {why}"
         if section is not None:
             found[name] = section
     return found
@@ -121,13 +115,6 @@ def _copied(changes: Sequence[SourceLine]) -> str:
 def _rule_of(code: str) -> Rule | None:
     """Return the rule that has a code."""
     return next((rule for rule in rules() if rule.code == code), None)
-
-
-def _example(code: str, heading: str) -> list[SourceLine]:
-    """Return the code below a heading of a rule's docstring."""
-    rule = _rule_of(code)
-    part = (rule.doc if rule else "").partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return [SourceLine(0, "", line[4:]) for line in part.splitlines() if line.startswith("    ")]
 
 
 def _explained(rule: Rule) -> list[tuple[str, str]]:

@@ -18,14 +18,9 @@ from gradgate.checker.reports._words import place_of
 from gradgate.events import Ids, Log, Site, Stepped
 
 _MOST_GROUPS = 18
-_WIDEST = 34
+_WIDEST = 28
 _MOST_TICKS = 12
 _NUMBERED = re.compile(r"(?P<before>(?:[^.]*[^.\d][^.]*\.)*)(?P<number>\d+)(?P<after>(?:\..*)?)")
-SERIES = (
-    *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
-    *("#9c6b4a", "#6f7d8c", "#b0413e", "#5f9e2f", "#a26bb0", "#4a6fa5", "#c98a5e"),
-)
-"""The colours of the curves."""
 
 Figure: TypeAlias = "dict[str, Any]"
 """A plotly.js figure. The page adds the colours of text and background."""
@@ -35,29 +30,18 @@ Usage: TypeAlias = Literal["none", "used", "wasted", "late"]
 
 
 class RunView:
-    """A run with its parameters grouped by module.
+    """The run of the process that got furthest, with its parameters grouped by module."""
 
-    Args:
-        log: the log of the process that got furthest.
-        run: the ``Run`` made from the log, if there is one already.
-        every_module: show each module separately, however many there are.
-    """
+    def __init__(self, log: Log) -> None:
+        self.log, self.run = log, Run(log)
 
-    def __init__(self, log: Log, run: Run | None = None, *, every_module: bool = False) -> None:
-        self.log = log
-        self.run = run or Run(log)
-        self._every_module = every_module
-
-    def opened(self) -> RunView | None:
-        """Return a view that shows each module separately, or None if this view already does."""
-        every = RunView(self.log, self.run, every_module=True)
-        return every if len(every.order) > len(self.order) else None
-
-    @property
-    def step_axis(self) -> dict[str, Any]:
-        """The x axis of steps. A short axis has a tick at each step, because plotly would also mark halves."""
+    def step_axis(self, measured: int = 0) -> dict[str, Any]:
+        """Return the x axis of steps. Its title says if a figure has values for only some of the steps."""
+        # Without a tick at each step, plotly would also mark halves.
         ticks: dict[str, Any] = {"dtick": 1} if len(self.steps) <= _MOST_TICKS else {}
-        return {"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d", **ticks}
+        total = len(self.steps)
+        sampled = f", sampled at {measured:,} of {total:,}" if 0 < measured < total else ""
+        return {"title": {"text": f"optimizer step{sampled}"}, "automargin": True, "tickformat": "d", **ticks}
 
     @functools.cached_property
     def groups(self) -> Mapping[int, str]:
@@ -69,8 +53,6 @@ class RunView:
         names = {number: parameter.name for number, parameter in self.log.parameters.items()}
         deepest = max((name.count(".") + 1 for name in names.values()), default=1)
         by_depth = [{n: _module(name, depth) for n, name in names.items()} for depth in range(deepest, 0, -1)]
-        if self._every_module:
-            return by_depth[0]
         ranges = _ranges(set(by_depth[0].values()))
         together = [{n: ranges(module) for n, module in groups.items()} for groups in by_depth]
         fitting = [each for each in (*by_depth, *together) if len(set(each.values())) <= _MOST_GROUPS]
@@ -152,38 +134,15 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def figure(traces: Sequence[Any], *, legend_above: bool = False, **layout: Any) -> Figure:
+def figure(traces: Sequence[Any], **layout: Any) -> Figure:
     """Return a figure with the common layout."""
     plain = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left"},
-        "margin": {"l": 8, "r": 12, "t": 36 if legend_above else 12, "b": 8},
+        "margin": {"l": 8, "r": 12, "t": 12, "b": 8},
     }
-    if legend_above:
-        plain["legend"] = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0}
     return {"data": list(traces), "layout": plain | layout}
-
-
-def curve(number: int, name: str, points: Mapping[int, float | None], hover: str, **more: Any) -> Figure:
-    """Return the trace of a curve over the steps. ``number`` selects the colour."""
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if len(points) < 60 else "lines",
-        "name": escaped(name),
-        "x": list(points),
-        "y": list(points.values()),
-        "line": {"color": SERIES[number % len(SERIES)], "width": 1.8},
-        "marker": {"size": 4},
-        "hovertemplate": f"step %{{x}}: {hover}<extra>%{{fullData.name}}</extra>",
-        **more,
-    }
-
-
-def rows(names: Sequence[str]) -> dict[str, Any]:
-    """Return a y axis with named rows at 0, 1, 2, ... from top to bottom."""
-    ticks = {"tickvals": list(range(len(names))), "ticktext": list(names), "ticks": ""}
-    return {"autorange": "reversed", "automargin": True, "fixedrange": True, "showgrid": False, **ticks}
 
 
 def _module(name: str, depth: int) -> str:

@@ -4,19 +4,12 @@
   const system = matchMedia("(prefers-color-scheme: dark)");
   const holder = document.getElementById("figures");
   const figures = holder ? JSON.parse(holder.textContent) : {};
-  const plots = () => [...document.querySelectorAll(".plot")].filter((plot) => !plot.closest("details:not([open])"));
+  const plots = () => [...document.querySelectorAll(".plot")];
 
-  // plotly.js comes compressed, in base 85: five characters for four bytes.
+  // plotly.js comes compressed.
   const unpacked = (text) => {
-    const digits = new Map([..."0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=.?@^_`{|}~"]
-      .map((digit, value) => [digit.charCodeAt(0), value]));
-    const bytes = new Uint8Array(Math.ceil(text.length / 5) * 4);
-    const words = new DataView(bytes.buffer);
-    for (let i = 0, word = 0; i < bytes.length * 1.25; i++) {
-      word = word * 85 + (i < text.length ? digits.get(text.charCodeAt(i)) : 84);
-      if (i % 5 === 4) { words.setUint32((i - 4) / 5 * 4, word); word = 0; }
-    }
-    return new Blob([bytes.subarray(0, Math.floor(text.length * 0.8))]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   };
   const load = async () => {
     const packed = document.getElementById("plotly");
@@ -49,7 +42,6 @@
   }));
 
   system.addEventListener("change", () => { root.dataset.theme = system.matches ? "dark" : "light"; draw(); });
-  for (const opened of document.querySelectorAll("details.opened")) opened.addEventListener("toggle", draw);
   for (const button of document.querySelectorAll(".copy")) {
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.dataset.copy);
