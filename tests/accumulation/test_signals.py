@@ -52,21 +52,6 @@ def test_a_handler_that_raises_does_not_lose_the_other_signal(received: list[int
     assert received == [signal.SIGTERM]
 
 
-def test_a_signal_arrives_also_if_the_block_raises(received: list[int]) -> None:
-    with stopped_by(StopError), uninterrupted():
-        signal.raise_signal(signal.SIGTERM)
-        raise StopError
-    assert received == [signal.SIGTERM]
-
-
-def test_blocks_can_be_nested(received: list[int]) -> None:
-    with uninterrupted():
-        with uninterrupted():
-            signal.raise_signal(signal.SIGTERM)
-        assert received == []
-    assert received == [signal.SIGTERM]
-
-
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     usual = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

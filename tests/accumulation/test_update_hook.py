@@ -3,9 +3,7 @@
 import torch
 
 import gradgate as gg
-from gradgate.errors import OptionError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
-from tests.messages import raises
 
 
 def test_a_hook_is_told_of_each_update_when_all_is_done() -> None:
@@ -84,9 +82,3 @@ def test_a_hook_is_told_once_of_an_update_that_was_cut_finer() -> None:
 
     accumulator.step_window(short_of_memory, [torch.ones(4, dtype=weight.dtype, device=weight.device)])
     assert told == [4]
-
-
-def test_what_cannot_be_called_is_refused() -> None:
-    _, _, accumulator = one_weight()
-    with raises(OptionError, "an update hook that is a number"):
-        accumulator.register_update_hook(3)  # type: ignore[arg-type]

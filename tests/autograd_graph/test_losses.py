@@ -54,14 +54,6 @@ def test_the_divisor_of_a_smoothed_mean_is_that_of_the_loss_without_smoothing(
     torch.testing.assert_close(mean * divisor, total)
 
 
-def test_a_plain_mean_has_a_divisor_and_no_reduction_of_a_loss() -> None:
-    for mean in (X.mean(), X.mean((0, 1)), X.sum(1).mean(0)):
-        assert reduction_of(mean.grad_fn) is None
-        divisor = divisor_of(mean.grad_fn)
-        assert divisor is not None
-        torch.testing.assert_close(mean * divisor, X.sum())
-
-
 A, B = (nn.Parameter(torch.tensor(value, dtype=torch.float64)) for value in (3.0, 5.0))
 
 ARITHMETIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gradgate.autograd_graph import Graph, hidden_parameter, inputs, reachable, roots_of
+from gradgate.autograd_graph import Graph, hidden_parameter
 
 
 def random_loss(seed: int) -> tuple[list[nn.Parameter], Tensor]:
@@ -83,33 +83,6 @@ def test_outputs_that_ddp_ties_together_are_followed_one_by_one() -> None:
     crossed = _DDPSink.apply(first[1] + joined, dropped.exp())
     graph = Graph(first[0].sum() + crossed[0].sum())
     assert [each in graph for each in (used, unused, joined, dropped)] == [True, True, True, False]
-
-
-def test_a_search_goes_only_where_it_is_led() -> None:
-    weight = nn.Parameter(torch.ones(2))
-    loss = weight.exp().sum() + weight.sum()
-    into = "AddBackward0"
-    below = reachable(None, loss.grad_fn, following=lambda node: inputs(node) if node.name() == into else ())
-    names = [node.name() for node in below]
-    assert names == ["AddBackward0", "SumBackward0", "SumBackward0"]
-
-
-def test_a_shortest_path_is_found() -> None:
-    weight = nn.Parameter(torch.ones(2))
-    loss = (weight.exp().log().sin() + weight).sum()
-    names = [node.name() for node in Graph(loss).path_to(weight)]
-    assert names == ["SumBackward0", "AddBackward0", "torch::autograd::AccumulateGrad"]
-
-
-def test_roots_are_tensors_or_nodes_alone_or_together() -> None:
-    one, two, frozen = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1)), torch.ones(1)
-    first, second = one * 2, two * 3
-    assert Graph(first).leaves.keys() == {id(one)}
-    assert Graph(first.grad_fn).leaves.keys() == {id(one)}
-    assert Graph([first, second, first, frozen]).leaves.keys() == {id(one), id(two)}
-    assert Graph([one, frozen]).leaves.keys() == {id(one)}  # backward from a leaf reaches it
-    assert roots_of([first, second.grad_fn, first, frozen, None]) == [first.grad_fn, second.grad_fn]
-    assert Graph(one).paths() == {id(one): 1}
 
 
 def test_what_a_function_keeps_under_the_name_variable_is_no_leaf() -> None:

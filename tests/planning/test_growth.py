@@ -131,17 +131,6 @@ def test_the_peak_at_any_number_of_samples(name: str, measured: bool) -> None:
             assert peak == pytest.approx(seen, rel=1e-2)
 
 
-def test_a_vocabulary_that_1009_divides() -> None:
-    def loss_fn(ids: Tensor) -> Tensor:
-        return F.cross_entropy(LOGITS(WORDS(ids)), ids)
-
-    plan = gg.plan(loss_fn, torch.randint(31 * 1009, (32,)), budget_bytes="1GiB")
-    assert plan.estimated
-    for samples in (4, 32):
-        ids = torch.randint(31 * 1009, (samples,))
-        assert plan.peak_bytes(samples) == pytest.approx(tracked(loss_fn, ids), rel=1e-3)
-
-
 def tokens_attend_to_all(batch: dict[str, Tensor]) -> Tensor:
     """Quadratic in samples and in length at once."""
     z = MODEL(batch["x"]).flatten(0, 1)
@@ -273,19 +262,6 @@ def test_no_real_pass_is_run_where_it_would_take_long() -> None:
     assert seen == []
 
 
-def test_a_real_pass_that_fails_is_said() -> None:
-    def loss_fn(x: Tensor) -> Tensor:
-        if len(x) == 3 and type(x) is Tensor:
-            raise ValueError("three are too few")
-        return MODEL(x).mean()
-
-    plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1MiB")
-    assert plan.estimated
-    assert plan.unchecked == "a real pass of 3 samples raised ValueError: three are too few"
-    assert f"unchecked    {plan.unchecked}\n" in f"{plan}\n"
-    assert gg.plan(lambda x: MODEL(x).mean(), torch.randn(64, WIDTH), budget_bytes="1MiB").unchecked == ""
-
-
 @given(
     terms=st.tuples(*[st.integers(0, 10**9)] * 4),
     power=st.integers(0, 3),
@@ -315,14 +291,6 @@ def test_values_of_no_polynomial_are_not_confirmed_and_never_exceed_what_is_give
     found, confirmed = fit(numbers, values)
     powers = (torch.tensor(numbers, dtype=torch.float64) / 253)[:, None] ** torch.arange(4)
     assert bool(confirmed) or bool((powers @ found >= values * (1 - 1e-9)).all())
-
-
-@given(available=st.integers(0, 10**6), most=st.integers(1, 300))
-def test_the_most_samples_within_a_bound(available: int, most: int) -> None:
-    estimate = planned_pairs().estimate
-    (found,) = estimate.most_samples(available, [0], most)
-    assert found == 0 or estimate.peaks([found], [0])[0] <= available
-    assert found == most or estimate.peaks([found + 1], [0])[0] > available
 
 
 @functools.cache
