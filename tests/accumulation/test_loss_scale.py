@@ -104,15 +104,6 @@ def test_another_accumulators_update_with_the_same_scaler_moves_it_and_is_notice
     assert (a.item(), b.item()) == (0.0, -1.0)
 
 
-def test_a_window_that_reaches_nothing_leaves_the_scaler_usable() -> None:
-    scale = scaler()
-    weight, _, accumulator = one_weight(scaler=scale)
-    with pytest.raises(GraphError):
-        update_by(accumulator, tensor(1.0).requires_grad_(), [(1.0, 1)])
-    update_by(accumulator, weight, [(1.0, 1)])
-    assert (weight.item(), scale.get_scale()) == (-1.0, SCALE)
-
-
 def test_several_optimizers_share_one_scaler() -> None:
     a, b = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
     accumulator = gg.Accumulator([SGD([a], lr=1.0), SGD([b], lr=1.0)], scaler=scaler())

@@ -11,7 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import gradgate as gg
 from gradgate.errors import CoupledLossWarning
 from tests.messages import warns
-from tests.reference import assert_same
 from tests.silence import no_warning
 
 LIMIT = 0.01
@@ -116,16 +115,6 @@ def test_a_hook_that_commutes_with_the_sum_is_silent(name: str) -> None:
         train(model, windows=3)
 
 
-def test_a_hook_on_a_single_number_that_scales_is_silent() -> None:
-    scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
-    scale.register_hook(lambda gradient: gradient * 0.1)
-    model = model_of()
-    accumulator = gg.Accumulator(torch.optim.SGD([*model.parameters(), scale], lr=0.1))
-    with no_warning(), accumulator.update() as update:
-        for x, y in update.micro_batches(parts((4, 3, 5))):
-            update.backward(F.cross_entropy(model(x) * scale, y), count=len(x))
-
-
 def test_a_window_of_one_micro_batch_may_be_clipped() -> None:
     model = model_of()
     model[0].weight.register_hook(clamped)
@@ -140,27 +129,3 @@ def test_each_hook_runs_once_in_each_backward_pass_and_may_remove_itself() -> No
     model[0].weight.register_post_accumulate_grad_hook(lambda _: ran.append("after"))
     train(model, windows=1)
     assert ran == ["stays", "goes", "after", "stays", "after", "stays", "after"]
-
-
-# -- what the warnings advise ------------------------------------------------------------------------
-
-
-def whole_gradient(limits: bool) -> list[Tensor]:
-    """Return the gradient of the whole batch; with ``limits``, that of a clip_gradient behind the first layers."""
-    model = model_of()
-    x, y = (torch.cat(each) for each in zip(*parts((4, 3, 5)), strict=True))
-    h = gg.clip_gradient(model[:2](x), max_value=LIMIT) if limits else model[:2](x)
-    F.cross_entropy(model[2](h), y).backward()
-    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-
-
-def test_clip_value_gives_what_the_hook_gives_on_the_whole_batch() -> None:
-    model = model_of()
-    gradients: list[Tensor] = []
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer.register_step_pre_hook(lambda *_: gradients.extend(p.grad.clone() for p in model.parameters()))
-    accumulator = gg.Accumulator(optimizer, clip_value=LIMIT)
-    with accumulator.update() as update:
-        for x, y in update.micro_batches(parts((4, 3, 5))):
-            update.backward(F.cross_entropy(model(x), y), count=len(x))
-    assert_same(gradients, [clamped(each) for each in whole_gradient(limits=False)])

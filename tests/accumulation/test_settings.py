@@ -18,7 +18,6 @@ from torch.optim.lr_scheduler import (
 import gradgate as gg
 from gradgate.errors import OptionError
 from tests.accumulation.one_weight import one_weight, update_by
-from tests.messages import raises
 
 
 def test_a_clip_may_be_any_number() -> None:
@@ -77,12 +76,6 @@ def test_a_scheduler_belongs_to_the_optimizer(scheduler_of: Any) -> None:
         gg.Accumulator(other, scheduler=scheduler_of(optimizer))
     with pytest.raises(OptionError, match="sets the learning rates of another optimizer"):
         gg.Accumulator(other, scheduler=[StepLR(other, 1), scheduler_of(optimizer)])
-
-
-def test_a_scheduler_of_a_new_optimizer_over_the_same_parameters_is_another_ones() -> None:
-    weight, optimizer, _ = one_weight()
-    with raises(OptionError, "a scheduler of another optimizer", "ExponentialLR"):
-        gg.Accumulator(torch.optim.SGD([weight], lr=1.0), scheduler=ExponentialLR(optimizer, 0.9))
 
 
 def test_a_scheduler_that_shows_no_optimizer_is_taken() -> None:

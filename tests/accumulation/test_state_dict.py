@@ -95,15 +95,6 @@ def test_wherever_it_was_stopped_it_goes_on(number: int, options: dict[str, Any]
     assert again.item() == b.item()
 
 
-def test_the_micro_batches_that_are_in_the_sum_are_skipped() -> None:
-    weight, _, accumulator = one_weight()
-    accumulator.load_state_dict(stopped_after(2, accumulator, weight))
-    with accumulator.update() as update:
-        assert list(update.micro_batches(WINDOW)) == [WINDOW[2]]
-        assert update.micro_batch_count == 3
-        assert update.count == 4
-
-
 def test_a_micro_batch_whose_backward_has_not_come_is_not_counted() -> None:
     weight, _, accumulator = one_weight()
     with stopped_by(StopError), accumulator.update() as update:

@@ -1,58 +1,12 @@
 """The graph behind a loss: nodes, leaves, order and paths."""
 
-from itertools import pairwise
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gradgate.autograd_graph import Graph, hidden_parameter
-
-
-def random_loss(seed: int) -> tuple[list[nn.Parameter], Tensor]:
-    """Return parameters, and a loss over random sums and products of them."""
-    torch.manual_seed(seed)
-    parameters = [nn.Parameter(torch.rand(2)) for _ in range(4)]
-    values: list[Tensor] = list(parameters)
-    for _ in range(8):
-        first, second = (values[int(place)] for place in torch.randint(len(values), (2,)))
-        values.append(first * second if torch.rand(()) < 0.5 else first + second)
-    return parameters, values[-1].sum() + values[-2].sum()
-
-
-def paths_by_hand(node: Any, counts: dict[int, int]) -> dict[int, int]:
-    """Count the paths to each leaf by walking every one of them."""
-    if hasattr(node, "variable"):
-        counts[id(node.variable)] = counts.get(id(node.variable), 0) + 1
-    for following, _ in node.next_functions:
-        if following is not None:
-            paths_by_hand(following, counts)
-    return counts
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_paths_order_and_users_agree_with_a_walk_by_hand(seed: int) -> None:
-    parameters, loss = random_loss(seed)
-    graph = Graph(loss)
-    by_hand = paths_by_hand(loss.grad_fn, {})
-    assert graph.paths() == by_hand
-    assert graph.leaves.keys() == by_hand.keys()
-    assert [parameter in graph for parameter in parameters] == [id(p) in by_hand for p in parameters]
-
-    order = {node: place for place, node in enumerate(graph.in_order)}
-    assert order.keys() == graph.following.keys()
-    for node, following in graph.following.items():
-        assert all(order[node] < order[child] for child in following)
-    for used, users in graph.users.items():
-        assert all(used in graph.following[user] for user in users)
-        if used not in graph.leaf_nodes:
-            continue
-        path = graph.path_to(graph.leaf_nodes[used])
-        assert path[0] is loss.grad_fn
-        assert path[-2] is users[0]  # the nearest user
-        assert all(after in graph.following[before] for before, after in pairwise(path))
 
 
 class _DDPSink(torch.autograd.Function):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import gradgate as gg
 
 # private: how a size in bytes is read and written, whatever the size; no plan has them all
-from gradgate.byte_sizes import as_bytes, format_bytes
+from gradgate.byte_sizes import as_bytes
 from gradgate.errors import BudgetError, CountError, OptionError
 from tests.messages import raises
 
@@ -294,21 +294,6 @@ def test_a_plan_is_worth_reading() -> None:
 )
 def test_budgets_are_numbers_or_texts(budget: float | str, number: int) -> None:
     assert as_bytes(budget) == number
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1 KiB"),
-        (1 << 20, "1 MiB"),
-        (5 * 10**9, "4.66 GiB"),
-        (10**15, "931,323 GiB"),
-    ],
-)
-def test_bytes_are_written_for_reading(number: int, text: str) -> None:
-    assert format_bytes(number) == text
 
 
 def test_without_a_budget_what_is_free_counts() -> None:
