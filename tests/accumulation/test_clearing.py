@@ -264,17 +264,6 @@ def test_zeros_of_a_loaded_window_are_not_mistaken_for_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("clear", CLEAR)
-def test_a_users_gradient_is_an_error_and_is_not_touched(clear: Any) -> None:
-    weight, _, accumulator = one_weight(clear=clear)
-    weight.grad = stood = tensor(7.0)
-    with raises(GradientError, "a users gradient", "1 of 1"):
-        update_by(accumulator, weight, [(1.0, 1)])
-    assert weight.grad is stood
-    assert stood.item() == 7.0
-    assert weight.item() == 0.0
-
-
-@pytest.mark.parametrize("clear", CLEAR)
 def test_a_backward_between_two_updates_is_an_error_and_is_kept(clear: Any) -> None:
     weight, optimizer, accumulator = one_weight(clear=clear)
     update_by(accumulator, weight, [(1.0, 1)])

@@ -20,17 +20,6 @@ def test_a_hook_is_told_of_each_update_when_all_is_done() -> None:
     assert seen == [(update, True, -3.0, None, [0.5])]
 
 
-def test_hooks_come_in_their_order_until_they_are_removed() -> None:
-    weight, _, accumulator = one_weight()
-    said: list[str] = []
-    first = accumulator.register_update_hook(lambda update: said.append("first"))
-    accumulator.register_update_hook(lambda update: said.append("second"))
-    update_by(accumulator, weight, [(1.0, 1)])
-    first.remove()
-    update_by(accumulator, weight, [(1.0, 1)])
-    assert said == ["first", "second", "second"]
-
-
 def test_a_hook_is_told_of_a_skipped_update_and_not_of_one_that_raised() -> None:
     weight, _, accumulator = one_weight(nonfinite="skip")
     stepped: list[bool] = []

@@ -151,22 +151,6 @@ def found(loss: Tensor) -> object:
     return next((mixed for term in terms if (mixed := mixing(term))), None)
 
 
-@pytest.mark.parametrize(
-    ("name", "operation"),
-    [
-        ("batch norm by hand", "VarBackward0"),
-        ("centred", "MeanBackward1"),
-        ("softmax over the batch", "SoftmaxBackward0"),
-        ("attention over the batch", "MmBackward0"),
-    ],
-)
-def test_the_operation_is_named(name: str, operation: str) -> None:
-    modules = layers()
-    mixed = mixing(MIXED[name](modules, batch(SAMPLES)).grad_fn)
-    assert mixed is not None
-    assert mixed.node == operation
-
-
 class _DDPSink(torch.autograd.Function):
     """Ties tensors together as DistributedDataParallel does with find_unused_parameters."""
 

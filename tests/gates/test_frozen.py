@@ -102,17 +102,6 @@ def test_what_cannot_be_frozen_as_a_whole_is_not_frozen_in_part() -> None:
 # -- shared parameters ------------------------------------------------------------------------------
 
 
-def test_a_shared_parameter_is_frozen_as_long_as_one_that_holds_it() -> None:
-    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    other.weight = one.weight
-    handle = gg.frozen(one, other)
-    handle.unfreeze(one)
-    assert not one.weight.requires_grad
-    assert one.bias.requires_grad
-    handle.unfreeze(other)
-    assert one.weight.requires_grad
-
-
 def test_a_weight_that_was_tied_while_frozen_stays_with_the_module_that_held_it() -> None:
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
     handle, own = gg.frozen(one, other), other.weight

@@ -16,8 +16,6 @@ import gradgate as gg
 from gradgate.errors import BudgetError, EstimateWarning
 from gradgate.planning import peak_memory
 
-# private: a polynomial is found exactly from enough of its values, and nothing is confirmed that is none
-
 WIDTH = 12
 torch.manual_seed(0)
 MODEL = nn.Linear(WIDTH, 16)

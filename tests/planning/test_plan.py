@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import gradgate as gg
 
-# private: how a size in bytes is read and written, whatever the size; no plan has them all
+# private: how a size in bytes is read, whatever its unit
 from gradgate.byte_sizes import as_bytes
 from gradgate.errors import BudgetError, CountError, OptionError
 from tests.messages import raises
