@@ -39,6 +39,13 @@ def test_outputs_that_ddp_ties_together_are_followed_one_by_one() -> None:
     assert [each in graph for each in (used, unused, joined, dropped)] == [True, True, True, False]
 
 
+def test_a_shortest_path_is_found() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    loss = (weight.exp().log().sin() + weight).sum()
+    names = [node.name() for node in Graph(loss).path_to(weight)]
+    assert names == ["SumBackward0", "AddBackward0", "torch::autograd::AccumulateGrad"]
+
+
 def test_what_a_function_keeps_under_the_name_variable_is_no_leaf() -> None:
     class Keeps(torch.autograd.Function):
         @staticmethod
