@@ -1,7 +1,5 @@
 """What nodes say of losses: it agrees with the numbers of the forward pass."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,15 +9,6 @@ from gradgate.autograd_graph import divisor_of, inputs_of, reduced_shape, reduct
 
 X = nn.Parameter(torch.arange(12, dtype=torch.float64).reshape(4, 3) / 7)
 TARGETS = torch.tensor([0, 2, -100, 1])
-NUMBERS = torch.ones(4, 3, dtype=torch.float64)
-
-LOSSES: dict[str, tuple[Callable[[str], Tensor], int, tuple[int, ...]]] = {
-    "cross_entropy": (lambda how: F.cross_entropy(X, TARGETS, reduction=how), 3, (4,)),
-    "mse_loss": (lambda how: F.mse_loss(X, NUMBERS, reduction=how), 12, (4, 3)),
-    "huber_loss": (lambda how: F.huber_loss(X, NUMBERS, reduction=how), 12, (4, 3)),
-    "bce": (lambda how: F.binary_cross_entropy_with_logits(X, NUMBERS, reduction=how), 12, (4, 3)),
-    "multi_margin": (lambda how: F.multi_margin_loss(X, TARGETS.abs() % 3, reduction=how), 4, (4, 3)),
-}
 
 
 @pytest.mark.parametrize("smoothing", [0.1, 1.0])
@@ -39,6 +28,3 @@ def test_the_divisor_of_a_smoothed_mean_is_that_of_the_loss_without_smoothing(
     assert divisor == divisor_of(loss_fn("mean", 0.0).grad_fn)
     assert reduced_shape(mean.grad_fn) == (4,)
     torch.testing.assert_close(mean * divisor, total)
-
-
-A, B = (nn.Parameter(torch.tensor(value, dtype=torch.float64)) for value in (3.0, 5.0))
