@@ -17,6 +17,14 @@ CODE_BLOCKS := README.md README.zh-CN.md docs src
 # files test by test). ARGS=-n0 runs all in one process.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --durations=10
 
+PIP = $(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt
+INSTALL = $(PIP) $(if $(TORCH),torch==$(TORCH))
+ifeq ($(TORCH),nightly)
+INSTALL = $(PIP) --pre --extra-index-url https://download.pytorch.org/whl/nightly/cpu torch
+else ifeq ($(TORCH),lowest)
+INSTALL = $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct
+endif
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start interpreters, each of which would compile gradgate anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,6 +40,7 @@ help:  ## say what there is
 	@echo "  PYTHON=python3.12 picks the interpreter; ARGS='...' goes to the program that a target runs."
 	@echo "  make gpu DEVICE=cpu tries what runs without a GPU, and only prints."
 	@echo "  TORCH=2.15.0 tests with that version of torch, in .venv-torch-2.15.0 (several gigabytes)."
+	@echo "  TORCH=nightly tests with the build of last night, TORCH=lowest with all the lowest versions that are allowed."
 
 demo: $(READY)  ## train in micro-batches beside the whole batch, and check scripts with a mistake in them
 	@echo "==> demo: examples/demo.py"
@@ -111,6 +120,6 @@ $(READY): pyproject.toml constraints.txt
 	fi
 	@echo "==> installing gradgate and what it is tested with into $(VENV) (PyTorch is large: some minutes the first time)"
 	@grep -v -E '$(if $(TORCH),^(torch|setuptools)==,^$$)' constraints.txt > $(VENV)/constraints.txt
-	@$(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt $(if $(TORCH),torch==$(TORCH)) -e '.[dev]'
+	@$(INSTALL) -e '.[dev]'
 	@rm -f $(VENV)/.ready-*
 	@touch $@

@@ -7,9 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
+
+RESULTS = Path(__file__).parent / "results"
+WRITE = "write the result to results/, in place of the last one"
 
 
 @dataclass(frozen=True)
@@ -81,23 +85,24 @@ def arguments(question: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, help="how often each variant runs")
-    parser.add_argument("--output", type=Path, help="also write the result to this Markdown file")
+    parser.add_argument("--write", action="store_true", help=WRITE)
     return parser.parse_args()
 
 
-def report(question: str, sections: list[str], output: Path | None) -> None:
-    """Print the sections under a heading that says how they were measured. Write them to `output` too, if given."""
+def report(question: str, sections: list[str], write: bool) -> None:
+    """Print the sections under a heading that says how and when they were measured, and write them if asked."""
     hardware = (
         torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or cpu_name()
     )
     head = (
         f"# {question}\n\n`{' '.join(['python', *sys.argv])}`, Python {platform.python_version()}, torch "
-        f"{torch.__version__}, {hardware}, {torch.get_num_threads()} thread(s)\n"
+        f"{torch.__version__}, {hardware}, {torch.get_num_threads()} thread(s), "
+        f"{datetime.now(timezone.utc).date().isoformat()}\n"
     )
     text = "\n".join([head, *sections])
     print(text)
-    if output is not None:
-        output.write_text(text, "utf-8")
+    if write:
+        (RESULTS / f"{Path(sys.argv[0]).stem}.md").write_text(text, "utf-8")
 
 
 def cpu_name() -> str:

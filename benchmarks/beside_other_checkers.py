@@ -3,7 +3,7 @@
 It runs each tool that is installed; the others are reported as not installed. To run all of them, install them into
 a separate environment: pip install torch-preflight torch-audit torcheck torchfix.
 
-    python benchmarks/beside_other_checkers.py [--only gradgate torcheck] [--output result.md]
+    python benchmarks/beside_other_checkers.py [--only gradgate torcheck] [--write]
 """
 
 import argparse
@@ -28,6 +28,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from _alternate import WRITE, report
 
 CORPUS = Path(__file__).parents[1] / "tests" / "scripts"
 WRONG, RIGHT = sorted(CORPUS.glob("wrong/*/*.py")), sorted(CORPUS.glob("right/*/*.py"))
@@ -62,7 +63,7 @@ and torch-preflight memory leaks and slow pipelines.
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--only", nargs="*", default=[*DYNAMIC, *STATIC], choices=[*DYNAMIC, *STATIC])
-    arguments.add_argument("--output", type=Path)
+    arguments.add_argument("--write", action="store_true", help=WRITE)
     arguments.add_argument("--measure", choices=DYNAMIC, help=argparse.SUPPRESS)
     given = arguments.parse_args()
     if given.measure:
@@ -75,10 +76,7 @@ def main() -> None:
     for tool in given.only:
         rows.append(row(tool))
         print(rows[-1], flush=True)
-    text = "\n".join(["# Beside other checkers", "", *rows, HOW])
-    print(text)
-    if given.output:
-        given.output.write_text(text, encoding="utf-8")
+    report("Beside other checkers", [*rows, HOW], given.write)
 
 
 def row(tool: str) -> str:

@@ -109,7 +109,7 @@ def main() -> None:
     sections.append(
         "### Peak memory beyond the representations, including their gradients\n\n" + "\n".join(rows) + "\n"
     )
-    report(question, sections, given.output)
+    report(question, sections, given.write)
 
 
 if __name__ == "__main__":

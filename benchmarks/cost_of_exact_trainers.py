@@ -133,7 +133,7 @@ def main() -> None:
                 ratios.append(took[True] / took[False])
         low, _, high = statistics.quantiles(ratios, n=4)
         rows.append(f"| {make.__name__} | {statistics.median(ratios):.3f} | {low:.3f} to {high:.3f} |")
-    report(question, ["\n".join(rows) + "\n"], given.output)
+    report(question, ["\n".join(rows) + "\n"], given.write)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 from _alternate import alternate, arguments, report, table
 from torch import Tensor, nn
 
-from gradgate.accumulation._gradients import backward
+from gradgate.accumulation._sums import backward
 
 LAYERS = 500  # two tensors each
 
@@ -62,7 +62,7 @@ def main() -> None:
             rounds=given.rounds or 60,
         )
         sections.append(table(f"width {width}, forward and backward", results))
-    report(question, sections, given.output)
+    report(question, sections, given.write)
 
 
 if __name__ == "__main__":

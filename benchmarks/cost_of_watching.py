@@ -141,7 +141,7 @@ def main() -> None:
         scripts.append(
             row(script, f"{alone:.2f}", f"{several[1]:.2f}", f"{several[0]:.2f} to {several[2]:.2f}")
         )
-    report(question, ["\n".join(windows), "", "Whole processes:", "", "\n".join(scripts)], given.output)
+    report(question, ["\n".join(windows), "", "Whole processes:", "", "\n".join(scripts)], given.write)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def main() -> None:
         "### The gradient, and peak memory\n\n" + "\n".join(rows) + "\n",
         *notes,
     ]
-    report(question, sections, given.output)
+    report(question, sections, given.write)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def main() -> None:
     faster = sum(times[first]) / sum(times["distributed by plan"])
     text = table(f"log-normal lengths, {WINDOW} sequences, {RANKS} ranks over gloo", results)
     text += f"\n{faster:.2f} times as fast over all windows. Gradient norms differ by {difference:.0e}.\n"
-    report(question, [text], given.output)
+    report(question, [text], given.write)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ It compares the plain loop, gradgate, and those of Accelerate, Lightning, transf
 are installed; the others are reported as not installed. Each tool runs in a process of its own, on the same tasks.
 To run all of them, install them into a separate environment with this version of torch.
 
-    python benchmarks/exactness_beside_trainers.py [--only gradgate accelerate] [--output result.md]
+    python benchmarks/exactness_beside_trainers.py [--only gradgate accelerate] [--write]
 """
 
 import argparse
@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 import torch
-from _alternate import report
+from _alternate import WRITE, report
 
 TOOLS = {  # file in trainers/: name, and the package that provides it
     "gradgate": ("gradgate", "gradgate"),
@@ -64,7 +64,7 @@ causal language models. Out of memory: with the option for it (gradgate: accumul
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=TOOLS, default=list(TOOLS))
-    parser.add_argument("--output", type=Path, help="also write the result to this Markdown file")
+    parser.add_argument("--write", action="store_true", help=WRITE)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)  # measure one tool, write JSON here
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -85,7 +85,7 @@ def main() -> None:
         "## Lowest and highest of 5 seeds\n\n" + words.spread_table(titles, results),
         "## In short\n\n" + SHORT + words.short_table(in_readme, results),
     ]
-    report("The gradient that the optimizer receives, beside trainers", sections, given.output)
+    report("The gradient that the optimizer receives, beside trainers", sections, given.write)
 
 
 def measure_here(tool: str, output: Path) -> None:

@@ -5,7 +5,7 @@ allocator raises. 40 samples fit together with the gradients that accumulation k
 Accelerate runs if it is installed, as its guide shows it. Lightning's BatchSizeFinder was tried and left out: it
 keeps the tensors of its trials and runs out of memory later, which says little under an artificial limit.
 
-    python benchmarks/finding_the_size.py [--output result.md]
+    python benchmarks/finding_the_size.py [--write]
 """
 
 import importlib.util
@@ -159,7 +159,7 @@ def main() -> None:
         if found:
             measure(way)  # a warm-up: imports, and code that is compiled on first use
         rows.append(f"| {name} | {measure(way) if found else 'not installed | | | | |'}")
-    report(question, ["\n".join(rows) + "\n"], given.output)
+    report(question, ["\n".join(rows) + "\n"], given.write)
 
 
 if __name__ == "__main__":

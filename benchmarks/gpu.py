@@ -291,7 +291,7 @@ def main() -> int:
     section = re.sub(r"\n{3,}", "\n\n", "\n".join([f"{machine(given.device)}.", *texts]))
     print(section)
     if given.write:
-        written(section, hardware(given.device), ROOT)
+        written(section, ROOT)
     return 0 if all(passed for _, passed in results.values()) else 1
 
 

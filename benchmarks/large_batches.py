@@ -121,7 +121,7 @@ def main() -> None:
     peaks[f"one of {RANKS} ranks, {SEQUENCES // RANKS} sequences each"] = peak_on_ranks(given.device)
     rows = [f"| {name} | {peak:.0f} |" for name, peak in peaks.items()]
     memory = "\n".join(["### Peak memory", "", "| variant | MiB |", "|---|---|", *rows]) + "\n"
-    report(question, [memory, table("Time", times)], given.output)
+    report(question, [memory, table("Time", times)], given.write)
 
 
 if __name__ == "__main__":

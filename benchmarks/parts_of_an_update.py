@@ -13,7 +13,8 @@ from _alternate import Ratio, alternate, arguments, report
 from _models import exact_update, loss_of, plain_update, tiny
 
 import gradgate as gg
-from gradgate.torch_compat import foreach_mul_, foreach_norm, run_backward
+from gradgate.accumulation._gradients import multiply, total_norm
+from gradgate.torch_compat import run_backward
 
 PARTS = (
     "loss not divided",
@@ -47,9 +48,9 @@ def by_hand(parts: int, device: str) -> Callable[[], object]:
                 loss.item()
         gradients = [parameter.grad for parameter in parameters]
         if parts >= 5:
-            foreach_norm.use(gradients)
+            total_norm(gradients)
         if parts >= 6:
-            foreach_mul_.use(gradients, torch.tensor(factor, dtype=torch.float64))
+            multiply(gradients, factor)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -82,7 +83,7 @@ def main() -> None:
         "gradgate": partial(exact_update, model, batches, accumulator),
     }
     results = alternate(ways, rounds=given.rounds or 400, device=given.device)
-    report(question, ["\n".join(rows(results)) + "\n"], given.output)
+    report(question, ["\n".join(rows(results)) + "\n"], given.write)
 
 
 if __name__ == "__main__":

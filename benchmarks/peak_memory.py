@@ -54,7 +54,7 @@ def main() -> None:
         results = measured(model, batches)
         for way, bytes_ in results.items():
             rows.append(f"| {name} | {way} | {bytes_:,} | {bytes_ / results['plain loop']:.4f} |")
-    report(question, ["\n".join(rows) + "\n"], given.output)
+    report(question, ["\n".join(rows) + "\n"], given.write)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def main() -> None:
         compare(f"log-normal lengths, {WINDOW} sequences", unequal, rounds, given.device),
         compare(f"equal lengths of 100, {WINDOW} sequences", [[100] * WINDOW], 8 * rounds, given.device),
     ]
-    report(question, sections, given.output)
+    report(question, sections, given.write)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def sections(device: str, rounds: int | None) -> list[str]:
 def main() -> None:
     question = "Time per update against the plain loop"
     given = arguments(question)
-    report(question, sections(given.device, given.rounds), given.output)
+    report(question, sections(given.device, given.rounds), given.write)
 
 
 if __name__ == "__main__":

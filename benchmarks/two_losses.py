@@ -217,7 +217,7 @@ def main() -> None:
         same_losses(ways(given.device))
         found = alternate(ways(given.device), rounds=given.rounds or 15, device=given.device)
         sections.append(table(title, found))
-    report(question, sections, given.output)
+    report(question, sections, given.write)
 
 
 if __name__ == "__main__":

@@ -256,7 +256,7 @@ def without_a_source(page: str) -> list[str]:
     """Return the figures in tables that stand in none of the results that their section links to."""
     missing = []
     for section in page.split("\n## ")[1:]:
-        links = re.findall(r"\((\.\./benchmarks/[\w.-]+\.md)", section)
+        links = re.findall(r"\((\.\./benchmarks/[\w./-]+\.md)", section)
         results = " ".join((ROOT / "docs" / link).read_text("utf-8") for link in links)
         rows = [line for line in section.splitlines() if line.startswith("|")]
         known = set(FIGURE.findall(results))

@@ -9,13 +9,14 @@ from tests.interpreter import python
 
 ROOT = Path(__file__).parents[1]
 SECTION = "NVIDIA H200, torch 2.13.0.\n\n### Plans\n\n| model | ratio |\n|---|---|\n| CNN | 1.031 |\n"
+LINK = "\n[cnn.py](../benchmarks/cnn.py)\n"
 
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     (tmp_path / "docs").mkdir()
-    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     page = tmp_path / "docs" / "performance.md"
     page.write_text((ROOT / "docs" / "performance.md").read_text("utf-8"), "utf-8")
     return page
@@ -26,12 +27,13 @@ def test_a_run_replaces_the_section_between_the_markers(page: Path) -> None:
 
     before = page.read_text("utf-8")
     for ratio in ("1.031", "2.062"):
-        result = written(SECTION.replace("1.031", ratio), "NVIDIA H200", page.parents[1])
+        result = written(SECTION.replace("1.031", ratio) + LINK, page.parents[1])
         text = page.read_text("utf-8")
-        assert re.fullmatch(r"gpu_nvidia-h200_\d{4}-\d\d\.md", result.name)
-        assert f"[Result](../benchmarks/{result.name}): NVIDIA H200" in text
+        assert "[Result](../benchmarks/results/gpu.md): NVIDIA H200" in text
         assert f"| CNN | {ratio} |" in text
         assert f"| CNN | {ratio} |" in result.read_text("utf-8")
+        assert result.name == "gpu.md"
+        assert "[cnn.py](../cnn.py)" in result.read_text("utf-8")
     assert "1.031" not in text
     outside = re.compile(r"(?s)<!-- gpu: begin -->.*<!-- gpu: end -->")
     assert outside.sub("", text) == outside.sub("", before)
@@ -43,9 +45,9 @@ def test_a_page_without_markers_is_left_as_it_is(page: Path, broken: str) -> Non
 
     page.write_text(broken, "utf-8")
     with pytest.raises(ValueError, match="needs the markers"):
-        written(SECTION, "NVIDIA H200", page.parents[1])
+        written(SECTION, page.parents[1])
     assert page.read_text("utf-8") == broken
-    assert not list((page.parents[1] / "benchmarks").iterdir())
+    assert not list((page.parents[1] / "benchmarks" / "results").iterdir())
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from torch.optim import SGD
 
 import gradgate as gg
 from gradgate.accumulation import Caller, LossChecks, LossSum, Stamps
-from gradgate.checker.reports import Held, Report, Selection
+from gradgate.checker.reports import Entry, Held, Report, Selection
 from gradgate.checker.rules import rules
 from gradgate.events import Log
 from gradgate.planning import peak_memory
@@ -135,8 +135,8 @@ def exported(package: ModuleType) -> set[type]:
     return {value for name in package.__all__ if inspect.isclass(value := getattr(package, name))}
 
 
-# Exported for integrations, which never hand them to a user.
-INNER = {Caller, LossChecks, Stamps}
+# Exported for integrations and the command, which never hand them to a user.
+INNER = {Caller, Entry, LossChecks, Stamps}
 
 
 def test_no_public_class_is_left_out() -> None:

@@ -46,6 +46,33 @@ COUNTED = re.compile(
 
 # What the rules do not find, and why. A rule that learns to find one makes its test fail: take it out then.
 MISSED = {
+    "wrong/scheduler-cadence/superconvergence": "a short run of a long schedule looks the same",
+    "wrong/clip-misplaced/other_head": "only a part of the network is clipped too late",
+    "wrong/graph-retention/kept_buffers": "a graph that is kept for nothing costs memory only",
+    "wrong/graph-retention/levels_by_hand": "truncated back-propagation looks the same",
+    "wrong/graph-retention/sensor_chunks": "the graph grows within one window",
+    "wrong/ineffective-step/critic_not_clipped": "a write that is lost leaves no trace",
+    "wrong/ineffective-step/functional_update_unread": "the gradient is a value of torch.func, in no .grad",
+    "wrong/ineffective-step/rebound_mixed": "after the first call, no loss reaches the weight",
+    "wrong/ineffective-step/rebound_mixed_class": "after the first call, no loss reaches the weight",
+    "wrong/ineffective-step/target_rebound": "a write that is lost leaves no trace",
+    "wrong/ineffective-step/trunk_of_the_critic": "another optimizer holds what the loss should train",
+    "wrong/inplace-param-update/averaged_validation": "from the writes alone, it looks like a projection",
+    "wrong/inplace-param-update/blocks_multiplied": "shared weights may be intended",
+    "wrong/inplace-param-update/committee_of_one": "shared weights may be intended",
+    "wrong/inplace-param-update/sharpness_probe": "from the writes alone, it looks like a projection",
+    "wrong/loss-input/notes_not_shifted": "the data is not compared with the targets",
+    "wrong/loss-input/pairs_shifted_again": "the data is not compared with the targets",
+    "wrong/scheduler-cadence/also_after_each_epoch": "the second line advances the schedule now and then",
+    "wrong/scheduler-cadence/drop_an_epoch_early": "the rate of the first steps is the first rate",
+    "wrong/scheduler-cadence/linear_warmup_iters": "a short run of a warm-up in epochs looks the same",
+    "wrong/train-eval-mode/denoiser_trainer": "only the source shows that the pass evaluates",
+    "wrong/train-eval-mode/functional_dropout": "the mode of a function is in no record",
+    "wrong/train-eval-mode/validates_in_training": "only the source shows that the pass evaluates",
+    "wrong/zero-gradient/labels_from_the_meter": "pseudo-labels look the same",
+    "wrong/zero-gradient/own_predictions": "pseudo-labels look the same",
+    "wrong/zero-gradient/ppo_copy_of_the_new": "right if each sample is used once",
+    "wrong/zero-gradient/predictions_named_y": "pseudo-labels look the same",
     "wrong/wasted-gradient/zero_rate_group": "a case of its own",
     "wrong/wasted-gradient/zero_lr_group": "a case of its own",
     "wrong/wasted-gradient/layerwise_lr": "a case of its own",
@@ -62,6 +89,26 @@ MISSED = {
     "wrong/double-counting/bayes_kl": "the term is computed anew each time, so its nodes are not the same",
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
     "wrong/train-eval-mode/teacher_dropout": "mean teachers leave the teacher in training mode on purpose",
+    "wrong/skipped-batch/every_batch": "no step shows what the gradients are for",
+    "wrong/skipped-batch/no_step_after_a_spike": "an optimizer may be done before its losses are",
+    "wrong/accumulation-scaling/penalty_apart": "a loss of a line of its own may have a weight of its own",
+    "wrong/accumulation-scaling/trl_6024": "sums divided by a constant may have a weight",
+    "wrong/accumulation-window/counter_never_reset": "most windows hold one micro-batch",
+    "wrong/accumulation-window/remainder_as_condition": "most windows hold one micro-batch",
+    "wrong/cross-loss-leak/classifier_of_a_probe_loss": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/linear_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/online_evaluator": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/online_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/pretrainer_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/probes_of_each_layer": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/ssl_online_probe": "the loss of any head may train the trunk on purpose",
+    "wrong/cross-loss-leak/test_loss_after_the_step": "only its name says that the loss is for testing",
+    "wrong/loss-reduction/attention_mask_counted": "the divisor of a sum may be anything",
+    "wrong/loss-reduction/chunked_vocabulary": "a mean of means may be meant",
+    "wrong/missing-zero-grad/attacked_signal": "no optimizer holds the input, so no step is seen",
+    "wrong/missing-zero-grad/lbfgs_closure": "gradients are cleared, before the step and not in its closure",
+    "wrong/missing-zero-grad/line_by_hand": "no optimizer holds the weights, so no step is seen",
+    "wrong/missing-zero-grad/workers_add_up": "gradients that are added by hand may be meant",
 }
 # No finding, and no certificate either: a note names the module.
 NO_CERTIFICATE = {
@@ -72,20 +119,39 @@ NO_CERTIFICATE = {
 MISSED |= NO_CERTIFICATE
 UNUSED = {
     "right/gradients_read/scores_of_a_mask": [
-        "None of 20 steps of optimizer moved net.gates. Check whether a loss uses it."
+        "None of 20 steps of optimizer moved net.gates. Check whether a loss uses it.",
     ],
     "right/generative/free_bits": [
-        "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
+        "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it.",
     ],
     "right/several_losses/second_phase_without_prior": [
         "None of 12 steps of opt moved model.center. Check whether a loss uses it.",
         "None of 12 steps of opt moved model.width. Check whether a loss uses it.",
     ],
     "right/unusual/norm_in_some_blocks": [
-        "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it."
+        "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it.",
     ],
 }
 OTHER_LINE = {
+    "wrong/graph-retention/chars_by_hand": "said of the operation, marked is the value that is carried over",
+    "wrong/graph-retention/leaky_units": "said of the operation, marked is the value that is carried over",
+    "wrong/ineffective-step/linear_scaling_rule": "said of the schedule, marked is the rate that rounds to 0",
+    "wrong/ineffective-step/optimizer_of_the_last_member": "said of the backward call, marked is the loss of others",
+    "wrong/ineffective-step/rebound_if_there_is_one": "said of the backward call, marked is the update",
+    "wrong/ineffective-step/rebound_in_a_new_list": "said of the last subtraction, marked is the update",
+    "wrong/ineffective-step/schedule_in_its_place": "said of the backward call, marked is the call in its place",
+    "wrong/inplace-param-update/soft_target_of_itself": "said of the copy, marked is where both become one",
+    "wrong/loss-input/labels_of_two_domains": "said of the losses, marked is the softmax",
+    "wrong/loss-input/sequential_sigmoid": "said of the loss, marked is the layer",
+    "wrong/nonfinite-gradient/padded_rates": "said of the operation after the power",
+    "wrong/nonfinite-gradient/std_single": "said of the operation after the deviation",
+    "wrong/scheduler-cadence/denoiser_ceil": "said of the scheduler, marked is its length",
+    "wrong/scheduler-cadence/linear_micro": "said of the scheduler, marked is its length",
+    "wrong/stale-values/whole_loop_in_autocast": "said of the pass, marked is the block around the loop",
+    "wrong/zero-gradient/adapter_half_frozen": "said of the product, marked is the freeze",
+    "wrong/zero-gradient/multitask_ramp": "said of the product, marked is the weight that rounds to 0",
+    "wrong/zero-gradient/teacher_follows_itself": "said of the loss, marked is where both become one",
+    "wrong/frozen-state-drift/distiller_tested_before": "said of another line of the same cause",
     "wrong/wasted-gradient/second_critic_left_out": "said of another line of the same cause",
     "wrong/stale-optimizer-params/returned_by_a_loader": "said of another line of the same cause",
     "wrong/param-not-in-optimizer/second_discriminator": "said of another line of the same cause",
@@ -93,96 +159,97 @@ OTHER_LINE = {
     "wrong/param-not-in-optimizer/named_groups": "said of another line of the same cause",
     "wrong/param-not-in-optimizer/group_not_appended": "said of another line of the same cause",
     "wrong/accumulation-scaling/spectra_autoencoder": "said of the division, marked is the call with the number",
-    "wrong/cross-loss-leak/ssl_online_probe": "said of the call of the loss, marked is its inside",
     "wrong/frozen-state-drift/stale_after_freeze": "said of the freeze, marked is the loop that clears the "
     "others",
-    "wrong/graph-retention/smoothed_loss": "said of the meter that adds, marked is the call that hands it "
-    "the loss",
+    "wrong/graph-retention/smoothed_loss": (
+        "said of the meter that adds, marked is the call that hands it the loss"
+    ),
     "wrong/param-in-multiple-optimizers/tied_translator": "said of the list, marked is its use",
     "wrong/unreached-parameter/task_weights": "that a key is missing shows only where its head is left out",
     "wrong/unreached-parameter/policy_log_std": "said of the layer before, marked is the constant in its place",
     "wrong/wasted-gradient/superres_perceptual": "said of the call, marked is where the network is made",
     "wrong/zero-gradient/dense_detector": "said of the ReLU, marked is the bias that closes it",
+    "wrong/accumulation-window/stepper_with_flush": "said of the condition, marked is the end of the epoch",
+    "wrong/missing-zero-grad/lent_only_once": "said of the step, marked is the condition of the copy",
 }
 
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
+    "skipped-batch": ("every_batch no_step_after_a_spike"),
     "accumulation-scaling": (
-        "balance_term chunks_of_reviews name_ngram penalty_not_divided "
+        "accumulator_and_by_hand balance_term name_ngram penalty_apart penalty_not_divided "
         "spectra_autoencoder trl_6024 vit_trainer"
     ),
     "accumulation-window": (
-        "callback_trainer char_rnn conv_leftover counter_never_reset empty_documents housing_mlp "
-        "sentiment_gru stepper_with_flush"
+        "callback_trainer char_rnn contrastive_pairs conv_leftover counter_never_reset empty_documents "
+        "house_prices housing_mlp old_update_kept remainder_as_condition segmentation_trainer "
+        "sentiment_gru step_after_the_branch stepper_with_flush trainer_counter"
     ),
-    "amp-scaler-misuse": "digits_mlp forgotten_scaler scaler_in_step vae_mixed",
+    "amp-scaler-misuse": ("digits_mlp forgotten_scaler scaler_in_step vae_mixed"),
     "attached-target": (
         "a2c_ring assistant_of_two audio_hints averaged_in_place chain_actor_critic codes_not_detached "
         "distiller feature_teacher iou_as_label mean_teacher_stepped momentum_encoder nets_of_one_agent "
         "peers prototypes_beside_features q_learning quality_head rollout_of_values td_error "
-        "teacher_in_the_optimizer two_crops two_students value_computed_again "
-        "teacher_trained_before"
+        "teacher_in_the_optimizer two_crops two_students value_computed_again teacher_trained_before"
     ),
     "broken-graph": (
         "balance_returned codes_of_one_hot codes_straight_through compressed_memory "
-        "features_of_the_detached features_rebound "
-        "feedback_detached teacher_with_itself "
+        "features_of_the_detached features_rebound feedback_detached teacher_with_itself "
         "variable_around_the_loss maml_copied_learner few_shot_inner_steps stitched_middle "
-        "ridge_of_state_dict style_weight "
-        "age_from_bins balance_by_counts ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy "
-        "tokens_argmax torch_normal margin_in_numpy echo_last_step soft_labels_of_the_teacher "
-        "cart_policy feature_loss gate_data graph_net_no_grad rehearsal_off stylist_first turns_of_one_step "
-        "unit_codes values_stored_detached"
+        "ridge_of_state_dict style_weight age_from_bins balance_by_counts ensemble_tensor frozen_decoder "
+        "graph_net sac_detached spectrum_numpy tokens_argmax torch_normal margin_in_numpy echo_last_step "
+        "soft_labels_of_the_teacher cart_policy feature_loss gate_data graph_net_no_grad rehearsal_off "
+        "stylist_first turns_of_one_step unit_codes values_stored_detached"
     ),
-    "clip-misplaced": "adding_rnn dqn_cliff other_head speech_accum",
-    "compared-with-itself": (
-        "anchor_keeps_graph bootstrapped_from_itself consistency_term distilled_from_itself own_predictions "
-        "labels_from_the_meter "
-        "ppo_copy_of_the_new ppo_new_over_new predictions_named_y proximal_clones "
-        "teacher_is_student "
-        "triplet_positive views_without_noise"
-    ),
+    "clip-misplaced": ("adding_rnn other_head speech_accum"),
     "cross-loss-leak": (
-        "critic_cleared_too_early losses_before_steps pairs_of_loss_and_optimizer perturbed_signals "
-        "policy_then_critic robust_classifier ssl_online_probe test_loss_after_the_step"
+        "both_step_at_the_end classifier_of_a_probe_loss critic_cleared_too_early critic_steps_last "
+        "linear_probe losses_before_steps online_evaluator online_probe pairs_of_loss_and_optimizer "
+        "perturbed_signals policy_then_critic pretrainer_probe probes_of_each_layer robust_classifier "
+        "ssl_online_probe test_loss_after_the_step"
     ),
     "double-counting": (
         "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
     ),
     "frozen-state-drift": (
-        "extractor_under_no_grad finetuned_later module_not_unfrozen one_loop_for_both_phases "
-        "prompts_of_earlier_tasks teacher_in_training_mode two_stages"
+        "distiller_tested_before finetuned_later module_not_unfrozen prompts_of_earlier_tasks "
+        "teacher_in_training_mode two_stages"
     ),
     "graph-retention": (
-        "chars_by_hand epoch_metrics functional_parameters levels_by_hand moving_center parameters_in_a_list "
-        "sensor_chunks"
+        "chars_by_hand functional_parameters kept_buffers leaky_units levels_by_hand parameters_in_a_list "
+        "sensor_chunks smoothed_in_place"
     ),
     "ineffective-step": (
-        "optimizer_of_the_last_member optimizers_of_one_network "
-        "preferences_of_the_reference actor_twice bfloat16_adamw bfloat16_factors "
-        "bfloat16_finetune bfloat16_second_phase bfloat16_sgd flag_never_set forum_84911 frozen_encoder "
-        "counter_begins_anew functional_update_unread rebound_behind_a_guard "
-        "rebound_data_sub rebound_in_a_new_list rebound_list_grad rebound_mixed rebound_mixed_class "
-        "rebound_state_dict reptile_no_copy returned_by_a_guarded_update schedule_in_its_place target_is_online "
-        "teachers_parameters trunk_of_the_critic"
+        "actor_twice bfloat16_adamw bfloat16_factors bfloat16_finetune bfloat16_second_phase bfloat16_sgd "
+        "counter_begins_anew critic_not_clipped encoder_not_stepped flag_never_set forum_84911 frozen_encoder "
+        "functional_update_unread linear_scaling_rule momentum_by_hand one_of_a_dict "
+        "optimizer_of_the_last_member optimizers_of_one_network preferences_of_the_reference "
+        "rebound_behind_a_guard rebound_data_sub rebound_if_there_is_one rebound_in_a_new_list "
+        "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict rebound_weights "
+        "reptile_no_copy returned_by_a_guarded_update schedule_in_its_place scratch_mlp softmax_from_scratch "
+        "step_not_called target_is_online target_rebound teachers_parameters trunk_of_the_critic warmup "
+        "warmup_floor"
     ),
     "loss-input": (
-        "labels_of_two_domains notes_not_shifted pairs_shifted_again policy_logits sequential_sigmoid "
-        "softmax_before_nll softmax_in_distillation softmax_over_words votes_of_examples wine_layer"
+        "labels_of_two_domains loss_of_softmax notes_not_shifted pairs_shifted_again policy_logits "
+        "scores_to_ctc sequential_sigmoid softmax_before_nll softmax_in_distillation softmax_over_words "
+        "votes_of_examples wine_layer"
     ),
     "loss-reduction": (
-        "attention_mask_counted chunked_vocabulary hidden_padding masked_words padded_translation pose_multitask "
-        "shards summed_divergence"
+        "attention_mask_counted chunked_vocabulary hidden_padding kl_div_mean masked_words ner_padding "
+        "padded_mean padded_translation padding_mean pose_multitask shards summed_divergence"
     ),
     "microbatch-normalization": (
-        "char_lm chunked_step completion_tokens contrastive_accum gpt_padding open_instruct_1498 "
-        "segmentation_void split_batch_again vae_frames"
+        "char_lm chunked_step completion_tokens contrastive_accum gpt_padding last_window ner_tagger "
+        "open_instruct_1498 segmentation_void split_batch split_batch_again token_counts "
+        "transformers_34191 vae_frames"
     ),
     "missing-zero-grad": (
-        "clears_if_asked master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class "
-        "uploaded_gradients"
+        "attacked_signal closure_until_nan discriminator_never_cleared guarded_by_the_norm lbfgs_closure "
+        "line_by_hand master_weights shared_by_a_worker shared_by_several_workers shared_in_a_class "
+        "sine_lbfgs uploaded_gradients value_never_cleared workers_add_up"
     ),
-    "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
+    "nonfinite-gradient": ("log_of_softmax masked_actions padded_rates set_pooling std_single where_log"),
     "optimizer-state-reset": (
         "batch_function decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
         "style_lr_decay train_function"
@@ -192,19 +259,20 @@ ADVICE_ONLY = {
         "encoder_and_all rates_of_the_head shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "domain_head_left_out adapters_frozen_with_the_rest adapters_in_blocks adapters_the_wrong_way_round "
-        "angular_margin auxiliary_of_a_class center_loss clip_pairs conv_built_in_forward "
-        "curve_data_in_the_optimizer forgotten_bias gradual_unfreezing group_not_appended "
-        "head_built_in_a_function hint_layer_of_each_batch inputs_beside_the_weights layers_of_an_inner_module "
-        "layers_of_the_pretext named_groups new_head_beside_biases new_tasks norm_built_in_forward "
-        "output_built_in_forward projector_of_each_round sac_alpha scaled_positions second_discriminator "
-        "seq2seq_decoder trainer_subclass unfrozen_by_a_helper unfrozen_by_schedule weights_in_a_dict"
+        "domain_head_left_out adapters_frozen_with_the_rest adapters_in_blocks "
+        "adapters_the_wrong_way_round angular_margin auxiliary_of_a_class center_loss clip_pairs "
+        "conv_built_in_forward curve_data_in_the_optimizer forgotten_bias gradual_unfreezing "
+        "group_not_appended head_built_in_a_function hint_layer_of_each_batch inputs_beside_the_weights "
+        "layers_of_an_inner_module layers_of_the_pretext named_groups new_head_beside_biases new_tasks "
+        "norm_built_in_forward output_built_in_forward projector_of_each_round sac_alpha scaled_positions "
+        "second_discriminator seq2seq_decoder trainer_subclass unfrozen_by_a_helper unfrozen_by_schedule "
+        "weights_in_a_dict"
     ),
     "scheduler-cadence": (
-        "cosine_before_groups denoiser_ceil drop_an_epoch_early trainer_keeps_scheduler "
-        "cosine_micro decay_from_a_helper exponential_unused linear_micro linear_warmup_iters "
-        "onecycle_micro onecycle_wine "
-        "recsys_trainer superconvergence waits_for_a_flag warmup_in_steps"
+        "also_after_each_epoch cosine_before_groups cosine_micro decay_from_a_helper denoiser_ceil "
+        "drop_an_epoch_early exponential_unused gru_steplr linear_micro linear_warmup_iters onecycle_micro "
+        "onecycle_wine recsys_trainer superconvergence trainer_keeps_scheduler waits_for_a_flag "
+        "warmup_in_steps"
     ),
     "stale-optimizer-params": (
         "best_model clamped_to_a_constant codes_of_the_batch folds folds_again growing_vocab new_head "
@@ -212,29 +280,30 @@ ADVICE_ONLY = {
         "returned_by_a_loader rollback_callback trainer_copy unit_rows"
     ),
     "train-eval-mode": (
-        "baseline_first checked_before clients_copied_in_eval eval_stays helper_before_training mode_helpers "
-        "teacher_dropout"
+        "eval_stays "
+        "baseline_first denoiser_trainer functional_dropout helper_before_training teacher_dropout "
+        "validates_in_training"
     ),
     "unreached-parameter": (
         "asked_for_but_not_run aux_head aux_output_ignored conv_twice dropped_norm encoder_skipped "
-        "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy second_layer_norm "
-        "second_target_printed "
-        "depth_head_only_logged target_network_synced task_weights tcn_forecast tied_output unread_context"
+        "policy_log_std positions queries_of_initial_weights rna_classifier rollout_policy "
+        "second_layer_norm second_target_printed depth_head_only_logged target_network_synced "
+        "task_weights tcn_forecast tied_output unread_context"
     ),
     "wasted-gradient": (
-        "critic_slopes dqn_corridor dqn_target feature_extractor "
-        "feature_extractor_again features_in_a_helper gan_generator keys_then_a_probe layerwise_lr "
-        "second_critic_left_out superres_perceptual target_network target_within_a_learner "
-        "taught_by_the_trained teacher_logits zero_lr_group zero_rate_group"
+        "critic_slopes dqn_corridor dqn_target feature_extractor feature_extractor_again "
+        "features_in_a_helper gan_generator keys_then_a_probe layerwise_lr second_critic_left_out "
+        "superres_perceptual target_network target_within_a_learner taught_by_the_trained teacher_logits "
+        "zero_lr_group zero_rate_group"
+    ),
+        "closure_fit dcgan_rings grad_monitor lgm_accelerate multitask norm_of_the_rest saliency_log "
+        "segmentation_micro"
     ),
     "zero-grad-misplaced": "grad_monitor saliency_log",
-    "zero-gradient": (
-        "adapter_half_frozen clamped_scale closed_gate dense_detector lora_adapter lora_zeros prototype_scores "
-        "relu_scores rounded_rating small_in_float16 small_targets_float16 softmax_layer_at_the_end softmax_one "
-        "time_stamps"
-    ),
 }
 NEVER_AN_EDIT = {
+    "stale-values",
+    "zero-gradient",
     "inplace-param-update",
     "term-left-out",
     "unintended-broadcast",

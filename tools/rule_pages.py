@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gradgate.checker.reports import rule_page
-from gradgate.checker.rules import Rule, rules
+from gradgate.checker.rules import RETIRED, Rule, rules
 
 ROOT = Path(__file__).parents[1]
 _MADE = "<!-- Made from the rule's docstring by tools/rule_pages.py; change it there. -->"
@@ -35,6 +35,8 @@ def rule_pages(shown: Mapping[str, str]) -> dict[str, str]:
         # Each example is a piece of a loop and is not run: the documents' tests run "python" and skip "py".
         pages[f"{rule.code}.md"] = f"{_MADE}\n\n{page}".replace("```python", "```py")
         index += f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {rule.summary} |\n"
+    for code, (category, reason) in RETIRED.items():
+        index += f"| {code} | {category} | retired | {reason} |\n"
     return pages | {"index.md": index}
 
 

@@ -44,6 +44,8 @@ include_patterns = [
     "README.md",
     "README.zh-CN.md",
     "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "AGENTS.md",
     "SECURITY.md",
     "CHANGELOG.md",
     "changelog.d/README.md",
@@ -51,6 +53,7 @@ include_patterns = [
     "examples/*",
     "examples/checked/*",
     "benchmarks/*",
+    "benchmarks/results/*",
 ]
 exclude_patterns = [".*", "build", "dist", "out", "src", "tests", "**/__pycache__", "**/_*", "conftest.py"]
 source_suffix = {".md": "markdown", ".py": "script"}

@@ -12,11 +12,14 @@ from posixpath import normpath
 from typing import Any
 
 HOME = "docs/index"
+FIRST = ("README", "index")
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+\.(?:md|py))\)")
 NOT_LISTED = {
     "README",
     "README.zh-CN",
     "CONTRIBUTING",
+    "CODE_OF_CONDUCT",
+    "AGENTS",
     "SECURITY",
     "CHANGELOG",
     "changelog.d/README",
@@ -46,7 +49,10 @@ def toctree(pages: dict[str, str], caption: str = "") -> str:
 
 
 def below(docname: str, text: str, known: set[str]) -> dict[str, str]:
-    """Return the pages of a folder and the first pages of the folders in it: first those that are linked to."""
+    """Return the pages of a folder and of the folders in it, of which only the first page if there is one.
+
+    Pages that the text links to come first.
+    """
     folder = docname.rpartition("/")[0]
 
     def belongs(page: str) -> bool:
@@ -56,8 +62,12 @@ def below(docname: str, text: str, known: set[str]) -> dict[str, str]:
             page != docname
             and page in known
             and inside != page
-            and (deep == 0 or (deep == 1 and first(page)))
+            and (deep == 0 or (deep == 1 and (first(page) or no_first(page))))
         )
+
+    def no_first(page: str) -> bool:
+        inner = page.rpartition("/")[0]
+        return not any(f"{inner}/{name}" in known for name in FIRST)
 
     linked = {page: words for page, words in links(text, folder).items() if belongs(page)}
     return linked | {page: "" for page in sorted(known) if belongs(page) and page not in linked}
@@ -65,7 +75,7 @@ def below(docname: str, text: str, known: set[str]) -> dict[str, str]:
 
 def first(page: str) -> bool:
     """Return whether the other pages of its folder are found through this one."""
-    return PurePosixPath(page).name in ("README", "index")
+    return PurePosixPath(page).name in FIRST
 
 
 def add_contents(app: Any, docname: str, source: list[str]) -> None:

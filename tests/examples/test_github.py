@@ -1,11 +1,15 @@
-"""The workflow that is handed out: it parses, and its command does what the page says."""
+"""What is handed out for GitHub: workflow, action and hook parse, and their commands do what the page says."""
 
 import json
+import os
+import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.interpreter import python
@@ -67,3 +71,36 @@ def test_the_hook_runs_a_script_for_a_few_steps_and_fails_on_findings(tmp_path: 
     done = python("-m", "gradgate", *words, "train.py", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "GG101" in done.stdout
+
+
+def test_the_action_passes_its_inputs_as_words_and_runs_none_of_them() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    (check,) = [step for step in action["runs"]["steps"] if step["name"] == "Check"]
+    assert check["env"] == {
+        name.upper(): f"${{{{ inputs.{name} }}}}" for name in ("script", "options", "sarif")
+    }
+    values = {
+        "SCRIPT": "train.py --lr 0.1 * $(exit 3)",
+        "OPTIONS": action["inputs"]["options"]["default"],
+        "SARIF": "a b.sarif",
+    }
+    shown = 'gradgate() { printf "%s\\n" "$@"; }; ' + check["run"]
+    done = subprocess.run(
+        ["bash", "-e", "-c", shown], env=os.environ | values, capture_output=True, text=True, check=True
+    )
+    words = [*command()[1:-1], *values["SCRIPT"].split()]
+    assert sorted(done.stdout.splitlines()) == sorted(
+        values["SARIF"] if word == "gradgate.sarif" else word for word in words
+    )
+
+
+@pytest.mark.parametrize("name", ["test", "scheduled", "release"])
+def test_a_workflow_calls_targets_and_scripts_that_exist(name: str) -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text("utf-8"))
+    made = (ROOT / "Makefile").read_text("utf-8")
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    targets = [target for step in steps for target in re.findall(r"\bmake (\S+)", step.get("run", ""))]
+    assert targets
+    assert [target for target in targets if f"\n{target}:" not in made] == []
+    scripts = [step["with"]["script"] for step in steps if step.get("uses") == "./"]
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []

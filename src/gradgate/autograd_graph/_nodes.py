@@ -97,9 +97,6 @@ REPEATS = _names("Expand Repeat")
 PARTS = _names("Slice Select Index Narrow", "01")
 """Return some of their values."""
 
-TAKEN_APART = _names("Slice Unbind Split Detach")
-"""Views that don't take any work, beside reshapes and permutations."""
-
 SPLITS = _names("Split SplitWithSizes UnsafeSplit")
 
 WEIGHT_VIEWS = _names("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze Clone", "012")
@@ -246,7 +243,6 @@ FACTORS = dict.fromkeys(_names("Mm Bmm Mv"), 0) | dict.fromkeys(_names("Addmm Ba
 LAYERS = FACTORS | dict.fromkeys(_names("Linear Convolution"), 0)
 """Operations that multiply an input by a weight, with the position of the input among the operands."""
 
-CONVOLUTIONS = _names("Convolution ConvolutionBackward")  # the second in a graph of gradients
 DISTANCES = _names("Cdist EuclideanDist")
 EMBEDDINGS = _names("Embedding EmbeddingBag")
 RECURRENT = _names("MkldnnRnnLayer CudnnRnn MiopenRnn")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradgate.checker.reports import rule_page
-from gradgate.checker.rules import rules
+from gradgate.checker.rules import RETIRED, rules
 from gradgate.errors import OptionError
 
 _WIDTH = 100
@@ -19,6 +19,8 @@ def list_rules() -> int:
         table.add_column(style=style, no_wrap=True)
     for rule in rules():
         table.add_row(rule.code, rule.name, rule.severity, rule.summary)
+    for code, (category, reason) in RETIRED.items():
+        table.add_row(code, category, "retired", reason)
     console = Console(highlight=False)
     console.width = console.width if console.is_terminal else _WIDTH
     console.print(table)
@@ -31,6 +33,11 @@ def explain_rule(name: str) -> int:
         raise OptionError("gradgate explain: GG000 means that a rule raised an error. It has no page.")
     code = name.upper() if name.upper().startswith("GG") else "-"
     pages = [rule_page(rule) for rule in rules() if rule.code.startswith(code) or name == rule.name]
+    pages += [
+        f"# {number} {category}\n\nRetired. {reason}"
+        for number, (category, reason) in RETIRED.items()
+        if number.startswith(code) or name == category
+    ]
     if not pages:
         raise OptionError(
             f"gradgate explain: no rule has the code or category {name!r}. `gradgate rules` lists all rules."

@@ -49,7 +49,21 @@ from gradgate.events._loop import (
     Sharded,
     Wrapped,
 )
-from gradgate.events._records import Doing, Event, Frame, Group, Ids, Log, Parameter, Site, Span, Term
+from gradgate.events._records import (
+    Doing,
+    Event,
+    Frame,
+    Group,
+    Ids,
+    Log,
+    Parameter,
+    Read,
+    Site,
+    Span,
+    Term,
+    Value,
+    Values,
+)
 
 __all__ = [
     "Backward",
@@ -82,6 +96,7 @@ __all__ = [
     "Parameter",
     "Planned",
     "Ran",
+    "Read",
     "Reduced",
     "ScalerUsed",
     "Scheduled",
@@ -94,6 +109,8 @@ __all__ = [
     "StatisticsMoved",
     "Stepped",
     "Term",
+    "Value",
+    "Values",
     "Wrapped",
     "Written",
     "cell_of",

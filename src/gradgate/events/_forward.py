@@ -32,12 +32,11 @@ class NoGradEntered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Cut(Event):
-    """A value was taken out of its graph: detach, item, numpy, data, argmax, a new Parameter, a sample."""
+    """A value was taken out of its graph: detach, item, numpy, data, argmax, a new Parameter."""
 
     op: Annotated[
         str,
-        "the method; 'no_grad': the value was passed to a module that ran without a graph; 'sample': a loss was "
-        "computed from a sample; 'drawn': a sample was drawn, and its use is unknown",
+        "the method; 'no_grad': the value was passed to a module that ran without a graph",
     ]
     parameters: Annotated[Ids, "parameters that the value depended on"]
     scalar: Annotated[bool, "the value has a single element"]

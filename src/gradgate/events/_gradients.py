@@ -44,6 +44,7 @@ class Backward(Event):
 
     reached: Annotated[Ids, "parameters whose .grad it added to"]
     seen: Annotated[bool, "False: the graph was not read; `reached` is that of the line's last call"] = True
+    root: Annotated[int, "the number of the loss in `Log.values`; -1: not known"] = -1
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
     others: Annotated[
         int, "leaves it reached that are neither an nn.Parameter nor in an optimizer, such as an input"

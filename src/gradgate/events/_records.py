@@ -126,6 +126,39 @@ class Event:
     site: Annotated[Site, "where it happened: the user's frames, innermost first"]
 
 
+class Value(NamedTuple):
+    """The result of an operation, or a leaf. Values are numbered in the order in which they were computed."""
+
+    op: Annotated[
+        str,
+        "the operation: 'add', 'linear'; 'leaf' for a parameter, 'grad' for a derivative, 'apply' for a Function",
+    ]
+    parents: Annotated[tuple[int, ...], "the values that it was computed from, without data"]
+    live: Annotated[bool, "autograd knows how it was computed, or it is a leaf with a gradient"]
+    site: Annotated[Site, "where it was computed"]
+    leaf: Annotated[int, "the number of a leaf; -1 for any other value"] = -1
+    size: Annotated[int, "number of elements"] = 1
+    whole: Annotated[bool, "its elements are integers or booleans"] = False
+    off: Annotated[Site, "where gradients were turned off, if they were off"] = ()
+
+
+class Read(NamedTuple):
+    """A value that Python read: ``item()``, ``numpy()``, an f-string."""
+
+    value: Annotated[int, "its number"]
+    how: Annotated[str, "the method: 'item', 'format'"]
+    site: Annotated[Site, "where it was read"]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The graph of values of the first steps. It goes on where a value leaves autograd's graph."""
+
+    nodes: Annotated[tuple[Value, ...], "the values, in order"] = ()
+    reads: Annotated[tuple[Read, ...], "the values that Python read"] = ()
+    leaves: Annotated[tuple[int, ...], "the parameter that each leaf is; -1: no parameter"] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Log:
     """One process's run: a table of parameters, and events in the order in which they happened."""
@@ -155,6 +188,7 @@ class Log:
     circumstances: Annotated[
         Mapping[str, str], "how and where it ran, by label: command, date, device, versions"
     ] = field(default_factory=dict)
+    values: Annotated[Values, "the values of the first steps"] = Values()
 
     def __repr__(self) -> str:
         done = f"{self.steps:,} steps, {self.backwards:,} backward calls, {len(self.events):,} events"

@@ -45,6 +45,7 @@ from gradgate.torch_compat._modes import (
     compiler_is_loaded,
     dispatch_modes,
     reuses_gradients,
+    top_function_mode,
     uncompiled,
 )
 from gradgate.torch_compat._modules import (
@@ -141,6 +142,7 @@ __all__ = [
     "storage_key",
     "stored_stack",
     "tensor_version",
+    "top_function_mode",
     "transforming",
     "uncompiled",
     "unsaved_buffers",

@@ -24,8 +24,14 @@ def _as_torch_itself() -> Callable[[], AbstractContextManager[None]]:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             yield
 
-    without_classes = torch._C.DisableTorchFunctionSubclass
-    return lambda: without_modes() if dispatching() or overriding() else without_classes()
+    without_functions, without_classes = torch._C.DisableTorchFunction, torch._C.DisableTorchFunctionSubclass
+
+    def use() -> AbstractContextManager[None]:
+        if dispatching():
+            return without_modes()
+        return without_functions() if overriding() else without_classes()
+
+    return use
 
 
 def _enters(use: Callable[[], AbstractContextManager[None]]) -> bool:
@@ -55,6 +61,14 @@ dispatch_modes: Private[[], Sequence[Any]] = Private(
     instead=lambda: (),
     works=lambda modes: len(modes()) >= 0,
     rules=("every rule",),
+)
+
+top_function_mode: Private[[], Any] = Private(
+    "torch.overrides._get_current_function_mode",
+    "follow values that leave their graph",
+    find=lambda: torch().overrides._get_current_function_mode,
+    instead=lambda: None,
+    rules=("GG401", "GG402", "GG406", "GG407"),
 )
 
 

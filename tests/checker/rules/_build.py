@@ -117,7 +117,7 @@ class Story:
         ]
         held = frozenset().union(*(group.parameters for event in made for group in event.groups))
         ids = held if used is None else self.ids(used)
-        return self.add(Stepped(site(line), number, ids, moved=ids, lr=(0.1,), **facts))
+        return self.add(Stepped(site(line), number, ids, **{"moved": ids, "lr": (0.1,), **facts}))
 
     def clear(self, line: int, of: str | None = None, *, full: str | None = None) -> Story:
         ids = self.ids(of)

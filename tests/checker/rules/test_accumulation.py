@@ -45,7 +45,7 @@ def test_micro_batches_that_are_cleared_unused_at_the_end_of_an_epoch_are_left_o
         story.step(6).clear(7)
     assert said(story.judged()) == [
         "train.py:5: GG101 error: No step uses the gradients of the 2 micro-batches left after the last "
-        "window of 4: line 1 clears them."
+        "window of 4."
     ]
 
 
@@ -53,7 +53,7 @@ def test_a_single_micro_batch_that_is_left_over_is_not_counted_in_the_plural() -
     (cleared,) = said(windows(4, 4, rest=1).judged())
     assert cleared.endswith("No step uses the gradients of the micro-batch left after the last window of 4.")
     (added,) = said(windows(4, 4, 6, 4, 4, rest=1).judged())
-    assert added.endswith("1 of 5 windows holds 6 instead of 4, and no step uses the last micro-batch.")
+    assert added.endswith("the leftovers of one epoch are added to the next epoch.")
     (first,) = said(windows(1, 4, 4, rest=1).judged())
     assert first.endswith("other steps use 4; 1 at the end is never used.")
 
@@ -64,8 +64,8 @@ def test_micro_batches_left_over_go_on_into_the_next_epoch() -> None:
 
 def test_only_the_last_epochs_leftovers_are_never_used() -> None:
     assert said(windows(4, 4, 6, 4, 6, 4, rest=2).judged()) == [
-        "train.py:5: GG101 error: Micro-batches left at the end of an epoch are added to the next window: 2 of 6 "
-        "windows hold 6 instead of 4, and no step uses the last 2."
+        "train.py:5: GG101 error: A window holds 6 micro-batches, other windows 4: the leftovers of one epoch are "
+        "added to the next epoch."
     ]
 
 

@@ -158,18 +158,6 @@ def test_one_loss_for_two_optimizers_at_different_rates_is_right() -> None:
     assert story.judged("GG203", "GG201", "GG202") == []
 
 
-def test_updates_by_hand_that_nothing_clears_between() -> None:
-    source = "for x in data:\n    loss(x).backward()\n    with torch.no_grad():\n        w -= 0.1 * w.grad\n"
-    story = Story("w", source=source)
-    for _ in range(5):
-        story.backward(2, mean(8))
-    assert said(story.judged("GG201")) == [
-        "train.py:4: GG201 error: Nothing clears the gradients between these updates by hand: each of 5 "
-        "backward calls adds to the gradients of all earlier calls."
-    ]
-    assert story.clear(5).judged("GG201") == []
-
-
 def both_step_last(*, driven: bool, own: bool = True) -> Story:
     """The loss of line 3 reaches `g` through `d`, after the loss of line 2; both optimizers step then."""
     story = Story("d", "g").optimizer("opt_d", "d").optimizer("opt_g", "g")

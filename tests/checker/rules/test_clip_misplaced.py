@@ -48,7 +48,8 @@ def windows(*, each: bool, norm: float = 2.0) -> Story:
 
 def test_clipping_each_micro_batch_shrinks_the_early_ones_again() -> None:
     assert said(windows(each=True).judged("GG302")) == [
-        "train.py:3: GG302 error: Gradients are clipped 3 times before the last of 4 micro-batches is added."
+        "train.py:3: GG302 error: Gradients are clipped before the last of 4 micro-batches "
+        "is added, 3 times in each window."
     ]
     assert [one.severity for one in windows(each=True, norm=0.5).judged("GG302")] == ["warning"]
 

@@ -13,9 +13,9 @@ from gradgate.checker.rules import Finding, rules
 
 # private: each fix makes its edit at any statement that it fits, and none elsewhere
 from gradgate.checker.rules._rule import FixAt
-from gradgate.checker.rules.accumulation import _accumulation_window, _divisor_edits, _loss_reduction
+from gradgate.checker.rules.accumulation import _edits
 from gradgate.checker.rules.clearing import _cross_loss_leak, _missing_zero_grad, _zero_grad_misplaced
-from gradgate.checker.rules.stepping import _clip_misplaced, _scheduler_cadence, _updates_by_hand
+from gradgate.checker.rules.stepping import _clip_misplaced, _scheduler_cadence
 from gradgate.events import Frame
 from tests.test_scripts import WRONG
 
@@ -32,9 +32,6 @@ def fixed(fix: FixAt, line: int, text: str, folder: Path) -> str | None:
     return "\n".join(apply(text.splitlines(), edits)) + "\n" if edits else None
 
 
-GUARDED = "for x in loader:\n    step(x)\n    if {}:\n        opt.step()\n{}    log()\n"
-
-
 COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.step()\n"
 
 
@@ -42,56 +39,26 @@ COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.
     ("fix", "line", "before", "after"),
     [
         (
-            partial(_missing_zero_grad._cleared, name="opt"),
-            4,
-            GUARDED.format("torch.isfinite(norm)", ""),
-            GUARDED.format("torch.isfinite(norm)", "    opt.zero_grad()\n"),
+            partial(_missing_zero_grad._cleared_after, name="opt"),
+            2,
+            "loss.backward()\nopt.step()\n",
+            "loss.backward()\nopt.step()\nopt.zero_grad()\n",
         ),
+        (partial(_missing_zero_grad._cleared_after, name="opt"), 1, "opt.zero_grad\n", "opt.zero_grad()\n"),
         (
-            partial(_missing_zero_grad._cleared, name="opt"),
-            4,
-            GUARDED.format("i % 4 == 0 and norm.isfinite()", ""),
-            GUARDED.format("i % 4 == 0 and norm.isfinite()", "        opt.zero_grad()\n"),
-        ),
-        (
-            _accumulation_window._count_from_one,
+            _edits.count_from_one,
             2,
             COUNTED.format("i % N == 0"),
             COUNTED.format("(i + 1) % N == 0 or i + 1 == len(loader)"),
         ),
+        (_edits.undivided, 1, "loss = a - (b + c) / n\n", "loss = a - (b + c)\n"),
+        (_edits.undivided, 1, "größe = f('ä') / len(x)  # ö\n", "größe = f('ä')  # ö\n"),
+        (partial(_edits.divided, size=4), 1, "(a + b).backward()\n", "((a + b) / 4).backward()\n"),
         (
-            _accumulation_window._count_from_one,
+            _zero_grad_misplaced._after_the_step,
             2,
-            COUNTED.format("i % N == 0").replace("loader)", "loader, 1)"),
-            COUNTED.format("i % N == 0 or i == len(loader)").replace("loader)", "loader, 1)", 1),
-        ),
-        (_accumulation_window._at_least, 1, "if n > N: f()\ng()\n", None),
-        (_accumulation_window._at_least, 1, "if n > N:\n    f()\n", "if n >= N:\n    f()\n"),
-        (_divisor_edits.undivided, 1, "loss = a - (b + c) / n\n", "loss = a - (b + c)\n"),
-        (_divisor_edits.undivided, 1, "größe = f('ä') / len(x)  # ö\n", "größe = f('ä')  # ö\n"),
-        (
-            _loss_reduction._mean_of_mask,
-            1,
-            "loss = a + (nll * mask).mean()\n",
-            "loss = a + ((nll * mask).sum() / mask.sum())\n",
-        ),
-        (
-            _loss_reduction._mean_of_kept,
-            2,
-            "total = cross_entropy(z, y, ignore_index=N, reduction='sum')\nloss = total / y.numel()\n",
-            "total = cross_entropy(z, y, ignore_index=N, reduction='sum')\nloss = total / (y != N).sum()\n",
-        ),
-        (
-            partial(_divisor_edits.divided_by, size=4),
-            1,
-            "loss = (a + b) / n\n",
-            "loss = (a + b) / 4\n",
-        ),
-        (
-            partial(_zero_grad_misplaced._after_the_step, always=True),
-            3,
-            "for x in y:\n    loss(x).backward()\n    o.zero_grad()\n    o.step()\n    log()\n",
-            "for x in y:\n    loss(x).backward()\n    o.step()\n    o.zero_grad()\n    log()\n",
+            "a.backward()\no.zero_grad()\no.step()\n",
+            "a.backward()\no.step()\no.zero_grad()\n",
         ),
         (
             _updates_by_hand._in_place,
@@ -109,32 +76,31 @@ def test_a_rule_changes_the_lines_where_there_is_one_way(
 
 # Each would break or mean something else if the fix were made.
 UNCLEAR = {
-    "which of the two divisions": (_divisor_edits.undivided, 1, "loss = a / b / c\n"),
-    "outside of no_grad": (_updates_by_hand._in_place, 1, "p = p - lr * p.grad\n"),
+    "which of the two divisions": (_edits.undivided, 1, "loss = a / b / c\n"),
     "a counter from elsewhere": (
-        _accumulation_window._count_from_one,
+        _edits.count_from_one,
         2,
         COUNTED.format("i % N == 0").replace("loader)", "loader, start)"),
     ),
     "a loop without a length": (
-        _accumulation_window._count_from_one,
+        _edits.count_from_one,
         2,
         COUNTED.format("i % N == 0").replace("loader", "make()"),
     ),
     "a loop without a counter": (
-        _accumulation_window._count_from_one,
+        _edits.count_from_one,
         2,
         "for x in loader:\n    if i % N == 0:\n        optimizer.step()\n",
     ),
-    "another counter": (_accumulation_window._count_from_one, 2, COUNTED.format("j % N == 0")),
-    "a further condition": (_accumulation_window._count_from_one, 2, COUNTED.format("i % N == 0 and x")),
+    "another counter": (_edits.count_from_one, 2, COUNTED.format("j % N == 0")),
+    "a further condition": (_edits.count_from_one, 2, COUNTED.format("i % N == 0 and x")),
     "a loop over a generator": (
-        _accumulation_window._count_from_one,
+        _edits.count_from_one,
         4,
         "def g():\n    yield 1\nfor i, x in enumerate(data):\n    if i % 4 == 0:\n        o.step()\n",
     ),
     "a body on the line of its if": (
-        partial(_missing_zero_grad._cleared, name="o"),
+        partial(_missing_zero_grad._cleared_after, name="o"),
         2,
         "loss.backward()\nif c: o.step()\n",
     ),
@@ -169,7 +135,7 @@ UNCLEAR = {
         "a.backward()\no.step()\nb.backward()\no.zero_grad()\nq.step()\n",
     ),
     "clearing before its own loss": (
-        partial(_zero_grad_misplaced._after_the_step, always=True),
+        _zero_grad_misplaced._after_the_step,
         3,
         "a.backward()\np.step()\no.zero_grad()\nb.backward()\no.step()\n",
     ),

@@ -33,26 +33,13 @@ def reaching(*old: int) -> Story:
 
 
 def test_graphs_that_reach_farther_back_with_each_step() -> None:
-    assert said(reaching(0, 5, 10, 15, 20, 25).judged("GG601")) == [
-        "train.py:2: GG601 warning: The graph grows with each step: after 6 backward calls, 25 of its 35 "
-        "nodes were made before the last step."
-    ]
+    (found,) = reaching(0, 5, 10, 15, 20, 25).judged("GG601")
+    assert (found.line, found.evidence["nodes"], found.evidence["old"]) == (2, 35, 25)
 
 
 def test_graphs_of_bounded_length_are_right() -> None:
     assert reaching(0, 5, 10, 0, 5, 10, 0, 5).judged("GG601") == []
     assert reaching(5, 5, 5, 5, 5, 5).judged("GG601") == []
-
-
-def test_a_retained_graph_that_nobody_uses_is_a_note() -> None:
-    alone, shared = Story("fc.weight").optimizer(), Story("fc.weight").optimizer()
-    for _ in range(3):
-        alone.clear(1).backward(3, retain=True).step(5)
-        shared.clear(1).backward(3, retain=True).backward(4).step(5)
-    assert said(alone.judged("GG601")) == [
-        "train.py:3: GG601 info: retain_graph=True keeps a graph that no later backward pass uses, 2 times."
-    ]
-    assert shared.judged("GG601") == []
 
 
 def test_graphs_that_grow_without_an_optimizer() -> None:
@@ -62,10 +49,8 @@ def test_graphs_that_grow_without_an_optimizer() -> None:
             made.clear(1).backward(3, nodes=count, retain=True)
         return made
 
-    assert said(story(14, 22, 30, 38, 46).judged("GG601")) == [
-        "train.py:3: GG601 warning: The graph grows with each step: it had 14 nodes at first and 46 after "
-        "5 backward calls."
-    ]
+    (found,) = story(14, 22, 30, 38, 46).judged("GG601")
+    assert (found.line, found.evidence["first"], found.evidence["nodes"]) == (3, 14, 46)
     assert story(14, 22, 30, 38, 46, 14, 22).judged("GG601") == []  # a new sequence
 
 
@@ -77,13 +62,6 @@ def chunks(*shared: int, windows: int = 2) -> Story:
             story.backward(3, nodes=10 + count, shared=count, retain=True)
         story.step(5)
     return story
-
-
-def test_graphs_that_grow_with_each_backward_call_before_a_step() -> None:
-    assert said(chunks(0, 8, 16, 24).judged("GG601"))[:1] == [
-        "train.py:3: GG601 warning: Each of 4 backward calls before a step goes through the graphs of all earlier "
-        "calls again: the graph grows from 10 to 34 nodes."
-    ]
 
 
 def test_backward_calls_that_share_one_part_are_right() -> None:

@@ -35,7 +35,7 @@ for _ in range(4):
         ("", 0, "loss", ["GG102 error"]),
         ("", 0, "loss / 8", ["GG102 error"]),
         ("", 10, "loss / 4", ["GG103 error"]),
-        ("weight=torch.linspace(0.5, 2, 7)", 10, "loss / 4", ["GG103 info"]),
+        ("weight=torch.linspace(0.5, 2, 7)", 10, "loss / 4", ["GG103 warning"]),
     ],
 )
 def test_it_is_judged_as_without_smoothing(

@@ -24,17 +24,6 @@ def test_a_number_that_happens_to_be_the_batch_size_is_a_weight() -> None:
     assert run(mean(32, ("div", 3), line=1)).judged() == []
 
 
-def test_a_plain_mean_of_the_means_of_unequal_parts() -> None:
-    parts = [mean(n, ("div", 3), line=1, key=n, sizes=(n, 5)) for n in (11, 11, 2)]
-    (found,) = run(*parts).judged()
-    assert found.message == (
-        "This is the mean of 3 means over 11, 11, 2 items: an item in the smallest part weighs 5.5 times as much "
-        "as an item in the largest."
-    )
-    equal = [mean(8, ("div", 3), line=1, key=n, sizes=(8, 5)) for n in range(3)]
-    assert run(*equal).judged() == []
-
-
 def test_scales_of_different_size_are_averaged_on_purpose() -> None:
     scales = [mean(n * n, ("div", 2), line=1, key=n, sizes=(1, n, n)) for n in (8, 4)]
     assert run(*scales).judged() == []

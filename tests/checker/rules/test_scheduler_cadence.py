@@ -47,65 +47,62 @@ def run(
     return story
 
 
-def test_a_length_in_epochs_that_is_counted_in_batches_is_over_too_soon() -> None:
-    assert said(run(3, each_batch=True).judged("GG301")) == [
-        "train.py:7: GG301 warning: CosineAnnealingLR is 3 epochs long but is advanced at each batch, 12 "
-        "times for 12 steps."
-    ]
+def paced(*rates: float, kind: str = "StepLR", length: float = 3.0) -> Story:
+    """A story with one step and one call of the scheduler for each rate."""
+    story = Story("fc.weight").optimizer().add(made(length, kind))
+    for rate in rates:
+        story.backward(5).step(6, lr=(rate,)).clear(7).add(advanced(8, rate))
+    return story
+
+
+def test_a_cosine_that_climbs_back_after_its_length() -> None:
+    twice = paced(0.1, 0.05, 0.0, 0.05, 0.1, 0.05, kind="CosineAnnealingLR", length=3)
+    (note,) = twice.judged("GG301")  # the length may count the batches of an epoch
+    assert (note.severity, note.line, "climbs back to 0.1" in note.message) == ("info", 8, True)
+    assert paced(0.1, 0.05, 0.0, kind="CosineAnnealingLR").judged("GG301") == []
+
+
+def test_a_rate_that_is_gone_after_a_fifth_of_the_steps() -> None:
+    (over,) = paced(0.1, 0.001, *[1e-5] * 8).judged("GG301")
+    assert (over.severity, over.line, over.evidence["steps"]) == ("warning", 8, 10)
+    assert paced(*[0.1] * 4, *[0.01] * 3, *[0.001] * 3).judged("GG301") == []
 
 
 def test_a_schedule_as_long_as_the_run_has_steps_is_advanced_at_each() -> None:
     assert said(run(12, each_batch=False).judged("GG301")) == [
-        "train.py:8: GG301 warning: CosineAnnealingLR is 12 steps long, like the run, but is advanced "
-        "only 3 times."
+        "train.py:8: GG301 warning: CosineAnnealingLR is 12 long but is advanced only 3 times: the run of 12 "
+        "steps and 12 micro-batches ends after 25% of the schedule."
     ]
     assert run(12, each_batch=False).judged("GG301", how="stopped") == []
     assert run(100, each_batch=False).judged("GG301") == []  # 100 epochs, of which 3 are tried
-
-
-def test_a_schedule_that_goes_on_at_micro_batches_is_over_too_soon() -> None:
-    assert said(run(6, each_batch=True, micro=2).judged("GG301")) == [
-        "train.py:7: GG301 warning: CosineAnnealingLR is advanced 12 times for 6 steps, at each "
-        "micro-batch, and ends after 50% of the calls."
-    ]
-    assert run(12, each_batch=True, micro=2).judged("GG301") == []  # its length is in micro-batches
-
-
-def test_a_length_in_micro_batches_that_is_counted_in_windows_is_never_reached() -> None:
-    def windows(length: int, source: str = "") -> Story:
-        story = Story("fc.weight", source=source).optimizer()
-        story.add(SchedulerMade(site(1), 0, "CosineAnnealingLR", 0, length, lr=(0.1,)))
-        for _ in range(6):
-            story.backward(5).backward(5).step(6).clear(7).add(advanced(7))
-        return story
-
-    assert said(windows(12).judged("GG301")) == [
-        "train.py:1: GG301 warning: CosineAnnealingLR's length, 12, is the run's number of micro-batches, "
-        "but the schedule is advanced once per 2 micro-batches: the run ends after 50% of the schedule."
-    ]
-    assert windows(12).judged("GG301", how="stopped") == []
-    assert windows(16).judged("GG301") == []
-    assert (
-        windows(12, "CosineAnnealingLR(optimizer, 4 * len(loader) // 2)").judged("GG301") == []
-    )  # a longer plan
-
-
-def test_right_paces_are_silent() -> None:
-    assert run(12, each_batch=True).judged("GG301") == []
     assert run(3, each_batch=False).judged("GG301") == []
-    assert run(1, epochs=1, each_batch=False).judged("GG301") == []
-    assert run(200, epochs=1, each_batch=False, source="T_max=epochs").judged("GG301") == []
 
 
 def test_a_scheduler_that_is_never_advanced() -> None:
     story = Story("fc.weight", source="scheduler = StepLR(optimizer, 3)\n").optimizer().add(made(3, "StepLR"))
     for _ in range(3):
         story.backward(5).step(6).clear(7)
-    assert said(story.judged("GG301")) == [
-        "train.py:1: GG301 warning: StepLR is never advanced: optimizer makes all 3 steps at the first "
-        "learning rate, 0.1."
-    ]
+    (never,) = story.judged("GG301")
+    assert (never.severity, never.line, never.evidence["rate"]) == ("warning", 1, 0.1)
     assert story.judged("GG301", how="stopped") == []
+
+
+def test_a_function_that_returns_rates_in_place_of_factors() -> None:
+    wrong, right = (paced(*[rate] * 3, kind="LambdaLR", length=0) for rate in (0.01, 0.1))
+    assert [
+        one.message.endswith("its product with the optimizer's rate.") for one in wrong.judged("GG301")
+    ] == [True]
+    assert right.judged("GG301") == []
+
+
+def test_a_scheduler_that_is_made_anew_before_its_end() -> None:
+    story = Story("fc.weight").optimizer()
+    for number in range(3):
+        story.add(SchedulerMade(site(3), number, "CosineAnnealingLR", 0, 30.0, lr=(0.1,)))
+        for rate in (0.1, 0.09):
+            story.backward(5).step(6, lr=(rate,)).clear(7).add(Scheduled(site(8), number, (rate - 0.01,)))
+    (anew,) = story.judged("GG301")
+    assert (anew.line, anew.evidence["times"]) == (3, 3)
 
 
 def test_the_schedulers_of_another_are_not_its_own_masters() -> None:
@@ -122,9 +119,9 @@ def test_the_schedulers_of_another_are_not_its_own_masters() -> None:
 
 def test_advancing_before_the_first_step_skips_the_first_rate() -> None:
     def early(lr: float) -> Story:
-        story = run(30, epochs=0, each_batch=False)
-        for _ in range(2):
-            story.add(advanced(4, lr)).backward(5).step(6).clear(7)
+        story = Story("fc.weight").optimizer().add(made(2, "StepLR"))
+        for _ in range(3):
+            story.add(advanced(4, lr)).backward(5).step(6, lr=(lr,)).clear(7)
         return story
 
     assert said(early(0.05).judged("GG301")) == [

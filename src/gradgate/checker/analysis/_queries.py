@@ -6,7 +6,6 @@ import ast
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gradgate.checker.analysis._history import StepWindow
@@ -117,25 +116,6 @@ def repeats(run: Run, window: StepWindow) -> Ids:
         if part.atom in fresh and not part.touched and part.factor == 1 and part.backward >= 0
     ]
     return frozenset().union(*again) - stepped.frozen
-
-
-def attacked_loss(run: Run, window: StepWindow, micro: list[int]) -> int | None:
-    """Return the call that trains, if calls before it search for an input (an adversarial attack); otherwise None.
-
-    The calls of the search follow one another, and each also reaches a tensor that is no parameter. The call that
-    trains reaches only parameters.
-    """
-    own, searches = window.micro[-1], _searches(run)
-    together = any(not any(one < each < other for each in window.micro) for one, other in pairwise(micro))
-    found = together and all(run.backward(number).site in searches for number in micro)
-    return own if found and run.backward(own).site not in searches else None
-
-
-@once
-def _searches(run: Run) -> set[Site]:
-    """Return the lines whose losses always reach a tensor that is no parameter."""
-    seen = [event for event in run.of(Backward) if event.seen]
-    return {event.site for event in seen} - {event.site for event in seen if not event.others}
 
 
 class Loss(NamedTuple):

@@ -66,12 +66,6 @@ def functions_of(file: str) -> dict[str, tuple[Function, ...]]:
     return found
 
 
-def called_by(file: str, *nodes: ast.AST | None) -> list[Function]:
-    """Return the functions of a file that these nodes call by name."""
-    names = {called(call) for call in inside(ast.Call, *nodes)}
-    return [each for name in names for each in functions_of(file).get(name, ())]
-
-
 def functions(name: str, files: Iterable[str]) -> list[Scope]:
     """Return the functions and methods with this name."""
     return [Scope(file, node) for file in files for node in functions_of(file).get(name, ())]

@@ -131,6 +131,7 @@ class Backwards:
         known = self._last.get((site, threading.get_ident()))
         if not recorder.looking and known is not None:
             return self._repeat(site, known, facts), None
+        facts["root"] = recorder.values.back_propagated(listed(tensors), site)
         graph = Graph(listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in tensors_in(inputs)}
@@ -197,8 +198,6 @@ class Backwards:
         stale, made = found.stale(recorder.thread.step_keys) if old_nodes else (frozenset(), ())
         if stale:
             recorder.add(StaleUsed(site, recorder.parameters.same(stale), made))
-        if first:
-            self._cuts.find_samples(graph)
         if first and readable:
             for each in combined(graph, site, recorder.parameters):
                 recorder.add(each)
@@ -286,9 +285,9 @@ class Backwards:
                     old_site,
                 )
             )
-        if not create_graph:  # with create_graph, the new nodes must store their lines
-            recorder.lines.pause(1)
-            try:
-                yield
-            finally:
-                recorder.lines.pause(-1)
+        recorder.lines.pause(not create_graph)  # with create_graph, the new nodes must store their lines
+        try:
+            derivatives = yield
+            recorder.values.differentiated([*listed(outputs), *listed(inputs)], derivatives)
+        finally:
+            recorder.lines.pause(-(not create_graph))

@@ -56,6 +56,7 @@ class Creation:
         if not is_a(parameter, Tensor):
             return
         recorder = self._recorder
+        recorder.values.derived(parameter, data)
         if is_a(data, Tensor) and data.grad_fn is not None and recorder.looking:
             self._cuts.record(data, "Parameter")
         site = recorder.site()

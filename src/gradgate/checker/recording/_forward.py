@@ -9,13 +9,12 @@ from types import FrameType, FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor, distributions, nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.autograd_graph import Graph, ops
+from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
 from gradgate.checker.recording._names import variables_of
-from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import (
@@ -26,17 +25,10 @@ from gradgate.checker.recording._user_objects import (
     own_buffers,
     parameters_in,
 )
-from gradgate.events import Cut, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
+from gradgate.events import Cut, Frame, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
 from gradgate.torch_compat import as_torch_itself
 
 CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
-SAMPLED = tuple(
-    kind
-    for kind in vars(distributions).values()
-    if isinstance(kind, type) and issubclass(kind, distributions.Distribution) and "sample" in vars(kind)
-)
-_OPERANDS = ("_saved_mat1", "_saved_self", "_saved_other", "_saved_mat2", "_saved_input")
-_MOST_SAMPLES = 16  # samples kept until the next backward call
 _EVENTS_PER_LINE = 3
 TENSOR_DATA: Any = inspect.getattr_static(Tensor, "data")
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -51,8 +43,6 @@ class Cuts:
         self._recorder = recorder
         self._cuts: Counter[Site] = Counter()
         self._entries: Counter[Site] = Counter()
-        # Samples drawn from distributions whose own parameters have a graph.
-        self._samples: list[tuple[Tensor, Site, Ids]] = []
         # Parameters that had no gradient up to the last step that was examined.
         self.missing: set[int] = set()
 
@@ -88,42 +78,6 @@ class Cuts:
         """Record the call of a method that cuts the graph. Ignore gradgate's own calls."""
         if kind_of(caller().f_code.co_filename) != "ours":
             self.record(tensor, name)
-
-    def sampled(self, distribution: Any, *_: Any, **__: Any) -> Around:
-        """Remember a sample without a graph if the distribution could also draw it with ``rsample``."""
-        values = yield
-        site, inner = self._recorder.site(), _innermost(distribution)
-        if not is_a(values, Tensor) or values.grad_fn is not None or len(self._samples) >= _MOST_SAMPLES:
-            return
-        if inner is not None and self._cuts[site] < _EVENTS_PER_LINE and distribution.has_rsample:
-            given = [
-                each for each in fields_of(inner).values() if is_a(each, Tensor) and each.grad_fn is not None
-            ]
-            if ids := frozenset().union(*map(self._behind, given)):
-                self._samples.append((values, site, ids))
-
-    def find_samples(self, graph: Graph) -> None:
-        """Record the samples from which a loss was computed, including those from ``torch.normal``.
-
-        The backward pass of ``torch.normal`` returns zero gradients.
-        """
-        least = min((sample.numel() for sample, _, _ in self._samples), default=0)
-        saved = (getattr(node, name, None) for node in graph.nodes for name in _OPERANDS) if least else ()
-        used = {id(each): each for each in saved if isinstance(each, Tensor) and each.numel() >= least}
-        for sample, site, ids in self._samples:
-            with torch.no_grad(), as_torch_itself():
-                held = any(_holds(each, sample) for each in used.values())
-            self._add_sample(site, ids, "sample" if held else "drawn")
-        self._samples.clear()
-        for node in graph.nodes:
-            if node.name() in ops.NORMAL_SAMPLES:
-                ids = self._recorder.parameters.known(Graph(node).leaves.values())
-                self._add_sample(line_of(node), ids, "sample")
-
-    def _add_sample(self, site: Site, ids: Ids, op: str) -> None:
-        self._cuts[site] += 1
-        if site and ids and self._cuts[site] <= _EVENTS_PER_LINE:
-            self._recorder.add(Cut(site, op, ids, scalar=False))
 
     def get_data(self, tensor: Tensor) -> Tensor:
         """Return ``tensor.data``, and record that the value leaves the graph."""
@@ -166,43 +120,14 @@ class Cuts:
         )
 
 
-def _holds(operand: Tensor, sample: Tensor) -> bool:
-    """Return whether an operand is a sample, or a concatenation of a sample and other values.
-
-    The sample may be repeated, for example for each point in time.
-    """
-    if operand.numel() == sample.numel() and operand.data_ptr() == sample.data_ptr():
-        return True
-    if (
-        operand.dtype != sample.dtype
-        or operand.device != sample.device
-        or 0 in (*operand.shape, sample.numel())
-    ):
-        return False
-    operand, sample = torch.atleast_2d(operand), torch.atleast_2d(sample)
-    dim = -1
-    if operand.dim() == sample.dim():
-        sizes = enumerate(zip(operand.shape, sample.shape, strict=True))
-        dim = next((dim for dim, (size, own) in sizes if size != own and dim), -1)
-    rows, own = (each.movedim(dim, -1).flatten(0, -2) for each in (operand, sample))
-    repeats, length = len(rows) // len(own), own.size(1)
-    if repeats * len(own) != len(rows):
-        return False
-    return any(
-        start + length <= rows.size(1) and torch.equal(each[:, start : start + length], own)
-        for each in (rows[::repeats], rows[: len(own)])
-        for start in (each[0] == own[0, 0]).nonzero().flatten().tolist()
-    )
-
-
-def _innermost(distribution: Any) -> Any:
-    """Return the distribution inside torch's wrappers; None if the user defined any of the classes."""
-    while type(distribution).__module__.startswith("torch.distributions."):
-        inner = fields_of(distribution).get("base_dist")
-        if inner is None:
-            return distribution
-        distribution = inner
-    return None
+def decorated(site: Site) -> Site:
+    """Return the line of ``@torch.no_grad()``, if a call of a decorated function enters the block."""
+    frame = caller()
+    function = frame.f_locals.get("func") if frame.f_code.co_filename == _DECORATOR_FILE else None
+    if not is_a(function, FunctionType):
+        return site
+    code = function.__code__  # type: ignore[union-attr]
+    return (Frame(site[0].file, code.co_firstlineno, code.co_name), *site)
 
 
 class Modes:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
-from gradgate.checker.recording._forward import CUTS, SAMPLED, Cuts, Modes
+from gradgate.checker.recording._forward import CUTS, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
 from gradgate.checker.recording._patches import Patch, Patches, tracing
@@ -80,8 +80,6 @@ class Parts:
 def close_table(parts: Parts) -> Iterator[Patch]:
     """Yield the patches for methods that a step calls many times. They are watched only during a close look."""
     cuts, writes = parts.cuts, parts.writes
-    for distribution in SAMPLED:
-        yield Patch(distribution, "sample", cuts.sampled, by_user=True, writes=True)
     for name in CUTS:
         yield Patch(Tensor, name, functools.partial(cuts.called, name), when=cuts.is_cut)
     for name in WRITES:
@@ -107,6 +105,7 @@ def table(parts: Parts) -> Iterator[Patch]:
         yield Patch(context, "__enter__", unreached.no_grad_entered, by_user=True)
         yield Patch(context, "__exit__", unreached.no_grad_left, by_user=True)
 
+    yield Patch(torch, "compile", parts.recorder.values.end)
     backwards = parts.backwards
     autograd = torch.autograd
     yield Patch(autograd, "backward", backwards.backward, span="backward", ends_run=True, iterables=True)

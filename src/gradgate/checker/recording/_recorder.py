@@ -18,6 +18,7 @@ from gradgate.call_sites import here
 from gradgate.checker.recording._node_lines import Lines
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._registry import EventBuffer, Modules, Numbers, Parameters
+from gradgate.checker.recording._values import ValueGraph
 from gradgate.checker.recording._work import Work, watching
 from gradgate.events import Doing, Event, Gap, Written
 
@@ -72,6 +73,7 @@ class Recorder:
         self.watch_closely: Callable[[], Patches] = Patches  # installs the patches of a close look
         self._closely: Patches | None = None
         self.lines = Lines(self.failed)
+        self.values = ValueGraph(self)
         self.modules = Modules()
         self.parameters = Parameters()
         self.optimizers: Numbers[torch.optim.Optimizer] = Numbers()
@@ -154,6 +156,7 @@ class Recorder:
     def stepped(self) -> None:
         """Count a step and decide whether to look closely at the next."""
         self.steps += 1
+        self.values.stepped()
         if len(self.parameters.records) > _MOST_PARAMETERS:
             self.left_off = (
                 f"The run has made more than {_MOST_PARAMETERS:,} parameters by step {self.steps}. "
@@ -222,6 +225,8 @@ class Recorder:
         self.active = True
         self._look(True)
         self.patches.on_undo(lambda: self._look(False))
+        self.values.begin()
+        self.patches.on_undo(self.values.end)
 
     def _look(self, closely: bool) -> None:
         if closely == self.looking:

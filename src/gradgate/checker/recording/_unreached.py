@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.checker.recording._forward import Cuts
+from gradgate.checker.recording._forward import Cuts, decorated
 from gradgate.checker.recording._measures import same, sample, statistics_drift
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
@@ -142,6 +142,7 @@ class UnreachedParameters:
     def no_grad_entered(self, context: Any) -> None:
         """Record that the user's code turns gradients off, and note how often each batch norm has run."""
         site = self._cuts.no_grad()
+        self._recorder.values.turned_off(context, decorated(site) if site else ())
         if site and self._versions and self._entries[site] < _ENTRIES:
             self._entries[site] += 1
             versions = {number: _version(norm) for number, norm in self._norms.alive()}
@@ -149,6 +150,7 @@ class UnreachedParameters:
 
     def no_grad_left(self, context: Any, *_: Any) -> None:
         """Record the trained batch norms that ran in training mode while gradients were off."""
+        self._recorder.values.turned_on(context)
         site, before = self._blocks.pop(context) or ((), {})
         if not before:
             return

@@ -22,7 +22,7 @@ from gradgate.checker.recording._parts import Parts, install, table
 from gradgate.checker.recording._patches import show_warnings_at_callers
 from gradgate.checker.recording._recorder import Recorder, StopRun
 from gradgate.checker.recording._work import renew_lock
-from gradgate.events import Ended, Event, Log, Span, listeners
+from gradgate.events import Ended, Event, Log, Span, Values, listeners
 from gradgate.torch_compat import anything_compiled, unseen
 
 
@@ -148,6 +148,7 @@ class Watcher:
             unseen=unseen(),
             not_judged=not_judged or recorder.left_off,
             circumstances=self._circumstances(),
+            values=recorder.values.values() if not not_judged else Values(),
         )
 
     def _circumstances(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from gradgate.checker.analysis._source import same_statement, whole_text
 from gradgate.checker.reports._words import place_of
-from gradgate.checker.rules import Finding, rules
+from gradgate.checker.rules import RETIRED, Finding, rules
 from gradgate.errors import OptionError
 from gradgate.events import Frame
 
@@ -117,6 +117,7 @@ def _checked(names: str | Iterable[str], where: str) -> tuple[str, ...]:
 def _unknown(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the names that no rule has, each with a suggestion."""
     known = [("GG000", ""), *((rule.code, rule.name) for rule in rules())]
+    known += [(code, category) for code, (category, _) in RETIRED.items()]
     for name in names:
         if not any(_matches(name, code, category) for code, category in known):
             close = get_close_matches(name, [each for pair in known for each in pair], n=1)

@@ -15,19 +15,13 @@ from gradgate.events import Log, cell_of
 
 # Each mistake, with the symptoms that it also causes in the same parameters.
 _EXPLAINS: dict[str, frozenset[str]] = {
-    "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
-    "cross-loss-leak": frozenset({"accumulation-scaling"}),
     "ddp-sync": frozenset({"accumulation-scaling"}),
     "attached-target": frozenset({"wasted-gradient"}),
     "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
     "term-left-out": frozenset({"unreached-parameter", "broken-graph"}),
     "zero-gradient": frozenset({"term-left-out"}),
-    "compared-with-itself": frozenset({"zero-gradient"}),
-    "skipped-batch": frozenset(
-        {"accumulation-window", "accumulation-scaling", "microbatch-normalization", "clip-misplaced"}
-    ),
+    "skipped-batch": frozenset({"clip-misplaced"}),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
-    "inplace-param-update": frozenset({"compared-with-itself"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
     "param-in-multiple-optimizers": frozenset({"param-not-in-optimizer", "wasted-gradient"}),

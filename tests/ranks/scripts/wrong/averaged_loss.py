@@ -22,7 +22,7 @@ def main():
         loss = reduce_mean(F.cross_entropy(model(x), y))  # expect: ddp-sync
         optimizer.zero_grad()
         loss.backward()  # expect: ddp-sync
-        optimizer.step()
+        optimizer.step()  # expect: ddp-sync
     dist.destroy_process_group()
 
 

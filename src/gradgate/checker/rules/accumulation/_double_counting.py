@@ -26,18 +26,17 @@ docs/accumulation.md, "several losses".
 from __future__ import annotations
 
 import ast
-import functools
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.texts import accumulation as texts
 from gradgate.events import Backward, OptimizerMade, Site, Term
-
-_WHY = "The term has a larger weight than the code says, which changes the balance of the losses."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -60,14 +59,8 @@ def _added_twice(run: Run) -> Iterator[Finding]:
     for site, terms in found.items():
         if len(terms) > 1:
             term, line = terms[0], innermost(terms[0].site).line
-            yield RULE.finding(
-                term.joined or site,
-                f"The loss adds the same term (line {line}) {term.paths} times.",
-                why=_WHY,
-                advice="Add each term once: one of the summands here already contains it.",
-                count=len(terms),
-                evidence={"term_line": line, "times": term.paths},
-            )
+            where = term.joined or site
+            yield RULE.say(where, texts.ADDED_TWICE, count=len(terms), term_line=line, times=term.paths)
 
 
 def _is_average(term: Term, size: int) -> bool:
@@ -96,18 +89,14 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
         if count < 2 or alone in reported:
             continue
         reported.add(alone)
-        again_at = innermost(within).line
-        same = again_at == innermost(alone).line
-        yield RULE.finding(
+        line, same = innermost(within).line, innermost(within) == innermost(alone)
+        yield RULE.say(
             alone,
-            "This loss is back-propagated "
-            + ("twice at this line" if same else f"here, and again as a part of the loss of line {again_at}")
-            + ", before the same step.",
-            why=_WHY,
-            advice="Back-propagate the sum of the losses once, without retain_graph.",
-            fix=() if same else functools.partial(_left_out, again=again_at),
+            texts.PROPAGATED_TWICE,
+            fix=() if same else partial(_left_out, again=line),
             count=count,
-            evidence={"again_in_line": again_at},
+            again_in_line=line,
+            again="twice at this line" if same else f"here, and again as a part of the loss of line {line}",
         )
 
 
@@ -125,19 +114,15 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
     for event in penalized.values():
         penalties = [term for term in event.terms if term.squares]
         squared = frozenset().union(*(term.squares for term in penalties))
-        for made, group in [each for each in groups if each[1].parameters & squared][:1]:
-            yield RULE.finding(
+        for made, group in [pair for pair in groups if pair[1].parameters & squared][:1]:
+            yield RULE.say(
                 made.site,
-                f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
-                f"{innermost(penalties[0].site).line}), and {run.optimizer(made.optimizer)} also applies a weight "
-                f"decay of {group.weight_decay:g} to them.",
-                why="Both shrink the weights, so they are regularized twice.",
-                advice="Use only one: weight_decay=0 here, or no penalty in the loss.",
+                texts.DECAYED_TWICE,
                 severity="warning",
-                evidence={
-                    "weight_decay": group.weight_decay,
-                    "parameters": len(group.parameters & squared),
-                },
+                parameters=len(group.parameters & squared),
+                term_line=innermost(penalties[0].site).line,
+                optimizer=run.optimizer(made.optimizer),
+                weight_decay=group.weight_decay,
             )
 
 

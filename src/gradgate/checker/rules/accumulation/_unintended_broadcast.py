@@ -30,6 +30,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.texts import accumulation as texts
 from gradgate.events import Combined, Frame
 
 
@@ -40,22 +41,19 @@ def _judge(run: Run) -> Iterator[Finding]:
             found.setdefault(innermost(event.site), event)
     for frame, event in found.items():
         size, factor = event.sizes[0], event.how == "broadcast factor"
-        yield RULE.finding(
+        yield RULE.say(
             frame,
-            f"Shapes [{size}, 1] and [{size}] are broadcast here: the result has the shape "
-            f"[{size}, {size}], and "
-            + (
-                f"each value is multiplied by the factors of all {size} samples."
-                if factor
-                else f"the loss compares all {size} samples with each other."
-            ),
+            texts.BROADCAST,
+            count=len(run.calls_at(event.backward)),
+            about=event.parameters,
+            size=size,
+            shape=list(event.sizes),
+            effect=f"each value is multiplied by the factors of all {size} samples"
+            if factor
+            else f"the loss compares all {size} samples with each other",
             why="A sample's factor counts for all samples alike: weights per sample lose their effect."
             if factor
             else "Each prediction is trained towards the targets of all samples: the model learns their mean.",
-            advice="Give both the same shape: call squeeze(1) on the value of shape (N, 1).",
-            count=len(run.calls_at(event.backward)),
-            evidence={"shape": list(event.sizes)},
-            about=event.parameters,
         )
 
 

@@ -6,14 +6,11 @@ leftover if another optimizer's step used it before the second loss was back-pro
 point in opposite directions. Also reports:
 
 - a discriminator or critic that steps only after another network's loss was back-propagated through it;
-- a probe whose loss trains the representation that the probe reads;
-- a test loss (by its name) that is back-propagated after the clearing, so that the next step uses its gradient;
 - an adversarial attack of several iterations whose ``backward()`` also fills the gradients that the step uses.
 
 ## Why is this bad?
 A GAN's generator loss is small if the discriminator is wrong. If the discriminator's step uses the gradient of this
-loss, the discriminator learns to be wrong. A probe whose input is not detached changes the representation that the
-probe should measure.
+loss, the discriminator learns to be wrong.
 
 ## Example
     opt_d.step(); opt_d.zero_grad()
@@ -30,8 +27,8 @@ or use two ``gradgate.Accumulator`` objects. Each fills only the gradients of it
 ``update.backward(loss)``.
 
 ## Known limits
-A module is a probe if its name, its optimizer's name or its loss's name says so. The loss of any other head may
-train the trunk on purpose, so a confidence head that is not detached is not found. An attack with a single
+A probe whose input is not detached also trains the representation that it reads. That is not reported, because the
+loss of any head may train the trunk on purpose. An attack with a single
 backward call is not reported, because its loss may be a part of the training loss. If both losses are
 back-propagated before either optimizer's step, they are reported only if their gradients point in opposite
 directions, or if the other optimizer's loss compares nothing with data: ``-q(state, policy(state)).mean()``. If
@@ -49,37 +46,39 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
-from gradgate.checker.analysis._grouping import grouped
-from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._queries import Loss, calls_of, loss_of, shared_line, windows_of, with_line_of
+from gradgate.checker.analysis._gradient_reads import reads_gradients
+from gradgate.checker.analysis._grouping import grouped, union
+from gradgate.checker.analysis._history import Contribution, StepWindow
+from gradgate.checker.analysis._queries import (
+    Loss,
+    calls_of,
+    loss_of,
+    own_losses,
+    repeats,
+    shared_line,
+    windows_of,
+)
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import inside, next_use, text_of
-from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.analysis._source import inside, next_use
+from gradgate.checker.analysis._statement import Statement, method
+from gradgate.checker.excuses import attacked_loss
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.checker.rules.clearing._attacks import attacks
-from gradgate.checker.rules.clearing._leaks import Leak, is_driven, leaks, opposed
-from gradgate.checker.rules.clearing._probes import of_one_name, probes
 from gradgate.checker.rules.flow._graph_fixes import detached
-from gradgate.events import Cleared, Cut, Frame, Ids, Site
+from gradgate.checker.rules.texts import clearing as texts
+from gradgate.events import Cleared, Cut, Frame, Ids, Opposed, Site
 
-_MEASURED = re.compile(r"(^|_|\b)(test|val|valid|validation|eval)(_|\b|$)", re.IGNORECASE)
 _DETACHED = ("detach", "detach_", "data")
-_WHY = "The step also minimizes another optimizer's loss. In adversarial training the two losses oppose each other."
-_WHY_LATE = (
-    "The step also minimizes another optimizer's loss. These parameters should only pass on the gradient of that "
-    "loss."
-)
+_FAR_APART = -0.6  # a mean cosine below which two losses oppose each other
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    of_probes = list(probes(run, RULE))
-    yield from (finding for _, finding in of_probes)
-    yield from _measured(run)
-    yield from attacks(run, RULE)
+    yield from _attacks(run)
     found = grouped(
         ((leak.window.optimizer, loss_of(run, leak.part.backward), leak.late), leak) for leak in leaks(run)
     )
@@ -88,70 +87,153 @@ def _judge(run: Run) -> Iterator[Finding]:
         watched = sum(run.stepped(step).seen for step in steps)
         if len(steps) < 2 or watched * 4 < run.watched(optimizer):
             continue
-        ids: Ids = frozenset().union(*(leak.part.atom for leak in several))
-        source, last = loss.site, several[0].own
-        places = (source, last.site) if source != last.site else (loss.computed, last.computed)
+        ids, last, name = union(leak.part.atom for leak in several), several[0].own, run.optimizer(optimizer)
+        places = (loss.site, last.site) if loss.site != last.site else (loss.computed, last.computed)
         theirs, mine = where_they_differ(*places)
-        name = run.optimizer(optimizer)
-        say = partial(
-            RULE.finding,
-            message=f"In {watched} of {run.steps_of(optimizer)}, the gradients of "
-            f"{run.names(ids)} include the loss of line {theirs.line}, in addition to the loss of line "
-            f"{mine.line}.",
-            count=watched,
-            evidence={"leaking_line": theirs.line, "parameters": len(ids)},
-            about=ids,
-        )
-        own = innermost(last.site)
-        if late:
-            yield say(
-                run.events[several[0].window.step].site,
-                why=_WHY_LATE,
-                advice=f"Step {name} after its own backward(), before the other loss is computed.",
-                fix=partial(_step_first, own=own, other=innermost(source)),
-                severity="warning",
-            )
-        elif not any(source == site for site, _ in of_probes):
+        where: Frame | Site
+        where, before = run.events[several[0].window.step].site, False
+        if not late:
             where, before = _line(run, optimizer, ids, loss, several[-1].part)
-            cleared = {n for event in run.of(Cleared) if event.site == where for n in event.parameters}
-            alone = all(optimizer in run.owners[number] for number in cleared)
-            examined = [leak for leak in several if run.stepped(leak.window.step).seen]
-            against = [opposed(run, leak.window, leak.part) < -0.05 for leak in examined]
-            surely = (
-                sum(against) * 2 > len(against)
-                or is_driven(run, loss, optimizer)
-                or _left_behind(run, optimizer, steps, theirs, mine)
-                or any(_is_kept_apart(run, leak, ids) for leak in several)
-            )
-            yield say(
-                theirs if where == source else where,
-                why=_WHY,
-                advice=f"Clear {name}'s gradients right before its own backward()"
-                + (", or detach the input of the other loss." if before else "."),
-                fix=partial(_apart, own=own.line, other=theirs.line if alone else 0, left=run.names(ids)),
-                severity=None if surely else "info",
+        surely = late or _is_sure(run, several, loss, theirs, mine, ids)
+        clear = f"Clear {name}'s gradients right before its own backward()"
+        yield RULE.say(
+            theirs if where == loss.site else where,
+            texts.LEAK,
+            fix=()
+            if late
+            else partial(_apart, own=innermost(last.site).line, other=theirs.line, left=run.names(ids)),
+            severity="warning" if late else None if surely else "info",
+            count=watched,
+            about=ids,
+            times=watched,
+            steps=run.steps_of(optimizer),
+            names=run.names(ids),
+            leaking_line=theirs.line,
+            own_line=mine.line,
+            parameters=len(ids),
+            advice=f"Step {name} after its own backward(), before the other loss is computed."
+            if late
+            else clear + (", or detach the input of the other loss." if before else "."),
+        )
+
+
+def _is_sure(run: Run, several: list[Leak], loss: Loss, theirs: Frame, mine: Frame, ids: Ids) -> bool:
+    """Return whether the other loss can't be meant: it opposes the step's own, or is kept apart elsewhere."""
+    optimizer, steps = several[0].window.optimizer, {leak.window.step for leak in several}
+    examined = [leak for leak in several if run.stepped(leak.window.step).seen]
+    against = [opposed(run, leak.window, leak.part) < -0.05 for leak in examined]
+    return (
+        sum(against) * 2 > len(against)
+        or is_driven(run, loss, optimizer)
+        or _left_behind(run, optimizer, steps, theirs, mine)
+        or any(_is_kept_apart(run, leak, ids) for leak in several)
+    )
+
+
+def _attacks(run: Run) -> Iterator[Finding]:
+    """Report lines that call backward in a loop for an input's gradient, if a step uses the other gradients."""
+    found: dict[Frame, dict[int, tuple[int, int]]] = defaultdict(dict)  # step: calls, and the training loss
+    for _, site, windows in run.accumulating():
+        for window, micro in windows:
+            own = attacked_loss(run, window, micro)
+            weighed = any(term.factors for number in micro for term in run.backward(number).terms)
+            if own is not None and not weighed and reads_gradients(site, run.events[own].site):
+                found[innermost(site)].setdefault(window.step, (len(micro), own))
+    for line, steps in found.items():
+        if len(steps) >= 2:
+            step, (_, number) = next(iter(steps.items()))
+            yield RULE.say(
+                line,
+                texts.ATTACK,
+                severity="warning",
+                count=len(steps),
+                times=len(steps),
+                steps=run.steps_of(run.stepped(step).optimizer),
+                backwards=Counter(size for size, _ in steps.values()).most_common(1)[0][0],
+                training_line=innermost(run.events[number].site).line,
             )
 
 
-def _measured(run: Run) -> Iterator[Finding]:
-    """Report a test loss that is back-propagated after the step, so that every step but the first uses it."""
-    for optimizer in run.stepping:
-        windows = windows_of(run, optimizer)
-        first, *later = [{loss_of(run, number) for number in each.micro} for each in windows] or [set()]
-        for loss in set.intersection(*later) - first if len(later) > 1 and first & later[0] else ():
-            name = text_of(innermost(loss.site)).partition("backward")[0]
-            lines = with_line_of(loss.site, run.events[windows[0].step].site)
-            follows = next((frame.line > line for frame, line in lines if line is not None), False)
-            if follows and _MEASURED.search(name):
-                yield RULE.finding(
-                    loss.site,
-                    f"Each step of {run.optimizer(optimizer)} but the first also uses the gradient of this loss, "
-                    "which is back-propagated after the last clearing.",
-                    why="The model trains on the data that it is tested with.",
-                    advice="Only measure this loss: remove its backward().",
-                    count=len(later),
-                    evidence={"steps": len(later)},
-                )
+class Leak(NamedTuple):
+    """A contribution of another optimizer's loss to a step.
+
+    ``late``: the other loss was back-propagated after all of the step's own losses, so the step could come first.
+    """
+
+    window: StepWindow
+    part: Contribution
+    own: Loss  # the step's last own loss
+    late: bool
+
+
+def leaks(run: Run) -> Iterator[Leak]:
+    """Yield the leaks into each step.
+
+    A late loss is a leak only if its gradient opposes that of the step's own loss, or if it compares nothing with
+    data. An encoder's loss through a decoder, and the decoder's own loss, both say what to decode, so they may be
+    added.
+    """
+    own = {optimizer: own_losses(run, optimizer) for optimizer in run.stepping}
+    for window in run.windows:
+        mine = own[window.optimizer]
+        last = max((number for number in window.micro if loss_of(run, number) in mine), default=0)
+        for part in window.fresh if last else ():
+            if part.backward > last and not part.touched and _is_passed_on(run, window, part):
+                yield Leak(window, part, loss_of(run, last), late=True)
+        # A window that repeats used gradients lacks a clearing, which would also clear the leftovers.
+        if window.micro and not run.repeats_closure(window) and not repeats(run, window):
+            loss = loss_of(run, window.micro[-1])
+            yield from (Leak(window, part, loss, late=False) for part in _leftovers(run, window, own))
+
+
+def _leftovers(run: Run, window: StepWindow, own: dict[int, set[Loss]]) -> Iterator[Contribution]:
+    """Yield contributions that another optimizer's step used before this window's own loss was back-propagated."""
+    last = window.micro[-1]
+    mine = loss_of(run, last) in own[window.optimizer]
+    for part in window.fresh:
+        if part.backward < 0 or part.touched or loss_of(run, part.backward) == loss_of(run, last):
+            continue
+        owners = {optimizer for optimizer, losses in own.items() if loss_of(run, part.backward) in losses}
+        steps = _steps_of_others(run, part, window.optimizer)
+        theirs = owners and owners <= {run.stepped(step).optimizer for step in steps}
+        opposes = steps and (theirs or mine) and opposed(run, window, part) < _FAR_APART
+        if opposes or any(step < last for step in steps) or (mine and _is_passed_on(run, window, part)):
+            yield part
+
+
+def opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
+    """Return the mean recorded cosine between a contribution and other gradients of its window; 0 if unknown."""
+    cosines = [
+        cosine
+        for event in run.events[contribution.backward : window.step]
+        if isinstance(event, Opposed)
+        for number, cosine in event.cosines
+        if number in contribution.atom
+    ]
+    return sum(cosines) / len(cosines) if cosines else 0.0
+
+
+def _steps_of_others(run: Run, part: Contribution, optimizer: int) -> set[int]:
+    """Return the steps of other optimizers that used gradients of the same backward call."""
+    siblings = (other for other in run.by_backward[part.backward] if other is not part)
+    steps = {step for sibling in siblings for step in sibling.consumed}
+    return {step for step in steps if run.stepped(step).optimizer != optimizer}
+
+
+def _is_passed_on(run: Run, window: StepWindow, part: Contribution) -> bool:
+    """Return whether a loss is another optimizer's own, and these parameters should only pass its gradient on."""
+    loss, steps = loss_of(run, part.backward), _steps_of_others(run, part, window.optimizer)
+    users = (each for each in run.windows if each.micro and each.step in steps)
+    if not any(loss_of(run, each.micro[-1]) == loss for each in users):
+        return False
+    through = any(event.beyond & run.held(window.optimizer) for event in calls_of(run, loss))
+    return through and (is_driven(run, loss, window.optimizer) or opposed(run, window, part) < _FAR_APART)
+
+
+def is_driven(run: Run, loss: Loss, optimizer: int) -> bool:
+    """Return whether a loss pushes the output of this optimizer's parameters in one direction."""
+    held = run.held(optimizer)
+    return any(event.driven & event.beyond & held for event in calls_of(run, loss))
 
 
 def where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:
@@ -203,23 +285,6 @@ def _line(run: Run, optimizer: int, ids: Ids, loss: Loss, part: Contribution) ->
     return source, not beyond
 
 
-# The fix: clear later, step earlier, or detach
-
-
-def _step_first(at: Statement, *, own: Frame, other: Frame) -> Fix:
-    """Move the step to its own backward call, if the other loss is computed after that."""
-    calls = {node.lineno: node for node in at.beside("backward")}
-    first, second = calls.get(own.line), calls.get(other.line)
-    between = [node for node in at.block if first is not None and first.lineno < node.lineno < at.line]
-    if first is None or second not in between or method(at.node) != "step":
-        return ()
-    computed = any(
-        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == owner(second) for node in between
-    )
-    prepared = any(method(node).startswith(("clip_grad", "unscale_")) for node in between)
-    return (Move(at.line, after=first.lineno),) if computed and not prepared else ()
-
-
 def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
     """Clear right before the step's own backward call and after ``other``, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
@@ -235,7 +300,7 @@ def _apart(at: Statement, *, own: int, left: str, other: int = 0) -> Fix:
     }
     if isinstance(at.node, ast.Assign) and _uses_with_graph(at, at.node.targets[0]) > 1:
         return ()  # another loss also uses the value and needs its graph
-    return detached([call for call in of_one_name(at) if ast.unparse(call.args[0]) in made])
+    return detached([call for call in _of_one_name(at) if ast.unparse(call.args[0]) in made])
 
 
 def _uses_with_graph(at: Statement, target: ast.AST) -> int:
@@ -248,6 +313,12 @@ def _uses_with_graph(at: Statement, target: ast.AST) -> int:
         if ast.Store in uses:
             break
     return times
+
+
+def _of_one_name(at: Statement) -> list[ast.Call]:
+    """Return the calls in a statement whose only argument is a name."""
+    calls = [call for call in at.calls() if len(call.args) == 1 and not call.keywords]
+    return [call for call in calls if isinstance(call.args[0], ast.Name)]
 
 
 RULE = Rule("GG203", "cross-loss-leak", "error", __doc__ or "", _judge)

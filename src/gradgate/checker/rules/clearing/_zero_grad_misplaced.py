@@ -35,44 +35,42 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 
 from gradgate.checker.analysis._gradient_reads import reads_gradients
+from gradgate.checker.analysis._grouping import union
 from gradgate.checker.analysis._history import Contribution
+from gradgate.checker.analysis._oracle import fits
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside, path_to, spans
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.texts import clearing as texts
 from gradgate.events import Backward, Cleared, Frame, Ids, ScalerUsed, Site, Stepped, Written
 
 _NEW_VALUES = ("assigned", "copy_", "data", "set_")
-_WHY = "The gradients are lost before the optimizer sees them, so this backward pass trains nothing."
-_ADVICE = "Clear after the step, or before the first backward() that the step should use."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    accumulating = {site for _, site, _ in run.accumulating()}
+    accumulating = {fit.site for fit in fits(run)}
     for site, numbers in run.by_line(number for number in run.by_backward if number >= 0).items():
         found = _wholly_lost(run, site, numbers, site in accumulating) or _partly_lost(run, site, numbers)
         yield from filter(None, [found])
 
 
-# Backward calls whose gradients are all lost
-
-
 def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) -> Finding | None:
     lost = {number: owned for number in numbers if (owned := _lost(run, number))}
-    count, watched, all_calls = len(lost), [n for n in numbers if run.backward(n).seen], len(numbers)
+    count, watched, calls = len(lost), {n for n in numbers if run.backward(n).seen}, len(numbers)
     gone = {n for n in numbers if run.by_backward[n] and all(part.is_lost for part in run.by_backward[n])}
-    if lost.keys() == gone & {*watched}:  # the unwatched calls are then assumed to be like these
+    if lost.keys() == gone & watched:  # the unwatched calls are then assumed to be like these
         count = len(gone)
     else:
-        all_calls = len(watched)
-    if len(lost) < 2 or count < (0.6 if accumulates else 0.25) * all_calls:
+        calls = len(watched)
+    # A batch that is skipped now and then loses few; of a window that is cleared too often, only the last is used.
+    if len(lost) < 2 or count < (0.6 if accumulates else 0.25) * calls:
         return None
-    ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
+    ids = union(run.backward(number).reached for number in lost)
     optimizers = run.optimizers_of(ids)
     later = sum(step > min(lost) for optimizer in optimizers for step in run.steps(optimizer))
     if not later or later * 12 < len(lost):
@@ -80,34 +78,10 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
     if _only_read(run, numbers, ids, where) or all(_of_another(run, number, optimizers) for number in lost):
         return None
-    if count < all_calls and where and _skips(innermost(where)):
+    if count < calls and where and _skips(innermost(where)):
         return None
-    here = innermost(site).file == innermost(where).file
-    finding = partial(
-        RULE.finding,
-        where or site,
-        f"The gradients of {count} of {all_calls}{' watched' * (all_calls < len(numbers))} backward calls are "
-        "cleared before any step uses them.",
-        why=_WHY,
-        count=count,
-        evidence={"lost": count, "backward_calls": all_calls}
-        | ({"backward_line": innermost(site).line} if here else {}),
-        about=ids,
-    )
-    terms = [term for number in lost for term in run.backward(number).terms]
-    at = Statement.at(innermost(where)) if where else None
-    behind = _steps_behind(at) if at is not None else []
-    # Undivided means don't form a window: each is the whole gradient of a step.
-    if (
-        at is None
-        or not behind
-        or any(op == "div" and by > 1 for term in terms for op, by, _ in term.factors)
-    ):
-        return finding(advice=_ADVICE, fix=partial(_after_the_step, always=count == len(numbers)))
-    last = at.later("backward")[-1:]
-    return finding(
-        advice=f"Step within the loop, after backward(): the step in line {behind[0].lineno} comes after the loop.",
-        fix=(Move(behind[0].lineno, after=last[0].lineno),) if last and len(behind) == 1 else (),
+    return RULE.say(
+        where or site, texts.LOST, fix=_after_the_step, count=count, about=ids, lost=count, calls=calls
     )
 
 
@@ -172,9 +146,6 @@ def _only_read(run: Run, numbers: list[int], ids: Ids, cleared: Site) -> bool:
     return hooked or reads_gradients(run.events[numbers[0]].site, cleared)
 
 
-# Backward calls whose gradients are partly lost
-
-
 def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
     hits: Counter[Site] = Counter()
     gone: set[int] = set()
@@ -196,58 +167,27 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
     where, times = hits.most_common(1)[0] if hits else ((), 0)
     if times < 2 or times * 3 < len(numbers) or _only_read(run, numbers, frozenset(gone), where):
         return None
-    return RULE.finding(
+    return RULE.say(
         where or site,
-        f"The gradients of {run.names(gone)} are cleared before the step, but the step uses other gradients of the "
-        f"same loss ({times} of {len(numbers)} backward calls).",
-        why=_WHY,
-        advice=_ADVICE,
-        fix=partial(_after_the_step, always=False),
+        texts.PARTLY_LOST,
         count=times,
-        evidence={"lost": times, "parameters": len(gone)},
         about=gone,
+        names=run.names(gone),
+        lost=times,
+        calls=len(numbers),
     )
 
 
-# The fix: clear later
-
-
-def _own_loop(at: Statement) -> ast.For | ast.While | None:
-    """Return the loop whose body holds the statement."""
-    return next((loop for loop in at.loops if at.node in loop.body), None)
-
-
-def _steps_behind(at: Statement) -> list[ast.stmt]:
-    """Return the steps of a function that clears within a loop, if all of them come after the loop."""
-    loop, steps = _own_loop(at), at.steps()
-    return steps if loop and all(step.lineno > (loop.end_lineno or 0) for step in steps) else []
-
-
-def _after_the_step(at: Statement, *, always: bool) -> Fix:
-    """Move the clearing calls after the steps, or out of the window. ``always``: all gradients are lost."""
+def _after_the_step(at: Statement) -> Fix:
+    """Move the clearing call behind the step of the same optimizer, or behind the condition's that makes it."""
     if method(at.node) != "zero_grad":
         return ()
-    steps, own = at.later("step"), [step for step in at.later("step") if owner(step) == owner(at.node)]
-    if steps:
-        again = [node for node in at.later("backward") if own and node.lineno < own[-1].lineno]
-        if again and len({owner(step) for step in at.beside("step")}) > 1:
-            return ()  # the call clears for the next loss
-        moves = [Move(at.line, after=(own or steps)[-1].lineno)]
-        for other in at.beside("zero_grad"):
-            # A neighbouring call that also clears before its optimizer's step.
-            below = [node for node in at.block if node.lineno > other.lineno]
-            next_two = [node for node in below if method(node) in ("step", "backward")][:2]
-            if abs(other.lineno - at.line) == 1 and any(owner(node) == owner(other) for node in next_two):
-                moves.append(Move(other.lineno, after=steps[-1].lineno))
-        return tuple(moves)
+    own = [step for step in at.later("step") if owner(step) == owner(at.node)]
+    if own and not any(node.lineno < own[-1].lineno for node in at.later("backward")):
+        return (Move(at.line, after=own[-1].lineno),)
     conditions = [node for node in at.block if node.lineno > at.line and isinstance(node, ast.If)]
     inner = [step for node in conditions for step in at.steps(within=node)]
-    if inner:
-        return (Move(at.line, after=inner[-1].lineno),)
-    backward, loop = at.earlier("backward"), _own_loop(at)
-    if always and not at.steps() and backward:  # in a closure
-        return (Move(at.line, before=backward[-1].lineno),)
-    return (Move(at.line, before=loop.lineno),) if loop and _steps_behind(at) else ()
+    return (Move(at.line, after=inner[-1].lineno),) if inner and not own else ()
 
 
 RULE = Rule("GG202", "zero-grad-misplaced", "error", __doc__ or "", _judge)

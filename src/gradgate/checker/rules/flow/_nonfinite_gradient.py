@@ -30,33 +30,37 @@ import math
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, definitions, names_read, own_nodes, scope_at
-from gradgate.checker.analysis._source import statement_at
 from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.events import Backward, Frame, NonfiniteMade, Stepped
+from gradgate.checker.rules.texts import flow_gradients as texts
+from gradgate.events import Backward, NonfiniteMade, Stepped
 
-_RISKY = frozenset(
-    ("std", "var", "log", "sqrt", "rsqrt", "norm", "div", "normalize", "pow", "exp", "acos", "asin")
-)
-_NO_TENSORS = ("math", "np", "numpy", "self")
-_GROWN = 1e6
+_GROWN = 1e6  # a loss that grew this much has diverged: any operation overflows then
 _INSIDE = "-1 + 1e-6, 1 - 1e-6"  # the derivative of acos is infinite at -1 and 1
-_AWAY_FROM_ZERO = (
-    "Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps "
-    "under the root."
-)
-_WITHIN = f"Keep the argument within (-1, 1), where the derivative is finite: clamp({_INSIDE})."
-_ADVICE = {
-    **dict.fromkeys(("Acos", "Asin", "Atanh", "Erfinv"), _WITHIN),
-    "Log": "Keep the argument of the logarithm away from 0: clamp(min=1e-8). For a softmax or sigmoid, use "
-    "log_softmax or logsigmoid of the logits: a clamped probability has no gradient.",
+
+# By autograd's node, without its number: the values at which its derivative is infinite, and how to avoid them.
+_CURES = {
+    "Acos Asin Atanh Erfinv": "Keep the argument within (-1, 1), where the derivative is finite: "
+    "clamp({_INSIDE}).",
     "Acosh": "Keep the argument above 1, where the derivative is infinite: clamp(min=1 + 1e-6).",
-    "Exp": "Limit the argument with clamp(max=...), or use a stable form: softmax, logsumexp, softplus.",
-    "Std": "A standard deviation has an infinite derivative if all values are equal, and is NaN for a single "
-    "value: use (x.var(unbiased=False) + eps).sqrt().",
+    "Log Log2 Log10 Log1p": "Keep the argument of the logarithm away from 0: clamp(min=1e-8). For a softmax or "
+    "sigmoid, use log_softmax or logsigmoid of the logits: a clamped probability has no gradient.",
+    "Exp Expm1 Sinh Cosh": "Limit the argument with clamp(max=...), or use a stable form: softmax, "
+    "logsumexp, softplus.",
+    "Std Var StdMean VarMean": "A standard deviation has an infinite derivative if all values are equal, and "
+    "is NaN for a single value: use (x.var(unbiased=False) + eps).sqrt(), and leave out samples of one value.",
+    "CtcLoss CudnnCtcLoss": "The loss of a target that is longer than its input is infinite: check "
+    "input_lengths and target_lengths, or pass zero_infinity=True.",
+    "Sqrt Rsqrt Norm LinalgVectorNorm Cdist Dist": "A root has an infinite derivative at 0: add eps under "
+    "the root, or clamp(min=1e-8) before it.",
+    "Softmax LogSoftmax Logsumexp": "A row that is -inf everywhere has no softmax: keep one entry of each "
+    "row unmasked.",
+    "Where Mul MaskedFill Pow Div": "0 times infinity is NaN, also for a branch that torch.where or a mask "
+    "leaves out: keep divisors and the arguments of roots, powers and logarithms away from 0 before the "
+    "selection, by clamp(min=1e-8) or + eps.",
 }
+_OTHERWISE = "Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -73,17 +77,18 @@ def _judge(run: Run) -> Iterator[Finding]:
         return
     first = next((event for event in made if event.loss), made[0])
     name = first.node.rstrip("0123456789").removesuffix("Backward")
-    yield RULE.finding(
-        _origin(first),
-        f"{'The loss is' if first.loss else 'The gradient becomes'} NaN or infinite here ({name}), and "
-        f"{run.optimizer(stepped.optimizer)} updated {run.names(stepped.nonfinite)} with it, first in step "
-        f"{sum(number <= used[0] for number, _ in run.numbered(Stepped))}.",
-        why="After this step the parameters are NaN, and so is every value computed from them.",
-        advice=_ADVICE.get(name, _AWAY_FROM_ZERO),
-        fix=_clamped if name in ("Sqrt", "Log", "Mul", "Acos", "Asin") else (),
+    yield RULE.say(
+        first.site,
+        texts.NOT_FINITE,
+        fix=_clamped,
         count=len(used),
-        evidence={"operation": first.node, "parameters": len(stepped.nonfinite), "steps": len(used)},
         about=stepped.nonfinite,
+        what="The loss is" if first.loss else "The gradient becomes",
+        operation=name,
+        optimizer=run.optimizer(stepped.optimizer),
+        parameters=run.names(stepped.nonfinite),
+        step=sum(number <= used[0] for number, _ in run.numbered(Stepped)),
+        cure=next((cure for nodes, cure in _CURES.items() if name in nodes.split()), _OTHERWISE),
     )
 
 
@@ -97,45 +102,21 @@ def _diverged(run: Run, step: int) -> bool:
     return bool(values) and max(values) > _GROWN * (abs(values[0]) + 1e-6)
 
 
-def _origin(event: NonfiniteMade) -> Frame:
-    """Return the line that produced NaN, or the last risky line that computed the input of that operation."""
-    frame = event.site[0]
-    statement, scope = statement_at(frame), scope_at(frame)
-    if statement is None or scope is None or _is_risky(statement):
-        return frame
-    lines = [
-        definition.value.lineno
-        for name in names_read(statement)
-        for definition in definitions(scope).get(name, ())
-        if definition.value.lineno < frame.line and _is_risky(definition.value)
-    ]
-    return Frame(frame.file, max(lines), frame.function) if lines else frame
-
-
-def _is_risky(root: ast.AST) -> bool:
-    nodes = (root, *own_nodes(root))
-    return any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) for node in nodes) or any(
-        isinstance(node, ast.Call) and called(node) in _RISKY for node in nodes
-    )
-
-
 def _clamped(at: Statement) -> Fix:
-    """Clamp the argument if the statement has exactly one square root, logarithm, arc cosine or arc sine."""
-    calls = [call for name in ("sqrt", "log", "acos", "arccos", "asin", "arcsin") for call in at.calls(name)]
+    """Clamp the argument of the statement's only root or logarithm, ``x.sqrt()`` or ``torch.sqrt(x)``."""
+    calls = [call for name in ("sqrt", "log") for call in at.calls(name)]
     function = calls[0].func if len(calls) == 1 else None
     if not isinstance(function, ast.Attribute) or len(calls[0].args) > 1 or calls[0].keywords:
         return ()
-    taken = calls[0].args[0] if calls[0].args else function.value
+    of, old = ast.unparse(function.value), ast.unparse(calls[0])
+    taken = calls[0].args[0] if of == "torch" and calls[0].args else function.value
     made = [taken, *at.assigned_to(ast.unparse(taken))]
-    if any("softmax" in ast.unparse(each) or "sigmoid" in ast.unparse(each) for each in made):
+    soft = any("softmax" in ast.unparse(each) or "sigmoid" in ast.unparse(each) for each in made)
+    if soft or of in ("math", "np", "numpy", "self") or (calls[0].args and of != "torch"):
         return ()  # a clamped probability has no gradient: log_softmax and logsigmoid have one
-    name, of = ast.unparse(function), ast.unparse(function.value)
-    clamp = "clamp(min=1e-8)" if function.attr in ("sqrt", "log") else f"clamp({_INSIDE})"
-    if calls[0].args:
-        new = f"{name}({operand(calls[0].args[0])}.{clamp})" if of == "torch" else ""
-    else:
-        new = f"{operand(function.value)}.{clamp}.{function.attr}()" if of not in _NO_TENSORS else ""
-    return (Replace(at.line, ast.unparse(calls[0]), new),) if new else ()
+    clamped = f"{operand(taken)}.clamp(min=1e-8)"
+    new = f"torch.{function.attr}({clamped})" if of == "torch" else f"{clamped}.{function.attr}()"
+    return (Replace(at.line, old, new),)
 
 
 RULE = Rule("GG404", "nonfinite-gradient", "error", __doc__ or "", _judge)

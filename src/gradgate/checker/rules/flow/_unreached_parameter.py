@@ -48,20 +48,17 @@ from gradgate.checker.analysis._unused_layers import (
     shortened_loop,
     shown_loss,
 )
+from gradgate.checker.analysis._values import flow
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import Finding, FixAt, Rule, Severity
-from gradgate.checker.rules.flow._broken_graph import cut_off
 from gradgate.checker.rules.flow._graph_fixes import kept
-from gradgate.checker.rules.flow._term_left_out import behind_shown_sums
 from gradgate.events import Backward, Differentiated, Frame, Ids, Ran
 
 _RUNS = 2
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    missing = unreached(run) - behind_shown_sums(run)
-    for ids, _ in cut_off(run, missing).values():
-        missing -= ids
+    missing = unreached(run) - flow(run).unused_sums - flow(run).behind_losses()
     for swap in replaced(run):
         missing -= swap.old
     if not missing:

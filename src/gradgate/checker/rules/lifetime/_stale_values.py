@@ -35,20 +35,14 @@ https://docs.pytorch.org/docs/stable/amp.html: autocast "should wrap only the fo
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
 
-from gradgate.checker.analysis._gradient_modes import contexts_of
 from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
-from gradgate.checker.analysis._source import function_at, loops_around, path_to
-from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Move, passing
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.events import Backward, Frame, Site, StaleUsed
+from gradgate.checker.rules.texts import lifetime as texts
+from gradgate.events import Backward, Site, StaleUsed
 
 _CALLS = 2
 
@@ -65,46 +59,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         elif isinstance(event, StaleUsed) and event.parameters & run.moved and event.made and not left_out:
             places[event.made].append(event)
     for made, events in places.items():
-        if len(events) < _CALLS:
-            continue
-        ids = frozenset().union(*(event.parameters for event in events)) & run.moved
-        autocast = _autocast_around(events[-1].site)
-        kept = "autocast keeps them until its block ends" if autocast else "they were computed once"
-        yield RULE.finding(
-            autocast or shared_line(made, events[-1].site) or made,
-            f"The loss is computed from old values of {run.names(ids)}: {kept}, and later steps do not change "
-            "them.",
-            why="Forward passes ignore these steps, so the loss stays as it was.",
-            advice="Enter autocast in each iteration, around the forward pass only, or pass cache_enabled=False."
-            if autocast
-            else "Compute these values from the parameters in each forward pass.",
-            fix=_without_cache if autocast else partial(_into_the_loop, site=events[-1].site),
-            count=len(events),
-            evidence={"parameters": len(ids)},
-        )
-
-
-def _autocast_around(site: Site) -> Frame | None:
-    """Return the line that enters autocast around a backward call."""
-    for frame in site:
-        for node in path_to(frame.file, frame.line):
-            for given in contexts_of(node):
-                if isinstance(given, ast.Call) and called(given) == "autocast":
-                    return Frame(frame.file, given.lineno, frame.function)
-    return None
-
-
-def _without_cache(at: Statement) -> Fix:
-    return passing(at.line, at.calls("autocast"), "cache_enabled=False")
-
-
-def _into_the_loop(at: Statement, site: Site) -> Fix:
-    """Move an assignment before the loop to the start of the loop that calls backward."""
-    inside = next((frame for frame in site if at.function is function_at(frame)), None)
-    loops = loops_around(inside) if inside is not None else []
-    if not isinstance(at.node, ast.Assign) or not loops or at.loops:
-        return ()
-    return (Move(at.line, before=loops[0].body[0].lineno),)
+        if len(events) >= _CALLS:
+            ids = frozenset().union(*(event.parameters for event in events)) & run.moved
+            where = shared_line(made, events[-1].site) or made
+            yield RULE.say(where, texts.OLD_VALUES, count=len(events), about=ids, parameters=run.names(ids))
 
 
 RULE = Rule("GG603", "stale-values", "error", __doc__ or "", _judge)

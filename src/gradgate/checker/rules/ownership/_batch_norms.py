@@ -3,121 +3,69 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 
 from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import function_at, inside, loops_around, nodes_of, path_to, tree_of
+from gradgate.checker.analysis._source import loops_around, nodes_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.texts import ownership as texts
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, StatisticsMoved, Stepped
 
-_MOST_PARTS = 4  # number of modules that a fix lists by name
-_STEPS = 2
-_ONLY_FROZEN = " Do this only once the part is frozen: line {} also runs earlier, or for another model."
+_STEPS = 2  # a single forward pass may be a test of the script's own
 
 
 def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report batch norms in training mode that are frozen for good, or whose network no loss trains."""
-    moved = grouped((pair[1].parameters, pair) for pair in run.numbered(StatisticsMoved))
-    groups: dict[tuple[Frame, str], dict[Ids, list[StatisticsMoved]]] = defaultdict(lambda: defaultdict(list))
-    # Lines that also put other modules into training mode, or these modules before they were frozen
-    shared: set[Frame] = set()
-    for ids, events in moved.items():
-        since, holder = _frozen_since(run, ids), _untrained_module(run, ids)
-        if since is not None:
-            frozen = freezing_line(run, ids)
-            for number, event in events:
-                # The step after which the change was recorded, if the line that caused it can't be read
-                unread = next((frame for frame in event.site[:1] if tree_of(frame.file) is None), None)
-                line = _training_line(run, ids, number, frozen or unread)
-                if line is not None and number >= since:
-                    if _runs_for_others(run, line, ids, since):
-                        shared.add(line)
-                    groups[line, ""][ids].append(event if since < 0 else replace(event, drift=None))
-        elif holder and len(events) >= _STEPS and _is_unused(run, ids):
-            line = _training_line(run, ids, len(run.events), _running_line(run, ids))
-            if line is not None:
-                groups[line, holder][ids] = [event for _, event in events]
-    at_least = "" if all(event.seen for event in run.of(Stepped)) else "at least "
-    for (line, holder), norms in groups.items():
-        layers = len(norms)
-        steps = sum(map(len, norms.values())) // layers
-        if steps >= _STEPS:
-            names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
-            parts = sorted({_untrained_module(run, ids, newest=not holder) for ids in norms} - {""})
-            at = Statement.at(line)
-            calls = [
-                f"{name}.eval()" for part in parts if (name := part if at is None else _name_at(at, part))
-            ]
-            named = f" ({', '.join(names[:2])}" if names else ""
-            named += f" and {len(names) - 2} more)" if len(names) > 2 else ")" if names else ""
-            drift = max(events[-1].drift or (0.0, 0.0) for events in norms.values())
-            yield rule.finding(
-                line,
-                f"{layers} {'' if holder else 'frozen '}batch norm{'s' if layers > 1 else ''}{named}"
-                f"{' of a network that no loss trains' if holder else ''} {'are' if layers > 1 else 'is'} in "
-                f"training mode: {'their' if layers > 1 else 'its'} running statistics changed in "
-                f"{at_least}{steps} steps, but the parameters did not.{_in_numbers(drift)}",
-                why="Evaluation uses these statistics: the features differ from those of the trained network. Some "
-                "scripts do this on purpose, to adapt the statistics to new data.",
-                advice="Put the untrained part into evaluation mode, and again after each train()"
-                + (f": {', '.join(calls[:3])}{' and so on' if len(calls) > 3 else ''}." if calls else ".")
-                + (_ONLY_FROZEN.format(line.line) if line in shared else ""),
-                fix=() if holder or line in shared else partial(_evaluated, parts=parts),
-                severity="warning",
-                count=steps,
-                evidence={
-                    "layers": layers,
-                    "steps": steps,
-                    "means_moved": drift[0],
-                    "variances_moved": drift[1],
-                },
-            )
-
-
-def _in_numbers(drift: tuple[float, float]) -> str:
-    if not any(drift):
-        return ""
-    means, variances = f"{drift[0]:.2g} standard deviations", f"{drift[1]:.0%}"
-    return f" Since the first step, means changed by {means}, and variances by {variances}."
+    moved = grouped((event.parameters, (number, event)) for number, event in run.numbered(StatisticsMoved))
+    groups: dict[Frame, dict[Ids, list[StatisticsMoved]]] = defaultdict(dict)
+    for ids, entries in moved.items():
+        since = _frozen_since(run, ids)
+        if since is None and _is_unused(run, ids):
+            since, unset = -1, _running_line(run, ids)
+        else:
+            unset = freezing_line(run, ids)
+        events = [event for number, event in entries if since is not None and number >= since]
+        line = _training_line(run, ids, entries[-1][0], unset)
+        if line is not None and len(events) >= _STEPS:
+            groups[line][ids] = events
+    for line, norms in groups.items():
+        parts = sorted({_untrained_module(run, ids) for ids in norms} - {""})
+        names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in norms} - {""})
+        means, variances = max(events[-1].drift or (0.0, 0.0) for events in norms.values())
+        steps = min(map(len, norms.values()))
+        yield rule.say(
+            line,
+            texts.STATISTICS_MOVE,
+            fix=lambda at, parts=parts: _evaluated(at, parts),  # type: ignore[misc]
+            severity="warning",
+            count=steps,
+            layers=len(norms),
+            s="s" if len(norms) > 1 else "",
+            names=f"{', '.join(names[:2])}{f' and {len(names) - 2} more' if len(names) > 2 else ''}",
+            are="are" if len(norms) > 1 else "is",
+            their="their" if len(norms) > 1 else "its",
+            steps=steps,
+            drift=f" Since the first step, means changed by {means:.2g} standard deviations, and variances by "
+            f"{variances:.0%}."
+            if means or variances
+            else "",
+            calls=f": {', '.join(f'{part}.eval()' for part in parts[:3])}" if parts else "",
+        )
 
 
 def _training_line(run: Run, ids: Ids, before: int, unset: Frame | None) -> Frame | None:
     """Return the line that put a batch norm into training mode before an event; ``unset`` if none set its mode."""
     modes = [event for number, event in run.numbered(ModeSet) if number < before and ids <= event.parameters]
-    while modes and modes[-1].training and (frame := next(iter(modes[-1].site), None)) and _restores(frame):
-        modes = [
-            event for event in modes if not event.site or function_at(event.site[0]) is not function_at(frame)
-        ]
     if not modes:
         return unset
     return modes[-1].site[0] if modes[-1].training and modes[-1].site else None
-
-
-def _restores(frame: Frame) -> bool:
-    """Return whether a line puts a module back into the mode that it had before: ``net.train(was_training)``."""
-    at = Statement.at(frame)
-    if at is None or not any(node.attr == "training" for node in inside(ast.Attribute, at.function)):
-        return False
-    given = [call.args for call in at.calls("train")]
-    return any(args and not isinstance(args[0], ast.Constant) for args in given) or any(
-        isinstance(node, ast.If) for node in path_to(frame.file, frame.line)
-    )
-
-
-def _runs_for_others(run: Run, line: Frame, ids: Ids, since: int) -> bool:
-    """Return whether a line sets training mode for other modules too, or set it before these were frozen."""
-    modes = [(n, event.parameters) for n, event in run.numbered(ModeSet) if event.site[:1] == (line,)]
-    return any(number < since or not ids <= parameters for number, parameters in modes)
 
 
 def _frozen_since(run: Run, ids: Ids) -> int | None:
@@ -142,15 +90,14 @@ def _frozen_since(run: Run, ids: Ids) -> int | None:
     return last if frozen and still and now > 2 * max(before, default=0) and writes <= _STEPS else None
 
 
-def _untrained_module(run: Run, ids: Ids, *, newest: bool = False) -> str:
-    """Return the largest module that holds a batch norm but no trained parameter: "model.features".
-
-    ``newest``: if several models have the same names, only the last one counts.
-    """
-    trained = [number for number in run.owned & run.reached if run.parameters[number].trainable]
-    if newest:
-        last = {run.name(number): number for number in sorted(run.parameters)}
-        trained = [number for number in trained if last[run.name(number)] == number]
+def _untrained_module(run: Run, ids: Ids) -> str:
+    """Return the largest module that holds a batch norm but no trained parameter: "model.features"."""
+    last = {run.name(number): number for number in sorted(run.parameters)}  # a name may be given again
+    trained = [
+        number
+        for number in run.owned & run.reached
+        if run.parameters[number].trainable and last[run.name(number)] == number
+    ]
     root, *inner = module_without(run, min(ids), trained) or [""]
     return root + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in inner)
 
@@ -177,28 +124,13 @@ def _is_unused(run: Run, ids: Ids) -> bool:
 
 
 def _evaluated(at: Statement, parts: list[str]) -> Fix:
-    """Put the untrained parts of a model into evaluation mode after a line that trains or freezes the model."""
-    inner = [_name_at(at, part) for part in parts]
-    if method(at.node) not in ("train", "requires_grad_") or len(parts) > _MOST_PARTS:
-        return ()
-    root, freezes = owner(at.node), method(at.node) == "requires_grad_"
-    within = all(name.startswith((f"{root}.", f"{root}[")) or (freezes and name == root) for name in inner)
-    return tuple(Insert(f"{name}.eval()", after=at.line) for name in inner) if within else ()
-
-
-def _name_at(at: Statement, part: str) -> str:
-    """Return how a line names a module: "self.model.body" for "model.body"; "" if its name is unknown there."""
+    """Put the untrained parts of a model into evaluation mode after the line that trains the model."""
     root = owner(at.node)
-    if any(
-        node.id == root for loop in inside(ast.For, at.function) for node in inside(ast.Name, loop.target)
-    ):
-        return ""  # the name of another module in the next iteration
-    inside_root = re.search(rf"\b{re.escape(root.rpartition('.')[2])}([.\[].*|)$", part)
-    if method(at.node) in ("train", "requires_grad_") and inside_root is not None:
-        return f"{root}{inside_root[1]}"
-    first = re.split(r"[.\[]", part)[0]
-    attributes = {node.attr for node in inside(ast.Attribute, at.function)}
-    return part if at.knows(first) or first in attributes else ""
+    name = root.removeprefix("self.")
+    inner = [part for part in parts if part.startswith((f"{name}.", f"{name}["))]
+    if method(at.node) != "train" or not inner or len(inner) < len(parts):
+        return ()
+    return tuple(Insert(f"{root}{part.removeprefix(name)}.eval()", after=at.line) for part in inner)
 
 
 def freezing_line(run: Run, ids: Ids) -> Frame | None:

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import takewhile
 
-from gradgate.checker.analysis._queries import shared_line, windows_of
+from gradgate.checker.analysis._queries import shared_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.checker.rules.ranks._means import LEAST, averaged, differ, sums_over_ranks
+from gradgate.checker.rules.ranks._means import LEAST, differ, sums_over_ranks
+from gradgate.checker.rules.texts import ranks as texts
 from gradgate.events import (
-    Backward,
     Frame,
     Gap,
     Ids,
     Reduced,
     Scheduled,
     SchedulerMade,
+    Sharded,
     Site,
     Stepped,
+    Wrapped,
     Written,
 )
-
-_WHY = "The ranks train different models from then on, and the mean gradient is right for none of them."
 
 
 @dataclass(frozen=True)
@@ -40,47 +40,29 @@ class _Parting:
 
 
 def ended_apart(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report parameters that have averaged gradients and equal initial values, but end with different values."""
-    if any(run.log.not_judged for run in runs):
+    """Report parameters of one model that began with equal values on the ranks but end with different values.
+
+    The ranks train one model if they communicate, or divide their data.
+    """
+    if any(run.log.not_judged for run in runs) or not runs[0].of(Reduced, Wrapped, Sharded):
         return
     for optimizer in sorted(set.intersection(*(set(run.made) for run in runs))):
-        yield from _uneven_steps(runs, rule, optimizer)
         parting = _parted(runs, optimizer)
-        if parting is None or not _is_one_model(runs[0], optimizer):
-            continue
-        where, cause, advice = _cause(runs, optimizer, parting)
-        if not where:
-            continue
-        yield rule.finding(
-            where,
-            f"{runs[0].names(parting.ids)} began with the same values on {len(runs)} ranks, but the values differ "
-            f"in the last {parting.left} steps. {cause}",
-            why=_WHY,
-            advice=advice,
-            severity="error",
-            count=parting.left,
-            evidence={"parameters": len(parting.ids), "ranks": len(runs), "steps": parting.left},
-            about=parting.ids,
-        )
-
-
-def _uneven_steps(runs: Sequence[Run], rule: Rule, optimizer: int) -> Iterator[Finding]:
-    """Report steps that only some ranks make, after backward calls that all ranks made together."""
-    steps = [run.stepping[optimizer] for run in runs]
-    calls = [sum(bool(event.synced) for event in run.of(Backward)) for run in runs]
-    finished = all(run.ended == "finished" and not run.of(Gap) for run in runs)
-    if len(set(steps)) == 1 or min(steps) < LEAST or len(set(calls)) > 1 or not calls[0] or not finished:
-        return
-    yield rule.finding(
-        runs[0].stepped(runs[0].steps(optimizer)[0]).site,
-        f"{runs[0].optimizer(optimizer)} makes {min(steps)} steps on one rank and {max(steps)} on another, "
-        f"although DDP averages the gradients of the same {calls[0]} backward calls on all ranks.",
-        why=_WHY,
-        advice="Make all ranks step or skip together: all_reduce the value that decides.",
-        severity="error",
-        count=max(steps) - min(steps),
-        evidence={"steps": steps},
-    )
+        where, cause, advice = _cause(runs, optimizer, parting) if parting is not None else ((), "", "")
+        if where and parting is not None:
+            yield rule.say(
+                where,
+                texts.APART,
+                severity="error",
+                count=parting.left,
+                about=parting.ids,
+                names=runs[0].names(parting.ids),
+                parameters=len(parting.ids),
+                ranks=len(runs),
+                steps=parting.left,
+                cause=cause,
+                advice=advice,
+            )
 
 
 def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
@@ -122,19 +104,6 @@ def _looked_at(run: Run, optimizer: int) -> list[tuple[int, Stepped]]:
     gap = next((number for number, _ in run.numbered(Gap)), len(run.events))
     steps = ((number, run.stepped(number)) for number in run.steps(optimizer))
     return list(takewhile(lambda step: step[0] < gap and step[1].norms, steps))
-
-
-def _is_one_model(run: Run, optimizer: int) -> bool:
-    """Return whether most steps use averaged gradients, or large tensors are summed between almost all steps."""
-    windows = windows_of(run, optimizer)
-    if 2 * sum(averaged(run, window) for window in windows) > len(windows):
-        return True
-    steps = [window.step for window in windows]
-    exchanges = [
-        number for number, event in run.numbered(Reduced) if sums_over_ranks(event) and event.numel > 2
-    ]
-    between = sum(any(first < number < second for number in exchanges) for first, second in pairwise(steps))
-    return between >= max(LEAST, len(windows) - 2)
 
 
 def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site | Frame, str, str]:

@@ -42,7 +42,6 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeGuard
 
 from gradgate.checker.analysis._grouping import grouped, union
@@ -51,12 +50,100 @@ from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._source import inside
-from gradgate.checker.analysis._statement import Statement, method, owner
-from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
-from gradgate.checker.rules._rule import Finding, FixAt, Rule
-from gradgate.events import Backward, Clipped, Combined, Event, ScalerUsed, Site, Written
+from gradgate.checker.analysis._statement import Statement, owner
+from gradgate.checker.fixes import Fix, Insert, Move, Replace
+from gradgate.checker.rules._rule import Finding, FixAt, Rule, Text
+from gradgate.checker.rules.texts import stepping as texts
+from gradgate.events import Clipped, Combined, Event, ScalerUsed, Site, Written
 
 _SCALED_BY_HAND = 64  # a loss with a larger weight
+_BUILT = 3  # scalers that one line constructs, with one step each
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    if not run.of(ScalerUsed):
+        return
+    found: Counter[tuple[Site, Text, int]] = Counter()
+    for window in run.windows:
+        for site, text in {*_of_window(run, window)}:
+            found[site, text, window.optimizer] += 1
+    for (site, text, optimizer), steps in found.items():
+        ids = union(window.parameters for window in windows_of(run, optimizer))
+        name, fix = run.optimizer(optimizer), _FIXES.get(text, ())
+        yield RULE.say(site, text, fix=fix, count=steps, about=ids, optimizer=name, steps=steps)
+    yield from _built_anew(run)
+    yield from _never_used(run)
+
+
+def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, Text]]:
+    stepped = run.stepped(window.step)
+    seen = [part for part in window.fresh if part.backward >= 0 and run.backward(part.backward).seen]
+    first = min((part.backward for part in seen), default=window.step)
+    unscaled = [
+        number
+        for number, event in enumerate(run.events[first : window.step], start=first)
+        if _is(event, "unscale") and event.optimizer == window.optimizer
+    ]
+    if stepped.scaler is None and not unscaled:
+        if any(run.backward(part.backward).scaler is not None for part in seen):
+            yield stepped.site, texts.AROUND_THE_SCALER
+        return
+    end = unscaled[0] if unscaled else window.step  # from here on, the gradients no longer include the scale
+    for part in seen:
+        backward = run.backward(part.backward)
+        if backward.scaler is None:
+            if part.backward <= end:
+                yield backward.site, texts.NOT_SCALED
+        elif part.backward > end:
+            yield run.events[end].site, texts.SCALED_LATE
+        else:
+            if len({term.scaled for term in backward.terms if term.kind != "constant"}) == 2:
+                earlier = run.events[part.backward :: -1]
+                yield (
+                    next((event.site for event in earlier if _is(event, "scale")), backward.site),
+                    texts.PARTLY_SCALED,
+                )
+            yield from _while_scaled(run, part, end)
+
+
+def _is(event: Event, op: str) -> TypeGuard[ScalerUsed]:
+    return isinstance(event, ScalerUsed) and event.op == op
+
+
+def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site, Text]]:
+    """Yield operations on gradients that still include the scale."""
+    for event in run.events[part.backward : end]:
+        if _is(event, "update") and event.scaler == run.backward(part.backward).scaler:
+            yield event.site, texts.UPDATED_BETWEEN
+        elif isinstance(event, Clipped) and event.limit is not None and event.parameters & part.atom:
+            yield event.site, texts.CLIPPED_SCALED
+        elif isinstance(event, Written) and event.op.startswith("clamp") and event.target == "gradient":
+            yield from [(event.site, texts.CLIPPED_SCALED)] if event.parameters & part.atom else []
+
+
+def _built_anew(run: Run) -> Iterator[Finding]:
+    """Report a line that builds a gradient scaler for each step."""
+    stepped = [event for event in run.of(ScalerUsed) if event.op == "step"]
+    steps = Counter(event.scaler for event in stepped)
+    made = grouped((event.site, event.scaler) for event in run.of(ScalerUsed) if event.op == "made")
+    for site, scalers in made.items():
+        used = [scaler for scaler in scalers if steps[scaler]]
+        if len(used) >= _BUILT and max(steps[scaler] for scaler in used) == 1:
+            skipped = sum(event.skipped and event.scaler in used for event in stepped)
+            yield RULE.say(site, texts.SCALERS_BUILT, count=len(used), built=len(used), skipped=skipped)
+
+
+def _never_used(run: Run) -> Iterator[Finding]:
+    """Report losses of float16 layers that no gradient scaler scales, although the script constructs one."""
+    if any(event.op != "made" for event in run.of(ScalerUsed)):
+        return
+    half = {event.backward for event in run.of(Combined) if event.how == "float16"}
+    losses = (event for event in run.calls_reaching(run.owned) if event.site in half)
+    for site, events in grouped((event.site, event) for event in losses).items():
+        if all(term.weight < _SCALED_BY_HAND for event in events for term in event.terms):
+            ids = union(event.reached for event in events)
+            yield RULE.say(site, texts.NEVER_SCALED, count=len(events), about=ids, losses=len(events))
+
 
 # The fix: use the scaler
 
@@ -81,18 +168,6 @@ def _unscaled(at: Statement) -> Fix:
     return ()
 
 
-def _through_the_scaler(at: Statement) -> Fix:
-    """Step through the scaler, and update it unless another line does."""
-    scaler = _scaler(at)
-    match at.value:
-        case ast.Call(ast.Attribute(optimizer, "step")) as call if scaler:
-            step = Replace(at.line, ast.unparse(call), f"{scaler}.step({ast.unparse(optimizer)})")
-            names = [ast.unparse(node) for node in inside(ast.Attribute, at.module)]
-            updated = f"{scaler}.update" in names
-            return (step,) if updated else (step, Insert(f"{scaler}.update()", after=at.line))
-    return ()
-
-
 def _scaled_loss(at: Statement) -> Fix:
     """Scale the loss."""
     scaler = _scaler(at)
@@ -102,180 +177,21 @@ def _scaled_loss(at: Statement) -> Fix:
     return ()
 
 
-@dataclass(frozen=True)
-class _Mistake:
-    """A kind of mistake. ``{steps}`` is the number of steps that it affects."""
-
-    message: str
-    why: str
-    advice: str
-    fix: FixAt | None = None
-
-
-_CLIPPED = _Mistake(
-    "Gradients are clipped before the gradient scaler unscales them, in {steps} steps.",
-    "The limit applies to gradients that still include the scaler's scale, so the clipped gradients are too small "
-    "by this factor.",
-    "Call scaler.unscale_(optimizer) after backward() and before clipping.",
-    _unscaled,
-)
-_AROUND = _Mistake(
-    "{name} is stepped without the gradient scaler: its gradients still include the scale, in {steps} steps.",
-    "The gradients are multiplied by the scaler's scale, and steps with inf or nan are not skipped.",
-    "Write scaler.step({name}), then scaler.update().",
-    _through_the_scaler,
-)
-_TWICE = _Mistake(
-    "{name} steps here without the gradient scaler, with gradients that still include the scale, and again in "
-    "scaler.step({name}): {steps} times.",
-    "The gradients of the first step are multiplied by the scaler's scale.",
-    "Remove this line.",
-    lambda at: (Delete(at.line),) if method(at.node) == "step" else (),
-)
-_BARE = _Mistake(
-    "This loss isn't scaled, but the gradient scaler divides its gradients by the scale before {steps} steps.",
-    "The gradients are divided by the scaler's scale: almost nothing is left.",
-    "Write scaler.scale(loss).backward() here.",
-    _scaled_loss,
-)
-_PART = _Mistake(
-    "Only a part of the loss is scaled, but the gradient scaler divides all gradients by the scale, in {steps} "
-    "steps.",
-    "The unscaled part is divided by the scaler's scale: almost none of its gradient is left.",
-    "Add the parts first, then scale the sum: scaler.scale(total).backward().",
-)
-_LATE = _Mistake(
-    "A scaled loss is back-propagated after unscale_: its gradients still include the scale in {steps} steps.",
-    "Gradients added after unscale_ are still multiplied by the scale.",
-    "Call scaler.unscale_ after the last backward() of the window.",
-)
-_UPDATED = _Mistake(
-    "The gradient scaler is updated between a backward pass and the step that uses it, before {steps} steps.",
-    "If the scale changes here, the gradients are multiplied by one scale and divided by another.",
-    "Call scaler.update() once, after the last scaler.step() of an iteration.",
-)
+def _through_the_scaler(at: Statement) -> Fix:
+    """Step through the scaler, and update it unless another line does."""
+    scaler = _scaler(at)
+    match at.value:
+        case ast.Call(ast.Attribute(optimizer, "step")) as call if scaler:
+            step = Replace(at.line, ast.unparse(call), f"{scaler}.step({ast.unparse(optimizer)})")
+            updated = f"{scaler}.update" in map(ast.unparse, inside(ast.Attribute, at.module))
+            return (step,) if updated else (step, Insert(f"{scaler}.update()", after=at.line))
+    return ()
 
 
-def _judge(run: Run) -> Iterator[Finding]:
-    if not run.of(ScalerUsed):
-        return
-    found: Counter[tuple[Site, _Mistake, int]] = Counter()
-    for window in run.windows:
-        for site, mistake in {*_of_window(run, window)}:
-            found[site, mistake, window.optimizer] += 1
-    for (site, mistake, optimizer), steps in found.items():
-        name = run.optimizer(optimizer)
-        yield RULE.finding(
-            site,
-            mistake.message.format(name=name, steps=steps),
-            why=mistake.why,
-            advice=mistake.advice.format(name=name),
-            fix=mistake.fix or (),
-            count=steps,
-            evidence={"steps": steps},
-            about=union(window.parameters for window in windows_of(run, optimizer)),
-        )
-    yield from _built_anew(run)
-    yield from _never_used(run)
-
-
-def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
-    stepped = run.stepped(window.step)
-    seen = [part for part in window.fresh if part.backward >= 0 and run.backward(part.backward).seen]
-    first = min((part.backward for part in seen), default=window.step)
-    unscaled = [
-        number
-        for number, event in enumerate(run.events[first : window.step], start=first)
-        if _is(event, "unscale") and event.optimizer == window.optimizer
-    ]
-    if stepped.scaler is None and not unscaled:
-        if any(run.backward(part.backward).scaler is not None for part in seen):
-            yield stepped.site, _TWICE if _steps_again(run, window) else _AROUND
-        return
-    # From here on the gradients no longer include the scale.
-    end = unscaled[0] if unscaled else window.step
-    for part in seen:
-        backward = run.backward(part.backward)
-        if backward.scaler is None:
-            if part.backward <= end:
-                yield backward.site, _BARE
-        elif part.backward > end:
-            yield run.events[end].site, _LATE
-        else:
-            if len({term.scaled for term in backward.terms if term.kind != "constant"}) == 2:
-                earlier = run.events[part.backward :: -1]
-                scaled = (event.site for event in earlier if _is(event, "scale"))
-                yield next(scaled, backward.site), _PART
-            yield from _while_scaled(run, part, end)
-
-
-def _steps_again(run: Run, window: StepWindow) -> bool:
-    """Return whether a gradient scaler also makes a step of the same window."""
-    later = (each for each in run.events[window.step :] if isinstance(each, Backward) or _is(each, "step"))
-    following = next(later, None)
-    return isinstance(following, ScalerUsed) and following.optimizer == window.optimizer
-
-
-def _is(event: Event, op: str) -> TypeGuard[ScalerUsed]:
-    return isinstance(event, ScalerUsed) and event.op == op
-
-
-def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
-    """Yield operations on gradients that still include the scale."""
-    for number in part.clips:
-        event = run.events[number]
-        if number < end and isinstance(event, Clipped) and event.limit is not None:
-            yield event.site, _CLIPPED
-    for event in run.events[part.backward : end]:
-        if _is(event, "update") and event.scaler == run.backward(part.backward).scaler:
-            yield event.site, _UPDATED
-        elif isinstance(event, Written) and event.op.startswith("clamp") and event.target == "gradient":
-            yield from [(event.site, _CLIPPED)] if event.parameters & part.atom else []
-
-
-def _built_anew(run: Run) -> Iterator[Finding]:
-    """Report a line that builds a gradient scaler for each step."""
-    stepped = [event for event in run.of(ScalerUsed) if event.op == "step"]
-    steps = Counter(event.scaler for event in stepped)
-    made = grouped((event.site, event.scaler) for event in run.of(ScalerUsed) if event.op == "made")
-    for site, scalers in made.items():
-        used = [scaler for scaler in scalers if steps[scaler]]
-        if len(used) < 3 or max(steps[scaler] for scaler in used) > 1:
-            continue
-        skipped = sum(event.skipped and event.scaler in used for event in stepped)
-        yield RULE.finding(
-            site,
-            f"{len(used)} gradient scalers are constructed, one for each step"
-            + (f"; {skipped} of the steps are skipped." if skipped else "."),
-            why="The scale never adapts: if 65536 is too large, every step has inf and is skipped.",
-            advice="Construct the scaler once, before the loop, and call scaler.update() after each scaler.step().",
-            count=len(used),
-            evidence={"built": len(used), "skipped": skipped},
-        )
-
-
-def _never_used(run: Run) -> Iterator[Finding]:
-    """Report losses of float16 layers that no gradient scaler scales, although the script constructs one."""
-    if any(event.op != "made" for event in run.of(ScalerUsed)):
-        return
-    made = run.of(ScalerUsed)[0].site
-    half = {event.backward for event in run.of(Combined) if event.how == "float16"}
-    losses = (event for event in run.calls_reaching(run.owned) if event.site in half)
-    for site, events in grouped((event.site, event) for event in losses).items():
-        if any(term.weight >= _SCALED_BY_HAND for event in events for term in event.terms):
-            continue
-        line = f" in line {made[0].line}" if made else ""
-        yield RULE.finding(
-            site,
-            f"A gradient scaler is constructed{line} and never used: this loss isn't scaled, although layers "
-            "compute in float16.",
-            why="Gradients below 6e-8 are zero in float16, and those below 6e-5 lose digits.",
-            advice="Write scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update(). Or use "
-            "bfloat16, which needs no scaler.",
-            count=len(events),
-            evidence={"losses": len(events)},
-            about=union(event.reached for event in events),
-        )
-
+_FIXES: dict[Text, FixAt] = {
+    texts.CLIPPED_SCALED: _unscaled,
+    texts.NOT_SCALED: _scaled_loss,
+    texts.AROUND_THE_SCALER: _through_the_scaler,
+}
 
 RULE = Rule("GG303", "amp-scaler-misuse", "error", __doc__ or "", _judge)

@@ -1,13 +1,12 @@
 """Trained parameters are overwritten by hand, which undoes updates, or copied onto themselves.
 
 ## What it does
-Follows writes to parameters by code outside the optimizer. Reports:
+Follows the writes to the memory of parameters by code outside the optimizer. Reports:
 
 - updates towards values that never change (a soft update in the wrong direction);
 - an evaluation that overwrites parameters (with averaged weights, or a perturbation) and doesn't restore them;
-- a target network that is the trained network itself, or that loads its own state: updating it changes nothing;
-- a list that repeats one trained module: ``[build()] * n``;
-- a best or first state that is kept without a copy and loaded later, which restores nothing.
+- parameters that are copied onto themselves: a target network that is the trained network, a network that loads its
+  own state, or a best state that is kept without a copy and loaded later.
 
 ## Why is this bad?
 Trained weights are overwritten. No error is raised: writes through ``.data`` or under ``no_grad`` bypass autograd's
@@ -21,21 +20,18 @@ checks. ``state_dict()`` and an assignment copy nothing, so each step also chang
 
 ## Use instead
     def validate():
-        backup = [p.detach().clone() for p in model.parameters()]
+        backup = copy.deepcopy(model.state_dict())
         for p, average in zip(model.parameters(), averages):
             p.data.copy_(average)
         ...
-        for p, kept in zip(model.parameters(), backup):
-            p.data.copy_(kept)
-
-or evaluate the averages in a separate model. Copy what is to keep its values: ``copy.deepcopy(network)``,
-``copy.deepcopy(model.state_dict())``.
+        model.load_state_dict(backup)
 
 ## Known limits
 These writes are not reported: clamping, masks, projections, rounding, added noise, hand-written gradient descent,
-averages of models, restored checkpoints, initializations, and moves of less than 10% towards other weights, such
-as those of a pretrained model. Writes before the first step, or late in a long run, are not seen. A best model that
-is the trained model itself is found only if its state is loaded again.
+averages of models, restored checkpoints, initializations, and moves of less than 10% towards other weights, such as
+those of a pretrained model. Writes before the first step, or late in a long run, are not seen. A list that repeats
+one module, ``[build()] * n``, is not reported. A best model that is the trained model itself is found only if its
+state is loaded again.
 
 ## Sources
 ``torch.Tensor.data`` and "In-place correctness checks" in https://docs.pytorch.org/docs/stable/notes/autograd.html
@@ -47,26 +43,68 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
-from gradgate.checker.analysis._gradient_modes import evaluates
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.rules._rule import Finding, Rule
-from gradgate.checker.rules.stepping._own_copies import own_copies
-from gradgate.checker.rules.stepping._repeated_modules import repeated_modules
-from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
+from gradgate.checker.rules.texts import stepping as texts
+from gradgate.events import (
+    Backward,
+    Frame,
+    Ids,
+    ModelLoaded,
+    ModeSet,
+    NoGradEntered,
+    OptimizerMade,
+    Stepped,
+    Written,
+)
 
+_COPIES = ("copy_", "data", "set_", "lerp_")
 _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from own_copies(run, RULE)
-    yield from repeated_modules(run, RULE)
     values = [pair for pair in run.numbered(Written) if pair[1].target == "value" and pair[1].site]
+    yield from _onto_themselves(run, values)
     trained = (pair for pair in values if pair[1].parameters & run.owned)
     for where, pairs in grouped((innermost(pair[1].site), pair) for pair in trained).items():
         writes = dict(pairs)
         yield from filter(None, [_pulled(run, where, writes) or _left_by_evaluation(run, where, writes)])
+
+
+def _onto_themselves(run: Run, values: list[tuple[int, Written]]) -> Iterator[Finding]:
+    """Report lines that always write the values that parameters have already, after steps have changed them."""
+    steps = [number for number, _ in run.numbered(Stepped)]
+    writes: list[tuple[int, Written | ModelLoaded]] = [pair for pair in values if pair[1].op in _COPIES]
+    writes += [pair for pair in run.numbered(ModelLoaded) if pair[1].site]
+    for site, pairs in grouped((pair[1].site, pair) for pair in writes).items():
+        ids, last = union(event.parameters for _, event in pairs), pairs[-1][1]
+        loaded = isinstance(last, ModelLoaded)
+        if not all(event.own if isinstance(event, ModelLoaded) else event.same for _, event in pairs):
+            continue
+        if ids and not (ids & run.moved and _is_shared(run, ids)):
+            continue
+        first = next(
+            (n for n, event in run.numbered(Stepped) if event.used & ids or not ids), len(run.events)
+        )
+        times = len({sum(step < number for step in steps) for number, _ in pairs if number > first})
+        kept = isinstance(last, ModelLoaded) and last.steps > 0 and last.taken
+        if times >= (1 if kept else 2):
+            yield RULE.say(
+                kept or site,
+                texts.KEPT if kept else texts.ONTO_ITSELF,
+                severity=None if loaded else "info",  # equal values don't prove that the memory is shared
+                count=times,
+                about=ids,
+                parameters=run.names(ids) if ids else "a network",
+                times=times,
+                line=innermost(site).line,
+            )
+
+
+def _is_shared(run: Run, ids: Ids) -> bool:
+    """Return whether these are most parameters of an optimizer. Two networks may share a small part."""
+    return any(2 * len(ids & run.held(each)) >= len(run.held(each)) for each in run.optimizers_of(ids))
 
 
 def _ids(writes: _Writes) -> Ids:
@@ -84,24 +122,14 @@ def _steps_followed(run: Run, writes: _Writes) -> tuple[int, int]:
 def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     pulling = {number: event for number, event in writes.items() if event.pulled is not None}
     least = min((event.pulled or 0.0 for event in pulling.values()), default=0.0)
-    hit = _steps_followed(run, pulling)[0]
-    # A small change keeps the weights near a pretrained model.
-    if hit < 3 or least < 0.1 or 2 * hit < _steps_followed(run, writes)[0]:
+    hit, steps = _steps_followed(run, pulling)
+    # A small change keeps the weights near a pretrained model, unless it is rare.
+    rare = 3 * hit <= 2 * steps
+    if hit < 3 or (least < 0.1 and not rare) or 2 * hit < _steps_followed(run, writes)[0]:
         return None
-    return _moved(run, where, pulling)
-
-
-def _moved(run: Run, where: Frame, pulling: _Writes) -> Finding:
-    least, hit = min(event.pulled or 0.0 for event in pulling.values()), _steps_followed(run, pulling)[0]
-    return RULE.finding(
-        where,
-        f"The script moves {run.names(_ids(pulling))} {100 * least:.3g}% of the way to values that never change, "
-        f"{hit} times.",
-        why="Each optimizer step is partly reverted, and the other network is never updated.",
-        advice="Move the average towards the trained values instead: "
-        f"average.lerp_(trained, {max(min(least, 1 - least), 0.001):.2g}), under torch.no_grad().",
-        count=hit,
-        evidence={"share": least, "writes": hit},
+    rate = max(min(least, 1 - least), 0.001)
+    return RULE.say(
+        where, texts.PULLED, count=hit, parameters=run.names(_ids(writes)), share=least, times=hit, rate=rate
     )
 
 
@@ -110,22 +138,10 @@ def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | No
     left = {number: event for number, event in writes.items() if _remains(run, number, event)}
     if not left or 2 * len(left) < len(writes) - 1:
         return None
-    hit, steps = _steps_followed(run, left)
-    before_eval = hit <= max(1, 2 * steps / 3) and all(_evaluated_next(run, *write) for write in left.items())
-    if not before_eval and not any(evaluates(run, frame) for frame in next(iter(left.values())).site):
+    hit, _ = _steps_followed(run, left)
+    if not all(_evaluated_next(run, *write) for write in left.items()):
         return None
-    pulling = {number: event for number, event in left.items() if event.pulled is not None}
-    if 2 * _steps_followed(run, pulling)[0] > hit:  # an average in the wrong direction
-        return _moved(run, where, pulling)
-    return RULE.finding(
-        where,
-        f"An evaluation overwrites {run.names(_ids(left))} and doesn't restore the values, {hit} times: "
-        "training continues from them.",
-        why="The trained weights are replaced, but the optimizer's state belongs to the old weights.",
-        advice="Copy the weights before the evaluation and restore them after it, or evaluate a copy of the model.",
-        count=hit,
-        evidence={"writes": hit, "steps": steps},
-    )
+    return RULE.say(where, texts.LEFT, count=hit, parameters=run.names(_ids(left)), times=hit)
 
 
 def _remains(run: Run, number: int, event: Written) -> bool:
@@ -150,7 +166,7 @@ def _evaluated_next(run: Run, number: int, event: Written) -> bool:
         if isinstance(later, ModeSet) and not later.training and later.parameters & event.parameters:
             return True
         if isinstance(later, NoGradEntered):
-            return not same_statement(innermost(later.site), innermost(event.site))
+            return innermost(later.site) != innermost(event.site)
     return False
 
 

@@ -1,11 +1,18 @@
-"""A learning-rate scheduler is advanced too often, too rarely, too early, or never.
+"""A learning rate doesn't follow its schedule: never advanced, too early, over too soon, or hardly begun.
 
 ## What it does
-Counts how often a scheduler is advanced. Compares this number with the optimizer's steps, the passes over the data,
-and the schedule's length (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function).
-Reports a scheduler that is never advanced, belongs to an optimizer that was replaced, or is advanced before the
-first step or from two lines. Also reports a scheduler that runs several times too fast (its length counts epochs,
-but it is advanced at each batch) or too slowly (its length counts steps, but it is advanced once an epoch).
+Reads the learning rate of each group at each optimizer step, and compares it with the schedule's first rate, its
+length (``T_max``, ``total_steps``, the last milestone, a number in a ``LambdaLR``'s function), and the numbers of
+steps and micro-batches. Reports:
+
+- a schedule that never changes a rate, because it is never advanced or belongs to an optimizer that was replaced;
+- a group that was added after the scheduler, so that its rate stays while the others change;
+- a schedule that is advanced before the first step;
+- a schedule that is over in the first fifth of the run, or a cosine that climbs back after its end;
+- a schedule of which a run that ends by itself sees less than half, although its length is the number of steps
+  (a note if it is the number of micro-batches, because a run may be a part of a longer one);
+- a ``LambdaLR`` whose function returns learning rates in place of factors;
+- a scheduler that is constructed again and again, so that the rate jumps back before the schedule ends.
 
 ## Why is this bad?
 The learning rate stays at its warm-up value, or decays to zero in a fraction of the run. The loss falls, but more
@@ -27,14 +34,10 @@ slowly.
         scheduler.step()                 # or T_max=epochs * len(loader), advanced after each step
 
 ## Known limits
-A schedule that is too slow is found only if the run ends by itself and has as many steps or micro-batches as the
-schedule is long, or if it ends before half of a warm-up that a name such as ``warmup_steps`` counts in steps. A run
-that is stopped early is not reported. If no DataLoader shows the epochs, a length counts as a number of epochs if
-an outer loop has the same length: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise only a rate near
-zero for a large part of the run is reported. The rule doesn't follow schedules written by hand, schedulers
-constructed again in each epoch, or a ``LambdaLR`` without a known length. If the line that advances a scheduler
-didn't run, the scheduler is reported only if this line waits for a flag that is set next to optimizer steps that
-didn't run either.
+Schedules written by hand are not followed. A schedule that some line might advance is reported as never advanced
+only in a note. Not found: a schedule that is advanced early but keeps its first rate, a second line that advances
+it now and then, a warm-up that counts steps but is advanced once an epoch, and a plateau that waits for the wrong
+direction.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -43,220 +46,243 @@ https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
 from __future__ import annotations
 
 import ast
-import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
-from gradgate.checker.analysis._origins import length_line
+from gradgate.checker.analysis._grouping import grouped
+from gradgate.checker.analysis._optimizer_names import scheduler_name
+from gradgate.checker.analysis._queries import windows_of
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import last_name
-from gradgate.checker.analysis._source import inside, loops_around, spans, whole_text
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
-from gradgate.checker.rules._rule import Finding, FixAt, Rule
-from gradgate.checker.rules.stepping._cadence import Cadence, cadences, near
-from gradgate.checker.rules.stepping._discarded_optimizer import of_discarded_optimizers
-from gradgate.checker.rules.stepping._idle_calls import would_be_advanced
-from gradgate.checker.rules.stepping._second_cadence import of_second_cadence
-from gradgate.events import Scheduled, Site
+from gradgate.checker.rules._rule import Finding, FixAt, Rule, Text
+from gradgate.checker.rules.texts import stepping as texts
+from gradgate.events import Backward, EpochStarted, OptimizerMade, Scheduled, SchedulerMade, Site
 
-_WHY = "The learning rate doesn't follow the schedule for most of the run."
-_FROM_ZERO = (
-    "StepLR",
-    "MultiStepLR",
-    "CosineAnnealingLR",
-    "PolynomialLR",
-    "OneCycleLR",
-)  # count calls from 0
-_WARMUP_STEPS = re.compile(r"warm\w*(step|iter|batch|update)", re.IGNORECASE)
-_WARMUP_EPOCHS = re.compile(r"warm\w*epoch|epochs?_?warm", re.IGNORECASE)
+_LEAST = 8  # steps that show a course
+# StepLR with the usual milestones, a third and two thirds of the run, leaves 46% to these steps.
+_LEFT = 0.2
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
 
 
+@dataclass
+class _Life:
+    """A scheduler's calls, its optimizer's steps, and the rates of these steps."""
+
+    run: Run
+    number: int  # construction of the scheduler
+    made: SchedulerMade
+    calls: list[int]  # except calls by other schedulers
+    by_others: int
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The optimizer's steps."""
+        return self.run.steps(self.made.optimizer)
+
+    @cached_property
+    def rates(self) -> list[float]:
+        """The highest learning rate of each step."""
+        return [max(self.run.stepped(step).lr, default=0.0) for step in self.steps]
+
+    @cached_property
+    def micro_batches(self) -> int:
+        """The number of backward calls at the lines whose gradients the steps use."""
+        micro = {number for window in windows_of(self.run, self.made.optimizer) for number in window.micro}
+        sites = {self.run.events[number].site for number in micro}
+        return sum(event.site in sites for event in self.run.of(Backward))
+
+    @property
+    def base(self) -> float:
+        """The optimizer's highest learning rate before any schedule."""
+        made = self.run.made.get(self.made.optimizer, [])
+        return max((group.lr or 0.0 for group in made[0].groups), default=0.0) if made else 0.0
+
+    def say(self, text: Text, where: Site, fix: FixAt | None = None, **facts: Any) -> Finding:
+        """Make a finding about this scheduler."""
+        last = self.run.events[self.calls[-1]].site if self.calls else ()
+        if self.steps and innermost(where) == innermost(self.run.events[self.steps[-1]].site):
+            where, last = self.made.site, ()  # a library line makes the steps and advances the schedule
+        known: dict[str, Any] = {
+            "kind": self.made.kind,
+            "name": scheduler_name(self.made, last),
+            "optimizer": self.run.optimizer(self.made.optimizer),
+            "advanced": len(self.calls),
+            "steps": len(self.steps),
+            "length": self.made.horizon or 0.0,
+        }
+        return RULE.say(where, text, fix=fix or (), **{"count": len(self.calls) or 1, **known, **facts})
+
+
 def _judge(run: Run) -> Iterator[Finding]:
-    by_optimizer = cadences(run)
-    yield from of_discarded_optimizers(run, RULE, by_optimizer)
+    lives: dict[int, _Life] = {}
+    for number, event in run.numbered(SchedulerMade, Scheduled):
+        if isinstance(event, SchedulerMade):
+            lives.setdefault(event.scheduler, _Life(run, number, event, [], 0))
+        elif isinstance(event, Scheduled) and event.scheduler in lives:
+            lives[event.scheduler].by_others += event.inner
+            lives[event.scheduler].calls += [] if event.inner else [number]
+    by_optimizer = grouped((life.made.optimizer, life) for life in lives.values())
     for several in by_optimizer.values():
-        if len(several[0].steps) < 2:
+        yield from filter(None, [_unmoved(several, by_optimizer.keys()), _begun_anew(several)])
+        for life in several:
+            if life.calls and len(life.steps) > 1:
+                questions = (_early, _absolute, _climbs_back, _soon_over, _not_reached, _later_group)
+                yield from filter(None, [next(filter(None, (ask(life) for ask in questions)), None)])
+
+
+def _unmoved(several: list[_Life], scheduled: object) -> Finding | None:
+    """Report schedules whose parameters are updated at one rate, by their optimizer or its successor."""
+    life, run = several[-1], several[-1].run
+    made = life.made
+    if run.ended != "finished" or any(each.by_others for each in several):
+        return None
+    if life.steps and not any(each.calls for each in several):
+        rates = set(life.rates)
+        sure = not _may_be_advanced(life)
+        facts: dict[str, Any] = {
+            "rate": life.rates[0],
+            "severity": None if sure else "info",
+            "count": len(life.steps),
+        }
+        return (
+            life.say(texts.NEVER_ADVANCED, made.site, **facts) if len(rates) == 1 < len(life.steps) else None
+        )
+    for other in run.stepping if not life.steps else ():
+        steps = [run.stepped(step) for step in run.steps(other) if step > life.number]
+        # A curve that is drawn before the training advances a schedule without steps.
+        if not life.calls or life.calls[-1] < run.steps(other)[0]:
             continue
-        advanced = [cadence for cadence in several if cadence.calls]
-        if not advanced and not any(cadence.by_others for cadence in several):
-            yield from _never(several[-1])
-        for cadence in advanced:
-            found = _early(cadence) or of_second_cadence(cadence, RULE) or _fast(cadence) or _slow(cadence)
-            yield from filter(None, [found or _still_warming_up(cadence)])
+        rates = {max(event.lr, default=0.0) for event in steps}
+        shared = run.held(other) & run.held(made.optimizer)
+        if shared and len(rates) == 1 and min(len(steps), len(life.calls)) > 1 and other not in scheduled:  # type: ignore[operator]
+            facts = {
+                "optimizer": run.optimizer(other),
+                "rate": rates.pop(),
+                "steps": len(steps),
+            }
+            return life.say(texts.OTHER_OPTIMIZER, made.site, severity="error", about=shared, **facts)
+    return None
 
 
-def _never(cadence: Cadence) -> Iterator[Finding]:
-    run, made = cadence.run, cadence.made
-    if run.ended == "finished" and not would_be_advanced(run, made):
-        yield RULE.finding(
-            made.site,
-            f"{made.kind} is never advanced: {run.optimizer(made.optimizer)} makes all {len(cadence.steps)} steps "
-            f"at the first learning rate, {max(made.lr, default=0.0):g}.",
-            why=_WHY,
-            advice=f"Call {cadence.call} {cadence.unit}.",
-            evidence={"steps": len(cadence.steps), "advanced": 0},
-        )
+def _may_be_advanced(life: _Life) -> bool:
+    """Return whether a line that didn't run calls ``step`` on an object with the scheduler's name."""
+    name = scheduler_name(life.made, ()).rpartition(".")[2]
+    nodes = (node for file in life.run.files for node in inside(ast.Attribute, tree_of(file)))
+    return any(node.attr == "step" and ast.unparse(node.value).endswith(name) for node in nodes)
 
 
-def _early(cadence: Cadence) -> Finding | None:
-    """Report a scheduler that the training loop advances before its optimizer's first step."""
-    first, step = (cadence.run.events[numbers[0]] for numbers in (cadence.calls, cadence.steps))
-    if cadence.calls[0] > cadence.steps[0] or cadence.filled < 0.99 or not isinstance(first, Scheduled):
+def _begun_anew(several: list[_Life]) -> Finding | None:
+    """Report a line that constructs schedulers for one optimizer, each before the last one's end."""
+    for lives in grouped((life.made.site, life) for life in several).values():
+        first = lives[0]
+        unfinished = [
+            life
+            for life, later in pairwise(lives)
+            if 0 < len(life.calls) < (life.made.horizon or 0.0) and life.calls[-1] < later.number
+            if life.run.events[life.calls[-1]].lr != later.made.lr == first.made.lr  # type: ignore[attr-defined]
+        ]
+        if len(unfinished) >= 2:
+            facts: dict[str, Any] = {"times": len(lives), "rate": max(first.made.lr, default=0.0)}
+            return first.say(texts.BEGUN_ANEW, first.made.site, **facts, count=len(lives))
+    return None
+
+
+def _early(life: _Life) -> Finding | None:
+    """Report a scheduler that is advanced once before the first step, and then between all steps."""
+    calls, steps, first = life.calls, life.steps, max(life.made.lr, default=0.0)
+    between = all(any(a < step < b for step in steps) for a, b in pairwise(calls))
+    # The last call follows the last step if only the first call is early, to resume a schedule.
+    early = len(calls) > 1 and calls[0] < steps[0] and calls[-1] < steps[-1] and between
+    if not early or first in (0.0, life.rates[0]):
         return None
-    if cadence.calls[-1] > cadence.steps[-1]:  # the optimizer joins later, or the last call follows its step
+    where, facts = life.run.events[calls[0]].site, {"first": first, "used": life.rates[0]}
+    return life.say(texts.TOO_EARLY, where, _after_later_steps, **facts)
+
+
+def _soon_over(life: _Life) -> Finding | None:
+    rates = life.rates
+    if not any(rates):
+        return None  # ineffective-step
+    late = sum(rates[len(rates) // 5 :]) / sum(rates)
+    peak = rates.index(max(rates))
+    if len(rates) < _LEAST or late >= _LEFT or peak >= len(rates) // 5 or life.made.periodic:
         return None
-    loops = [loop for frame in first.site for loop in loops_around(frame)]
-    if not any(loop in loops for frame in step.site for loop in loops_around(frame)):
-        return None
-    before, after = max(cadence.made.lr, default=0.0), max(first.lr, default=0.0)
-    effect = f"the first learning rate, {before:g}, is never used, and training begins at {after:g}"
-    if abs(after - before) < 0.01 * before:
-        called = Statement.at(innermost(first.site))  # step(epoch) chooses the learning rate itself
-        if (
-            cadence.made.kind not in _FROM_ZERO
-            or not called
-            or any(call.args for call in called.calls("step"))
-        ):
-            return None
-        rates = [before, *cadence.advanced_to]
-        if max(abs(new - old) for old, new in pairwise(rates)) < 0.01 * max(rates):
-            return None
-        effect = "each learning rate is used one call too early"
-    if before == 0:
-        return None
-    return RULE.finding(
-        first.site,
-        f"The schedule is advanced before the first step: {effect}.",
-        why="Each step uses the learning rate meant for the next step.",
-        advice=f"Call {cadence.call} after {cadence.step}, or at the end of the epoch.",
-        fix=_after_later_steps,
-        count=len(cadence.calls),
-        evidence={"first": before, "used": after},
+    note = "info" if life.made.kind == "ReduceLROnPlateau" else None  # the loss may have stopped falling
+    in_steps = 0.8 * len(rates) <= (life.made.horizon or 0.0) <= 1.25 * len(rates)
+    where = life.run.events[life.calls[-1]].site
+    return life.say(
+        texts.SOON_OVER, where, _after_step if in_steps else _after_epoch, share=late, severity=note
     )
 
 
-def _fast(cadence: Cadence) -> Finding | None:
-    made, calls, steps, epochs = cadence.made, len(cadence.calls), len(cadence.steps), cadence.epochs
-    kind, length = made.kind, made.horizon
-    if made.periodic or calls < 2:
+def _climbs_back(life: _Life) -> Finding | None:
+    length, rates = life.made.horizon or 0.0, life.rates
+    if life.made.kind != "CosineAnnealingLR" or len(life.calls) < 1.5 * length:
         return None
-    if kind == "ReduceLROnPlateau":
-        if length is None or epochs < 2 or length >= steps / epochs or calls < 0.9 * steps:
-            return None
-        message = (
-            f"{kind} is advanced {cadence.counts} in {epochs} epochs: its patience of {length:g} counts "
-            "batches."
-        )
-        return _finding(cadence, message, "after each epoch, with the validation loss", _after_epoch)
-    falls = kind == "LinearLR" and bool(cadence.rates) and cadence.rates[-1] < cadence.rates[0]
-    has_course = length is not None and (kind in (*_ONE_COURSE, "MultiStepLR") or falls)
-    over = has_course and calls >= 1.5 * (length or 0)
-    if calls >= 1.5 * steps and cadence.filled < 0.8:
-        fits = length is None or 2 * length < calls or (kind in _ONE_COURSE and near(length, steps))
-        if fits and (over or cadence.is_gone):
-            known = f", and ends after {(length or 0) / calls:.0%} of the calls" if over else ""
-            message = f"{kind} is advanced {cadence.counts}, at each micro-batch{known}."
-            # Milestones that the steps pass in the first fifth of the run also count epochs.
-            if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
-                return _finding(cadence, message, "once an epoch", _after_epoch)
-            return _finding(cadence, message, f"only where {cadence.step} is called", _after_step)
-    elif over and cadence.is_in_epochs(length or 0):
-        message = f"{kind} is {length:g} epochs long but is advanced at each batch, {cadence.counts}."
-        return _finding(
-            cadence, message, f"once an epoch, or make the schedule {calls} calls long", _after_epoch
-        )
-    return _soon_over(cadence) if calls >= 0.9 * steps and steps >= 8 else None
-
-
-def _soon_over(cadence: Cadence) -> Finding | None:
-    """Report a learning rate that is near zero for a large part of the run, if each step advances the schedule."""
-    kind, length = cadence.made.kind, cadence.made.horizon
-    calls, steps = len(cadence.calls), len(cadence.steps)
-    milestones = kind == "MultiStepLR" and steps >= 12 and cadence.run.ended == "finished"
-    reached = milestones and length and length <= calls / 5
-    if reached and cadence.rates[-1] <= 0.1 * max(cadence.made.lr, default=0.0):
-        message = (
-            f"The last milestone, {length:g}, is reached after {(length or 0) / calls:.0%} of the run: the "
-            f"schedule is advanced {cadence.counts}."
-        )
-        return _finding(cadence, message, "once an epoch, or count the milestones in steps", _after_epoch)
-    if not cadence.is_gone:
+    low = rates.index(min(rates))
+    epochs = max(Counter(event.loader for event in life.run.of(EpochStarted)).values(), default=0)
+    # Otherwise the length may count the batches of an epoch, for a cosine that goes up and down.
+    in_epochs = length == epochs and len(life.calls) != epochs * epochs
+    if max(rates[low:]) <= 0.5 * max(rates[: low + 1]):
         return None
-    share = f"below a thousandth of its highest value for {cadence.low:.0%} of the steps"
-    message = f"{kind} is advanced {cadence.counts}, and the learning rate is {share}."
-    return _finding(cadence, message, "once an epoch, or stretch the schedule over all steps", _after_epoch)
+    facts: dict[str, Any] = {
+        "low": rates[low],
+        "high": max(rates[low:]),
+        "severity": None if in_epochs else "info",
+    }
+    return life.say(texts.CLIMBS_BACK, life.run.events[life.calls[-1]].site, _after_epoch, **facts)
 
 
-def _slow(cadence: Cadence) -> Finding | None:
-    """Report a schedule for a whole finished run, or of a single cycle, that is hardly advanced."""
-    made, calls, steps, micro = cadence.made, len(cadence.calls), len(cadence.steps), cadence.micro_batches
-    length = made.horizon
-    if made.kind not in _ONE_COURSE or not length or cadence.run.ended != "finished":
+def _not_reached(life: _Life) -> Finding | None:
+    made, calls, steps, micro = life.made, len(life.calls), len(life.steps), life.micro_batches
+    length = made.horizon or 0.0
+    if made.kind not in _ONE_COURSE or 2 * calls > length or life.run.ended != "finished":
         return None
-    if 0.9 * steps <= calls <= 1.1 * steps and micro >= 1.9 * steps and abs(length - micro) <= 1:
-        line, divided = length_line(made.site)
-        if not divided:  # else this run is a part of a longer run
-            each = round(micro / steps)
-            return RULE.finding(
-                line or made.site,
-                f"{made.kind}'s length, {length:g}, is the run's number of micro-batches, but the schedule is "
-                f"advanced once per {each} micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
-                why=_WHY,
-                advice=f"Divide the length by the {each} micro-batches of a window, which gives about {calls}.",
-                count=calls,
-                evidence={"advanced": calls, "micro_batches": micro, "length": length},
-            )
-    if made.kind == "OneCycleLR" and 4 * calls <= length and not near(length, steps):
-        message = f"{made.kind} is {length:g} steps long, but the run ends after {calls / length:.0%} of it."
-        return _finding(
-            cadence, message, f"{length:g} times, or make the schedule {calls} calls long", at=made.site
-        )
-    if 2 * calls > min(length, steps) or not near(length, steps):
+    in_steps = 0.8 * steps <= length <= 1.25 * steps
+    # A run may be the first part of a longer one.
+    if not in_steps and abs(length - micro) > 1:
         return None
-    message = f"{made.kind} is {length:g} steps long, like the run, but is advanced only {calls} times."
-    return _finding(cadence, message, f"after each {cadence.step}, in the inner loop", _after_step)
+    where = life.run.events[life.calls[-1]].site if in_steps else made.site
+    facts: dict[str, Any] = {
+        "micro": micro,
+        "share": calls / length,
+        "severity": None if in_steps else "info",
+    }
+    return life.say(texts.NOT_REACHED, where, _after_step if in_steps else None, **facts)
 
 
-def _still_warming_up(cadence: Cadence) -> Finding | None:
-    """Report a warm-up counted in steps but advanced once an epoch, if the run ends before half the warm-up."""
-    made, calls, steps = cadence.made, len(cadence.calls), len(cadence.steps)
-    length, text = made.horizon or 0.0, whole_text(innermost(made.site).file)
-    base = [group.lr or 0.0 for each in cadence.run.made.get(made.optimizer, [])[:1] for group in each.groups]
-    if cadence.run.ended != "finished" or not 2 * calls <= length <= steps or not 2 <= calls <= steps / 3:
+def _absolute(life: _Life) -> Finding | None:
+    highest, base = max(life.rates), life.base
+    # A schedule such as Noam's, for a base of 1, also has small factors.
+    if life.made.kind != "LambdaLR" or not 0 < base <= 0.1 or abs(highest / base - base) > 0.01 * base:
         return None
-    rates = cadence.rates
-    if rates != sorted(rates) or rates[0] == rates[-1] or rates[-1] > max(base, default=0.0) / 2:
+    return life.say(texts.ABSOLUTE_RATES, life.made.site, base=base, highest=highest)
+
+
+def _later_group(life: _Life) -> Finding | None:
+    run, known = life.run, len(life.made.lr)
+    added = [event for event in run.made.get(life.made.optimizer, ()) if event.added]
+    steps = [run.stepped(step).lr for step in life.steps]
+    steps = [rates for rates in steps if len(rates) > known]
+    if not added or len(steps) < _LEAST or len({rates[:known] for rates in steps}) == 1:
         return None
-    if not _WARMUP_STEPS.search(text) or _WARMUP_EPOCHS.search(text):
-        return None  # a short run of a schedule in epochs
-    message = (
-        f"{made.kind} is {length:g} steps long but is advanced {cadence.counts}: the run ends in its warm-up, at "
-        f"{rates[-1] / max(base):.0%} of the learning rate."
-    )
-    return _finding(cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
-
-
-def _finding(cadence: Cadence, message: str, where: str, fix: FixAt | None = None, at: Site = ()) -> Finding:
-    last, step = (cadence.run.events[numbers[-1]].site for numbers in (cadence.calls, cadence.steps))
-    site = at or last
-    if innermost(site) == innermost(step):
-        site = cadence.made.site  # a library line makes the steps and advances the schedule
-    return RULE.finding(
-        site,
-        message,
-        why=_WHY,
-        advice=f"Call {cadence.call} {where}.",
-        fix=fix or (),
-        count=len(cadence.calls),
-        evidence={
-            "advanced": len(cadence.calls),
-            "steps": len(cadence.steps),
-            "epochs": cadence.epochs,
-            "length": cadence.made.horizon,
-        },
-    )
+    if len({rates[known:] for rates in steps}) > 1:
+        return None
+    last: OptimizerMade = added[-1]
+    ids = frozenset().union(*(group.parameters for group in last.groups[known:]))
+    facts: dict[str, Any] = {
+        "parameters": run.names(ids),
+        "rate": steps[0][known],
+        "steps": len(steps),
+        "about": ids,
+    }
+    return life.say(texts.LATER_GROUP, last.site, **facts)
 
 
 # The fix: move the call
@@ -267,12 +293,9 @@ def _other_steps(at: Statement) -> list[ast.stmt]:
 
 
 def _after_later_steps(at: Statement) -> Fix:
-    """Move the call after the next statement of its block that steps, or into the ``if`` that contains the step."""
-    for node in at.block:
-        inner = [step for step in _other_steps(at) if spans(node, step.lineno)]
-        if node.lineno > at.line and inner:
-            return (Move(at.line, after=(inner[0] if isinstance(node, ast.If) else node).lineno),)
-    return ()
+    """Move the call after the next statement of its block that steps."""
+    steps = [step for step in _other_steps(at) if step.lineno > at.line and step in at.block]
+    return (Move(at.line, after=steps[0].lineno),) if steps else ()
 
 
 def _after_step(at: Statement) -> Fix:
@@ -282,14 +305,8 @@ def _after_step(at: Statement) -> Fix:
 
 def _after_epoch(at: Statement) -> Fix:
     """Move the call after the loop over the batches, inside the loop over the epochs."""
-    if method(at.node) != "step" or not at.loops:
-        return ()
-    if len(at.loops) > 1:
-        return (Move(at.line, after=at.loops[-2].lineno),)
-    name = getattr(at.function, "name", "")
-    loops = [*inside(ast.For, at.module), *inside(ast.While, at.module)]
-    in_a_loop = any(last_name(call.func) == name for call in inside(ast.Call, *loops))
-    return (Move(at.line, after=at.loops[0].lineno),) if in_a_loop else ()
+    nested = method(at.node) == "step" and len(at.loops) > 1
+    return (Move(at.line, after=at.loops[-2].lineno),) if nested else ()
 
 
 RULE = Rule("GG301", "scheduler-cadence", "warning", __doc__ or "", _judge)
