@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from gradgate.batch_layout import check_batch, layout_of, looks_like_window
 from gradgate.errors import OptionError
@@ -81,37 +81,6 @@ def test_what_is_no_sample_goes_along_whole() -> None:
     first, last = split({"x": SIX, "rate": 0.5, "mask": tensor(1.0), "who": None}, 2)
     assert (first["rate"], last["rate"], first["who"]) == (0.5, 0.5, None)
     assert first["mask"] is last["mask"]
-
-
-@pytest.mark.parametrize(
-    ("batch", "field"),
-    [
-        (3, "the batch holds no samples: no tensor"),
-        (None, "the batch holds no samples: no tensor"),
-        ("text", "the batch holds no samples: no tensor"),
-        ((), "the batch holds no samples: no tensor"),
-        ({"scale": tensor(1.0)}, "the batch holds no samples: no tensor"),
-        ((SIX, arange(5)), "batch[1]"),
-        ({"x": SIX, "y": SIX, "table": arange(7)}, 'batch["table"]'),
-        ({"x": SIX, "meta": {"lengths": [1, 2, 3]}}, 'batch["meta"]["lengths"]'),
-        ({"x": SIX, "betas": (0.9, 0.99)}, 'batch["betas"]'),
-        ({"x": SIX, "boxes": [arange(3), arange(4)]}, 'batch["boxes"]'),
-        (
-            {"x": SIX, "graph": object()},
-            'cannot tell which part of batch["graph"] belongs to which sample: it is a object',
-        ),
-        (Batch(SIX, ["one"]), "batch.texts"),
-        ((SIX, {1, 2}), "cannot tell which part of batch[1] belongs to which sample: it is a set"),
-        (nn.utils.rnn.pack_sequence([arange(3), arange(2)]), "it is a PackedSequence"),
-        ([arange(3), arange(3), arange(3)], "3 fields, or one entry for each of 3"),
-        ([arange(4), arange(4), arange(4)], "may hold 3 or 4 samples"),
-        ({"x": arange(2), "views": [arange(2), arange(2)]}, 'batch["views"] has 2 entries of size 2'),
-    ],
-)
-def test_what_cannot_be_told_is_refused_by_name(batch: Any, field: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        layout_of(batch)
-    assert field in str(caught.value)
 
 
 EIGHT = arange(8)
@@ -186,23 +155,6 @@ def nested(layout: torch.layout) -> Tensor:
     return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout)
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-@pytest.mark.parametrize("inside", [lambda x: x, lambda x: (x,), lambda x: {"x": x, "y": arange(2)}])
-def test_a_nested_tensor_is_refused(inside: Any, layout: torch.layout) -> None:
-    with pytest.raises(OptionError, match="it is a nested tensor, which torch cannot slice"):
-        layout_of(inside(nested(layout)))
-
-
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_a_sparse_tensor_is_refused_unless_all_samples_share_it(layout: torch.layout) -> None:
-    batch = {"x": SIX, "graph": torch.eye(6).to_sparse(layout=layout)}
-    with raises(OptionError, "a sparse tensor", str(layout).removeprefix("torch.")):
-        layout_of(batch)
-    assert layout_of(batch, {"graph": None}).take(batch, [1])["graph"] is batch["graph"]
-
-
 def test_a_dict_of_samples_is_refused_unless_its_entries_are_fields() -> None:
     samples = {7: torch.ones(3), 9: torch.ones(3)}
     with raises(OptionError, "a dict of samples by number"):
@@ -237,21 +189,6 @@ def test_what_is_said_settles_it(batch: Any, said: Any, taken: Any) -> None:
     assert taken(layout.take(batch, [1, 2]))
 
 
-@pytest.mark.parametrize(
-    ("said", "cause"),
-    [
-        ({"y": None}, ("an unknown field", 'batch["y"]', "'x'")),
-        ({"x": -1}, ("a dimension that is a word", "-1")),
-        ({"x": 1}, ("a dimension too many", "batch_dim=1")),
-        ({"x": "list"}, ("a dimension too many", "batch_dim='list'")),
-        ("rows", ("a dimension that is a word", "'rows'")),
-    ],
-)
-def test_what_is_said_wrongly_is_refused(said: Any, cause: tuple[str, ...]) -> None:
-    with raises(OptionError, *cause):
-        layout_of({"x": SIX}, said)
-
-
 def test_a_later_batch_is_read_as_the_first_one_was() -> None:
     """Two samples beside a list of two tensors of two could be read in two ways."""
     first = {"x": SIX, "views": [SIX, SIX]}
@@ -261,21 +198,6 @@ def test_a_later_batch_is_read_as_the_first_one_was() -> None:
     small = {"x": arange(2), "boxes": [arange(2), arange(2)]}
     (box,) = layout_of(small, like=layout_of(other)).take(small, [1])["boxes"]
     assert len(box) == 2
-
-
-def test_images_of_different_sizes_beside_their_boxes_are_samples() -> None:
-    """As torchvision's detectors take them: nothing in it is a tensor of the whole batch."""
-    images = [torch.zeros(3, 4, 4 + n) for n in range(5)]
-    targets = [{"boxes": torch.zeros(n, 4), "labels": torch.zeros(n)} for n in range(5)]
-    some_images, some_targets = layout_of((images, targets)).take((images, targets), [4, 1])
-    assert [each.shape[2] for each in some_images] == [8, 5]
-    assert [len(each["labels"]) for each in some_targets] == [4, 1]
-
-
-def test_numpy_arrays_are_split_too() -> None:
-    batch = {"x": numpy.arange(6), "scale": numpy.float32(2), "two": numpy.zeros((2, 6))}
-    some = layout_of(batch, {"two": 1}).take(batch, [5, 0])
-    assert (some["x"].tolist(), some["scale"], some["two"].shape) == ([5, 0], 2, (2, 2))
 
 
 def test_what_a_tokenizer_knows_of_each_sample_goes_with_it() -> None:
@@ -288,31 +210,6 @@ def test_what_a_tokenizer_knows_of_each_sample_goes_with_it() -> None:
     batch._encodings = list("abcdef")
     assert layout_of(batch).take(batch, [4, 2])._encodings == ["e", "c"]
     assert batch._encodings == list("abcdef")
-
-
-@pytest.mark.parametrize(
-    "several",
-    [
-        [(SIX, SIX), (SIX, SIX)],
-        [(SIX, SIX)],
-        ((SIX, SIX), (arange(3), arange(3))),
-        [{"x": SIX}, {"x": SIX}],
-        [{"x": SIX, "texts": ["a"]}],
-        [["a", "b"], ["c"]],
-        [torch.zeros(4, 3), torch.zeros(1, 3)],
-    ],
-)
-def test_several_batches_in_place_of_one_are_refused(several: Any) -> None:
-    with raises(OptionError, "a window as a batch"):
-        check_batch(several, "step", "step_window")
-
-
-@pytest.mark.parametrize(
-    "iterable", [iter([SIX]), torch.utils.data.DataLoader([1, 2])], ids=["iterator", "loader"]
-)
-def test_an_iterable_in_place_of_a_batch_is_refused(iterable: Any) -> None:
-    with raises(OptionError, "an iterator as a batch", type(iterable).__name__):
-        check_batch(iterable, "step", "step_window")
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,19 @@
 """Losses over whole windows: what they share with ordinary losses, which graphs are kept, and what is refused."""
 
-import random
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import gradgate as gg
 from gradgate.errors import (
     BatchNormWarning,
-    CountError,
     GraphError,
     OptionError,
-    ShapeError,
-    UpdateError,
 )
-from tests.accumulation.one_weight import stopped_by
 from tests.coupled import Towers, batch, contrastive, gradient, in_one_graph, sizes_of
 from tests.laws.modules import Averaging, Counter
 from tests.messages import raises
@@ -93,18 +86,6 @@ def test_representations_are_any_pytree(encode: Any, loss_fn: Any) -> None:
     assert list(update.losses) == ["coupled"]
 
 
-def test_a_loss_may_write_into_its_representations() -> None:
-    net = on_device(nn.Linear(5, 3))
-    expected = gradient(spread(F.normalize(net(batch(8)), dim=1)), net)
-    with received(optimizer := sgd(net)) as steps, gg.Accumulator(optimizer).update() as update:
-        update.backward_coupled(
-            net, sizes_of(CUT), lambda z: spread(z.div_(z.detach().norm(dim=1, keepdim=True)))
-        )
-    other = net(batch(8))
-    assert len(steps[0]) == len(expected)
-    assert other.shape == (8, 3)
-
-
 # -- with the rest of an update -----------------------------------------------------------------------
 
 
@@ -139,31 +120,6 @@ def test_only_what_into_names_and_what_is_owned_gets_a_gradient() -> None:
     assert model.log_temperature.grad is model.common.weight.grad is None
 
 
-def test_a_frozen_tower_is_left_alone() -> None:
-    model = Towers()
-    model.right.requires_grad_(False)
-    expected = gradient(contrastive(model, model(batch(8))), model.left)
-    optimizer = sgd(model.left)
-    with received(optimizer) as steps, gg.Accumulator(optimizer, model=model).update() as update:
-        update.backward_coupled(model, sizes_of(CUT), lambda z: contrastive(model, z))
-    assert_same(steps[0], expected)
-
-
-def test_clip_schedule_and_step_happen_once() -> None:
-    model, reference = Towers(), Towers()
-    contrastive(reference, reference(batch(8))).backward()
-    norm = nn.utils.clip_grad_norm_(reference.parameters(), 0.1)
-    optimizer = sgd(model)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-    accumulator = gg.Accumulator(optimizer, clip_norm=0.1, scheduler=scheduler)
-    with received(optimizer) as steps, accumulator.update() as update:
-        update.backward_coupled(model, sizes_of(CUT), lambda z: contrastive(model, z))
-    assert update.grad_norm == pytest.approx(float(norm))
-    assert optimizer.param_groups[0]["lr"] == 0.05
-    assert len(steps) == 1
-    assert_same(steps[0], [torch.zeros_like(p) if p.grad is None else p.grad for p in reference.parameters()])
-
-
 def test_loss_scales_apply_once_and_hooks_see_the_gradient_of_a_plain_backward() -> None:
     model = Towers()
     expected = gradient(contrastive(model, model(batch(8))), model)
@@ -191,28 +147,6 @@ def test_sums_of_sixteen_bit_parameters_are_wide(dtype: torch.dtype) -> None:
         update.backward_coupled(net, x.split(4), loss_fn)
     assert steps[0][0].dtype == torch.float32
     torch.testing.assert_close(steps[0][0], expected, rtol=0, atol=float(expected.abs().max()) * 1e-2)
-
-
-def test_autocast_around_the_call_or_inside_encode_gives_the_same() -> None:
-    def trained(inside: bool) -> list[Any]:
-        model = Towers().float()
-        optimizer = sgd(model)
-
-        def encode(x: Tensor) -> Any:
-            with torch.autocast("cpu", torch.bfloat16) if inside else nullcontext():
-                return model(x)
-
-        parts = [part.float() for part in sizes_of([3, 4, 1])]
-        outside = torch.autocast("cpu", torch.bfloat16, enabled=not inside)
-        accumulator = gg.Accumulator(optimizer, model=model)
-        with received(optimizer) as steps, accumulator.update() as update, outside:
-            update.backward_coupled(encode, parts, lambda z: contrastive(model, z))
-        return [gradient for gradient in steps[0] if gradient is not None]
-
-    inside, outside = trained(True), trained(False)
-    assert len(inside) == len(outside) > 8
-    for one, other in zip(inside, outside, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_checkpointed_encoders_are_exact() -> None:
@@ -286,23 +220,6 @@ def test_batch_norm_is_named_and_its_statistics_move_once(with_model: bool) -> N
             torch.testing.assert_close(mine.state_dict()[key], value)
 
 
-def test_generators_of_python_and_numpy_are_restored_too() -> None:
-    import numpy as np
-
-    net = on_device(nn.Linear(5, 3))
-    with gg.Accumulator(sgd(net)).update() as update:
-        update.backward_coupled(lambda x: net(x) * random.random() * np.random.rand(), sizes_of(CUT), spread)
-
-
-def test_an_encoder_that_changes_between_the_passes_is_refused() -> None:
-    net, factors = on_device(nn.Linear(5, 3)), iter(range(1, 100))
-    before = net.weight.clone()
-    with raises(UpdateError, "an encoder that changes"):
-        run(gg.Accumulator(sgd(net)), lambda x: net(x) * next(factors), sizes_of(CUT), spread)
-    assert torch.equal(net.weight, before)
-    assert net.weight.grad is None
-
-
 # -- which graphs are kept ----------------------------------------------------------------------------
 
 
@@ -328,22 +245,6 @@ def test_as_many_graphs_are_kept_as_the_budget_allows(budget: Any, calls: list[b
     assert_same(steps[0], expected)
 
 
-def test_a_larger_micro_batch_drops_the_oldest_graph_and_not_the_budget() -> None:
-    """The last micro-batch is larger than its inputs tell, so that two graphs and not three are kept."""
-    net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3, bias=False)).double()
-    x = torch.randn(20, 5, dtype=torch.float64)
-
-    def encode(part: tuple[Tensor, int]) -> Tensor:
-        x, times = part
-        return sum(net(x) for _ in range(times)) / times
-
-    counted = Counted(encode)
-    window = [(part, times) for part, times in zip(x.split(5), [1, 1, 1, 2], strict=True)]
-    with gg.Accumulator(sgd(net), model=net).update() as update:
-        update.backward_coupled(counted, window, spread, budget_bytes=4 * 5 * 8 * 8)
-    assert counted.calls == [True] * 4 + [True]
-
-
 def test_a_kept_graph_whose_tensors_were_written_in_place_is_an_error() -> None:
     net = on_device(nn.Sequential(nn.Linear(5, 3), Counter()))
     with (
@@ -356,86 +257,6 @@ def test_a_kept_graph_whose_tensors_were_written_in_place_is_an_error() -> None:
 
 
 # -- what is refused ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("encode", "loss_fn", "error", "cause"),
-    [
-        (lambda net, x: "codes", spread, ShapeError, ("an encoder without tensors", "str")),
-        (
-            lambda net, x: net(x)[:, : len(x)],
-            spread,
-            ShapeError,
-            ("an encoder with other rows", "float64 ['n', 2]", "float64 ['n', 1]"),
-        ),
-        (
-            lambda net, x: net(x).detach(),
-            spread,
-            GraphError,
-            ("an encoder under no_grad",),
-        ),
-        (
-            lambda net, x: net(x),
-            lambda z: spread(z.detach()),
-            GraphError,
-            ("a coupled loss of nothing",),
-        ),
-        (lambda net, x: net(x), lambda z: torch.cdist(z, z), ShapeError, ("a vector", "[3, 3]")),
-        (lambda net, x: net(x)[:0], spread, CountError, ("a coupled window without items",)),
-    ],
-)
-def test_what_cannot_be_exact_is_refused_before_anything_is_stepped(
-    encode: Any, loss_fn: Any, error: type[Exception], cause: tuple[str, ...]
-) -> None:
-    net = nn.Linear(5, 3).double()
-    before = net.weight.clone()
-    parts = torch.randn(3, 5, dtype=torch.float64).split([2, 1])
-    with raises(error, *cause):
-        run(gg.Accumulator(sgd(net)), lambda x: encode(net, x), parts, loss_fn)
-    assert torch.equal(net.weight, before)
-    assert net.weight.grad is None
-
-
-def test_one_batch_or_an_empty_window_is_refused() -> None:
-    net = on_device(nn.Linear(5, 3))
-    accumulator = gg.Accumulator(sgd(net))
-    with raises(OptionError, "a tensor as a window", "backward_coupled"):
-        run(accumulator, net, batch(4), spread)
-    with raises(CountError, "a coupled window without items"):
-        run(accumulator, net, [], spread)
-    with raises(OptionError, "a budget without a unit", "backward_coupled", "'2 cats'"):
-        run(accumulator, net, [batch(4)], spread, budget_bytes="2 cats")
-    with raises(UpdateError, "after the block", "backward_coupled", "new"):
-        accumulator.update().backward_coupled(net, [batch(4)], spread)
-
-
-def test_a_call_without_a_name_for_each_micro_batch_is_refused_too() -> None:
-    net = on_device(nn.Linear(5, 3))
-    before = net.weight.detach().clone()
-    with stopped_by(UpdateError), gg.Accumulator(sgd(net)).update() as update:
-        for part in update.micro_batches(batch(4).split(2)):
-            update.backward_coupled(net, [part], spread)
-    assert net.weight.equal(before)
-
-
-def test_a_call_for_each_micro_batch_is_refused() -> None:
-    net = on_device(nn.Linear(5, 3))
-    with gg.Accumulator(sgd(net)).update() as update:
-        update.backward_coupled(net, batch(4).split(2), spread, name="pairs")
-        with raises(UpdateError, "a coupled loss twice"):
-            update.backward_coupled(net, batch(4).split(2), spread, name="pairs")
-
-
-def test_an_unreached_target_is_named() -> None:
-    model = Towers()
-    with raises(GraphError, "into a module beside the loss", "2 parameters", "'router.weight'"):
-        run(
-            gg.Accumulator(sgd(model), model=model),
-            model,
-            sizes_of(CUT),
-            lambda z: contrastive(model, z),
-            into=model.router,
-        )
 
 
 def test_nothing_is_warned_of_and_an_exception_rolls_back() -> None:
@@ -476,17 +297,6 @@ def test_step_coupled_splits_where_memory_runs_out_and_makes_the_same_update() -
     assert len(steps) == 1
     with raises(OptionError, "a tensor as a window", "step_coupled"):
         accumulator.step_coupled(encode, x, lambda z: contrastive(model, z))
-
-
-def test_step_coupled_collates() -> None:
-    net = on_device(nn.Linear(5, 3))
-    expected = gradient(spread(net(batch(6))), net)
-    samples = list(batch(6))
-    with received(optimizer := sgd(net)) as steps:
-        gg.Accumulator(optimizer, model=net).step_coupled(
-            net, [samples[:4], samples[4:]], spread, collate=torch.stack
-        )
-    assert_same(steps[0], expected)
 
 
 def test_a_resumed_window_does_not_add_the_loss_again() -> None:

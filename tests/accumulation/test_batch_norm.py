@@ -12,7 +12,6 @@ from torch.optim import SGD
 import gradgate as gg
 from gradgate.errors import BatchNormWarning
 from tests.laws.standing import same
-from tests.messages import warns
 from tests.silence import no_warning
 from tests.tensors import DEVICE
 
@@ -36,12 +35,6 @@ def run(model: nn.Module, x: Tensor, cut: list[int], **options: Any) -> gg.Accum
         for part in update.micro_batches(x.split(cut)):
             update.backward(model(part).pow(2).mean(), count=len(part))
     return accumulator
-
-
-def run_without_a_loop(model: nn.Module, x: Tensor, cut: list[int], **options: Any) -> None:
-    with gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, **options).update() as update:
-        for part in x.split(cut):
-            update.backward(model(part).pow(2).mean(), count=len(part), name="loss")
 
 
 # -- said once, by name ------------------------------------------------------------------------------
@@ -91,33 +84,6 @@ def test_every_kind_is_seen(model: nn.Module, kind: str) -> None:
     gc.collect()  # batch norms of other tests are not to be named
     with pytest.warns(BatchNormWarning, match=f"^{kind}"):
         run(model, batch(6, 2, 2).float().cpu(), [3, 3])
-
-
-def test_many_are_counted() -> None:
-    layers = [layer for _ in range(5) for layer in (nn.Linear(3, 3), nn.BatchNorm1d(3))]
-    with warns(
-        BatchNormWarning, "a batch norm in training", "'1', BatchNorm1d '3', BatchNorm1d '5' and 2 more"
-    ):
-        run(nn.Sequential(*layers), batch().float().cpu(), [6, 6])
-
-
-def test_it_is_said_of_the_loss_that_has_it() -> None:
-    model = net()
-    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model)
-
-    def train() -> None:
-        with accumulator.update() as update:
-            for x in update.micro_batches(batch().split(6)):
-                update.backward(model[1].weight.pow(2).mean(), count=1)
-                update.backward(model(x).mean(), count=len(x))
-
-    with pytest.warns(BatchNormWarning):
-        train()
-
-
-def test_it_is_said_without_a_loop_too() -> None:
-    with pytest.warns(BatchNormWarning):
-        run_without_a_loop(net(), batch(), [6, 6])
 
 
 def test_it_is_not_said_where_it_does_not_matter() -> None:

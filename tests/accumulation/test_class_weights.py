@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 import gradgate as gg
 from gradgate.errors import CountError
-from tests.messages import raises
 from tests.reference import assert_same
 from tests.silence import no_warning
 
@@ -87,15 +86,6 @@ def test_other_weights_in_each_micro_batch_are_refused(name: str) -> None:
         gradients(OTHERS[name])
 
 
-def test_the_message_shows_both_weights() -> None:
-    facts = (
-        "weight=[0.5556, 1.667, 1.667]",
-        "weight=[1.333, 0.6667, 1.333]",
-    )  # 5 / (3 * 3), 5 / 3; 4 / 3, 4 / 6
-    with raises(CountError, "class weights of each micro-batch", *facts):
-        gradients(OTHERS["cross entropy"])
-
-
 def test_with_a_count_each_micro_batch_may_have_its_own() -> None:
     with no_warning():
         gradients(OTHERS["cross entropy"], count=lambda y: balanced(y)[y].sum())
@@ -110,13 +100,3 @@ def test_weights_that_change_in_place_are_refused() -> None:
 
     with pytest.raises(CountError, match="an earlier loss"):
         gradients(loss_fn)
-
-
-def test_weights_may_change_between_windows() -> None:
-    model = nn.Linear(4, CLASSES).double()
-    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
-    for factor in (1.0, 2.0, 3.0):
-        with no_warning(), accumulator.update() as update:
-            for y in update.micro_batches(LABELS):
-                update.backward(F.cross_entropy(model(samples(y)), y, weight=FIXED**factor))
-    assert update.stepped

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 
 import pytest
 import torch
@@ -78,54 +77,6 @@ def test_a_count_is_a_number_or_a_tensor_of_one(count: object) -> None:
     assert weight.item() == -2.0
 
 
-def test_a_count_can_come_from_numpy() -> None:
-    numpy = pytest.importorskip("numpy")
-    weight, _, accumulator = one_weight()
-    assert update_by(accumulator, weight, [(1.0, numpy.int64(3)), (5.0, numpy.float32(1))]).count == 4
-    assert weight.item() == -2.0
-
-
-@pytest.mark.parametrize(
-    ("count", "cause"),
-    [
-        (-1, ("a negative count", "count is -1")),
-        (labels(-1), ("a negative count", "count is -1")),
-        (math.nan, ("a negative count", "count is nan")),
-        (math.inf, ("a negative count", "count is inf")),
-        pytest.param(10**400, ("a negative count", "count is outside the range of a float"), id="10**400"),
-        pytest.param(
-            -(10**5000), ("a negative count", "count is outside the range of a float"), id="-10**5000"
-        ),
-        pytest.param(
-            Fraction(10**400), ("a negative count", "outside the range of a float"), id="a fraction"
-        ),
-        (tensor(math.nan), ("a negative count", "count is nan")),
-        (True, ("a count that is a word", "count is True")),
-        (labels(1) > 0, ("a count that is a word", "count is True")),
-        ("3", ("a count that is a word", "count is '3'")),
-        (labels([1, 2]), ("a count that is a vector", "[2]")),
-        (labels([]), ("a count that is a vector", "[0]")),
-        (torch.tensor(1j), ("a count that is a word", "count is 1j")),
-    ],
-    ids=repr,
-)
-def test_anything_else_is_refused(count: object, cause: tuple[str, ...]) -> None:
-    weight, _, accumulator = one_weight()
-    with raises(CountError, *cause):
-        update_by(accumulator, weight, [(1.0, count)])
-    assert weight.item() == 0.0
-    assert weight.grad is None
-
-
-def test_a_sum_does_not_tell_its_count() -> None:
-    weight, _, accumulator = one_weight()
-    with (
-        raises(CountError, "missing count of a sum"),
-        accumulator.update() as update,
-    ):
-        update.backward((weight * ones(3)).sum(), reduction="sum")
-
-
 @pytest.mark.parametrize(("said", "is_one"), [("mean", "sum"), ("sum", "mean")])
 def test_a_loss_that_knows_better_contradicts_the_reduction(said: str, is_one: str) -> None:
     weight, _, accumulator = one_weight()
@@ -136,15 +87,6 @@ def test_a_loss_that_knows_better_contradicts_the_reduction(said: str, is_one: s
     assert weight.item() == 0.0
 
 
-@pytest.mark.parametrize("window", [[], [(1.0, 0)], [(1.0, 0), (2.0, 0), (3.0, labels(0))]])
-def test_a_window_without_items_is_an_error_and_no_step(window: list[tuple[float, object]]) -> None:
-    weight, optimizer, accumulator = one_weight()
-    optimizer.register_step_pre_hook(lambda *_: pytest.fail("stepped"))
-    with raises(CountError, *(("no items", f"({len(window)})") if window else ("nothing at all",))):
-        update_by(accumulator, weight, window)
-    assert weight.grad is None
-
-
 def test_an_empty_micro_batch_needs_no_graph() -> None:
     weight, _, accumulator = one_weight()
     with accumulator.update() as update:
@@ -152,15 +94,6 @@ def test_an_empty_micro_batch_needs_no_graph() -> None:
         update.backward(tensor(math.nan), count=0, name="loss")
         update.backward(weight * 3, count=2, name="loss")
     assert (weight.item(), update.count, update.loss) == (-3.0, 2, 0.0)
-
-
-def test_a_mean_that_was_divided_by_hand_is_told_so() -> None:
-    weight, _, accumulator = one_weight()
-    with (
-        raises(CountError, "a mean divided without a count", "divided by 4"),
-        accumulator.update() as update,
-    ):
-        update.backward((weight * ones(3)).mean() / 4)
 
 
 @pytest.mark.parametrize(

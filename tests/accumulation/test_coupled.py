@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import gradgate as gg
-from gradgate.errors import CountError, CoupledLossWarning
-from tests.messages import raises, warns
+from gradgate.errors import CoupledLossWarning
+from tests.messages import warns
 from tests.silence import no_warning
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -80,33 +80,7 @@ def test_the_warning_names_the_users_line_however_deep_gradgate_calls_the_loss()
     assert linecache.getline(__file__, said[0].lineno).endswith("# here\n")
 
 
-@pytest.mark.parametrize("way", ["backward", "step_window"])
-def test_without_a_count_the_error_does_not_ask_for_one(way: str) -> None:
-    model = nn.Linear(3, 4)
-    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
-    with raises(CountError, "a loss that compares its items, without a count"):
-        if way == "step_window":
-            accumulator.step_window(
-                lambda x: COUPLED["info_nce"](model(x), model(x)), torch.randn(8, 3).split(4)
-            )
-        with accumulator.update() as update:
-            z = model(torch.randn(4, 3))
-            update.backward(COUPLED["info_nce"](z, z))
-
-
 @pytest.mark.parametrize("name", APART)
 def test_a_loss_that_takes_items_one_by_one_is_not(name: str) -> None:
     with no_warning():
         train(APART[name])
-
-
-def test_a_term_that_is_used_twice_is_read_once() -> None:
-    """Read once for each of its 2**60 paths, it would never end."""
-    model = nn.Linear(3, 1)
-    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
-    with accumulator.update() as update:
-        loss = model(torch.ones(4, 3)).mean()
-        for _ in range(60):
-            loss = (loss + loss) / 2
-        update.backward(loss, count=4)
-    assert update.stepped

@@ -131,22 +131,3 @@ def test_a_large_parameter_that_moves_late_is_an_error_until_it_is_copied() -> N
     for part in sizes_of(SIZES):
         plain(part)
     assert_same(list(model.teacher.parameters()), list(plain.teacher.parameters()))
-
-
-@pytest.mark.usefixtures("no_copies")
-def test_a_frozen_part_is_copied_in_the_first_window_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = on_device(Momentum(None))
-    accumulator = gg.Accumulator(sgd(model), model=model)
-    copied: list[int] = []
-
-    class Counting(forward_state.ForwardState):
-        def settle(self) -> None:
-            copied.append(len(self._copies))
-            super().settle()
-
-    # private: what is copied for the second pass of a coupled loss
-    monkeypatch.setattr("gradgate.coupled._representations.ForwardState", Counting)
-    for _ in range(2):
-        with accumulator.update() as update:
-            update.backward_coupled(model, sizes_of(SIZES), loss_fn)
-    assert copied == [1, 0]

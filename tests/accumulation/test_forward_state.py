@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import gradgate as gg
 from gradgate.errors import BudgetError
-from gradgate.forward_state import LARGE_BYTES, AtRest, ForwardState, checksum
+from gradgate.forward_state import LARGE_BYTES, ForwardState, checksum
 from tests.accumulation.test_replay import Room
 from tests.laws.standing import differences, standing
 from tests.messages import raises
@@ -175,15 +175,6 @@ def copied(model: Large, accumulator: gg.Accumulator) -> bool:
     return any(tensor is model.frozen for tensor, _ in state._copies)
 
 
-def test_what_no_window_changed_is_not_copied_again() -> None:
-    model, accumulator = training()
-    assert copied(model, accumulator)
-    accumulator.step(model, torch.ones(4, 3))
-    assert not copied(model, accumulator)
-    model.room = (2, "forward")
-    assert accumulator.step(model, torch.ones(4, 3)).micro_batch_count == 2
-
-
 def test_what_windows_change_is_copied_before_each_and_put_back() -> None:
     model, accumulator = training()
     model.moves, model.room = True, (2, "backward")
@@ -248,15 +239,6 @@ def test_a_checksum_sees_any_change(dtype: torch.dtype) -> None:
     assert checksum(tensor.roll(2_000_000)) != known
     assert checksum(tensor.clone()) == known
     assert checksum(torch.cat([tensor[:1], tensor])[1:]) == known
-
-
-def test_what_is_known_of_a_tensor_goes_with_it() -> None:
-    at_rest = AtRest()
-    tensor = torch.zeros(LARGE_BYTES)
-    at_rest.learn([(tensor, tensor.clone())])
-    assert at_rest.holds(tensor)
-    del tensor
-    assert not at_rest._marks
 
 
 def test_without_the_model_nothing_is_replayed() -> None:

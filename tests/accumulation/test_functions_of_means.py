@@ -96,23 +96,10 @@ def test_no_count_is_asked_for_a_function_of_a_mean(name: str) -> None:
         accumulator.step(lambda x: FUNCTIONS[name](model, x, y), x)
 
 
-def test_the_number_of_functions_of_single_items_is_asked_for() -> None:
-    model, x, y = Model(), torch.randn(4, 4), torch.randn(4, 3)
-    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
-    asked = "If every function is that of a single item, pass count=4."
-    with raises(CountError, "a function of a mean, without a count", asked), accumulator.update() as update:
-        update.backward(one_by_one(model, x, y))
-
-
 @pytest.mark.parametrize("name", APART)
 def test_functions_of_items_and_of_parameters_are_not(name: str) -> None:
     with no_warning():
         train(APART[name])
-
-
-def test_a_count_of_one_asks_for_the_mean_over_micro_batches() -> None:
-    with no_warning():
-        train(FUNCTIONS["root"], count=1)
 
 
 def test_a_coupled_loss_of_the_window_s_sums_is_exact() -> None:

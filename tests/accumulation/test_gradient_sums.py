@@ -12,11 +12,11 @@ import gradgate as gg
 
 # private: counts on a device are added when the window ends; there is no device here
 from gradgate.accumulation._sums import total
-from gradgate.errors import CountError, GradientError, GraphError, UpdateError
+from gradgate.errors import CountError, GradientError, UpdateError
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
 from tests.messages import raises
 from tests.reference import assert_same, parts, problem, received
-from tests.tensors import randn, tensor
+from tests.tensors import randn
 
 
 @pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)])
@@ -44,82 +44,6 @@ def test_a_loss_may_come_in_some_micro_batches_only() -> None:
             if labelled:
                 update.backward(weight * 10.0, count=2, name="labelled")
     assert weight.item() == -11.0
-
-
-def test_named_losses_need_no_loop() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        update.backward(weight * 1.0, count=1, name="a")
-        update.backward(weight * 4.0, count=3, name="a")
-        update.backward(weight * 1.0, count=2, name="b")
-    assert (weight.item(), update.micro_batch_count) == (-4.25, 2)
-
-
-def test_an_unnamed_second_call_outside_the_loop_is_asked_what_it_is() -> None:
-    weight, _, accumulator = one_weight()
-    with stopped_by(UpdateError), accumulator.update() as update:
-        update.backward(weight * 1.0, count=1)
-        update.backward(weight * 1.0, count=1)
-    assert weight.item() == 0.0
-
-
-def test_a_graph_can_serve_two_losses() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        hidden = weight.exp()
-        update.backward(hidden * 2, count=1, name="a", retain_graph=True)
-        update.backward(hidden * 3, count=1, name="b")
-    assert weight.item() == pytest.approx(-5.0)
-
-
-def test_a_graph_is_freed_as_by_any_backward() -> None:
-    weight, _, accumulator = one_weight()
-    loss = (weight.exp() * 2).sin()
-    with stopped_by(RuntimeError), accumulator.update() as update:
-        update.backward(loss, count=1, name="a")
-        update.backward(loss, count=1, name="b")
-    assert weight.item() == 0.0
-
-
-def test_the_loss_may_have_a_dimension_of_one() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        for gradient, count in update.micro_batches([(1.0, 1), (5.0, 3)]):
-            update.backward((weight * gradient).reshape(1), count=count)
-    assert (weight.item(), update.loss) == (-4.0, 0.0)
-
-
-def test_no_grad_around_the_backward_changes_nothing() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        loss = weight * 2
-        with torch.no_grad():
-            update.backward(loss, count=1)
-    assert weight.item() == -2.0
-
-
-def test_the_loss_can_be_the_parameter_itself() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        update.backward(weight, count=3)
-    assert weight.item() == -1.0
-
-
-def test_hooks_on_parameters_see_what_is_added() -> None:
-    weight, _, accumulator = one_weight()
-    seen = []
-    weight.register_hook(lambda gradient: seen.append(gradient.item()))
-    weight.register_post_accumulate_grad_hook(lambda parameter: seen.append(parameter.grad.item()))
-    update_by(accumulator, weight, [(4.0, 1), (8.0, 1)])
-    assert seen == [4.0, 4.0, 8.0, 12.0]  # what a plain loop without a division adds
-
-
-def test_frozen_altogether_is_an_error() -> None:
-    weight, _, accumulator = one_weight()
-    other = tensor(1.0).requires_grad_()
-    weight.requires_grad_(False)
-    with raises(GraphError, "frozen"):
-        update_by(accumulator, other, [(1.0, 1)])
 
 
 # -- what else may happen to .grad inside the block ---------------------------------------------------

@@ -1,12 +1,9 @@
 """The rate goes with the effective batch, and rises to it."""
 
-import math
-
 import pytest
 import torch.distributed as dist
 from torch import nn
 from torch.optim import SGD
-from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 
 import gradgate as gg
 from gradgate.errors import OptionError
@@ -26,10 +23,6 @@ def test_every_group_is_scaled_by_the_rule(rule: str, factor: float) -> None:
     one = optimizer()
     assert gg.scale_lr(one, batch=4096, base_batch=256, rule=rule) == factor  # type: ignore[arg-type]
     assert [group["lr"] for group in one.param_groups] == pytest.approx([0.1 * factor, 0.01 * factor])
-
-
-def test_a_smaller_batch_lowers_the_rate() -> None:
-    assert gg.scale_lr(optimizer(), batch=64, base_batch=256) == 0.25
 
 
 def test_a_rate_that_is_a_tensor_is_scaled_too() -> None:
@@ -53,30 +46,6 @@ def test_ranks_are_not_counted_before_they_have_met(monkeypatch: pytest.MonkeyPa
         gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True)
 
 
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        ({"batch": 0, "base_batch": 256}, ("a batch of 0 samples", "batch is 0")),
-        ({"batch": 256, "base_batch": -1}, ("a batch of 0 samples", "base_batch is -1")),
-        ({"batch": math.nan, "base_batch": 1}, ("a batch of 0 samples", "batch is nan")),
-        ({"batch": 1, "base_batch": 1, "rule": "cubic"}, ("an unknown rule for the rate", "'cubic'")),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_scaled_is_refused(options: dict, cause: tuple[str, ...]) -> None:
-    one = optimizer()
-    with raises(OptionError, *cause):
-        gg.scale_lr(one, **options)
-    assert [group["lr"] for group in one.param_groups] == [0.1, 0.01]
-
-
-def test_a_scheduler_that_holds_the_old_rate_is_noticed() -> None:
-    one = optimizer()
-    StepLR(one, 1)
-    with raises(OptionError, "rate already scheduled"):
-        gg.scale_lr(one, batch=2, base_batch=1)
-
-
 def test_a_warm_up_rises_evenly_from_the_old_rate_to_the_new_one() -> None:
     weight = nn.Parameter(tensor(0.0))
     one = SGD([weight], lr=0.1)
@@ -87,19 +56,3 @@ def test_a_warm_up_rises_evenly_from_the_old_rate_to_the_new_one() -> None:
         rates.append(one.param_groups[0]["lr"])
         update_by(accumulator, weight, [(1.0, 1), (1.0, 3)])
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
-
-
-def test_it_goes_beside_another_schedule() -> None:
-    weight = nn.Parameter(tensor(0.0))
-    one = SGD([weight], lr=0.4)
-    schedules = [gg.warmup(one, updates=2, factor=4.0), CosineAnnealingLR(one, 100)]
-    accumulator = gg.Accumulator(one, scheduler=schedules)
-    for _ in range(3):
-        update_by(accumulator, weight, [(1.0, 1)])
-    assert one.param_groups[0]["lr"] == pytest.approx(0.2 * (1 + math.cos(math.pi * 3 / 100)), rel=1e-6)
-
-
-@pytest.mark.parametrize("options", [{"updates": 0, "factor": 2.0}, {"updates": 5, "factor": 0.5}], ids=str)
-def test_a_warm_up_that_would_not_rise_is_refused(options: dict) -> None:
-    with raises(OptionError, "a warm-up of 0 updates"):
-        gg.warmup(optimizer(), **options)

@@ -13,14 +13,10 @@ from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
-
-# private: graphs of one size are walked once
-from gradgate.accumulation import _loss_checks
 from gradgate.errors import CountError, CountWarning, GraphError
-from tests.accumulation.one_weight import one_weight
 from tests.messages import raises, warns
 from tests.silence import no_warning
-from tests.tensors import labels, ones, randn, zeros
+from tests.tensors import labels, randn, zeros
 
 IGNORED = -100
 
@@ -70,22 +66,6 @@ def test_an_attention_mask_beside_shifted_labels_is_warned_of(
     assert len(said) == 1
 
 
-def test_it_is_warned_of_once_whatever_the_losses_are_called() -> None:
-    weight = nn.Parameter(zeros(1, 2))
-    accumulator = gg.Accumulator(SGD([weight], lr=1.0))
-
-    def train() -> None:
-        with accumulator.update() as update:
-            for targets in update.micro_batches([[0, 1], [0, IGNORED]]):
-                for name in ("one", "other"):
-                    loss = cross_entropy(randn(2, 1) @ weight, labels(targets))
-                    update.backward(loss, count=2, name=name)
-
-    with pytest.warns(CountWarning) as said:
-        train()
-    assert len(said) == 1
-
-
 @pytest.mark.parametrize(
     "windows",
     [
@@ -115,14 +95,6 @@ def of_two_terms(
 
 def square(layer: nn.Linear, out: torch.Tensor) -> torch.Tensor:
     return out.square().mean()
-
-
-def test_a_count_that_is_right_for_one_term_only_is_warned_of_once() -> None:
-    facts = ("count is 4", "a mean over 1 items", "count 4 for 4 items")
-    with warns(CountWarning, "one count for two terms", *facts) as said:
-        of_two_terms([[0, 1, 0, 1], [0, IGNORED, IGNORED, IGNORED], [0, 1, 0, IGNORED]], square)
-    assert len(said) == 1
-    assert said[0].filename == __file__
 
 
 @pytest.mark.parametrize(
@@ -252,38 +224,6 @@ def test_a_function_that_keeps_a_module_which_the_graph_reaches_is_not() -> None
     before = block.weight.detach().clone()
     one_micro_batch(accumulator, lambda x: Keeps.apply(block(x), frozen).mean())
     assert not torch.equal(block.weight, before)
-
-
-def test_graphs_of_one_size_are_walked_once_and_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    walked = []
-    refuse = _loss_checks.refuse_hidden_parameters
-    monkeypatch.setattr(
-        _loss_checks, "refuse_hidden_parameters", lambda loss: (walked.append(loss), refuse(loss))
-    )
-    layers = [nn.Linear(2, 2) for _ in range(4)]
-    accumulator = gg.Accumulator(SGD([one for layer in layers for one in layer.parameters()], lr=0.1))
-
-    def window_of(depth: int) -> int:
-        del walked[:]
-        with accumulator.update() as update:
-            for _ in update.micro_batches(range(3)):
-                x = torch.randn(4, 2)
-                for layer in layers[:depth]:
-                    x = layer(x)
-                update.backward(x.mean(), count=4)
-        return len(walked)
-
-    assert [window_of(depth) for depth in (2,) * 8] == [3, 3, 3, 3, 3, 2, 1, 0]  # sixteen calls
-    assert [window_of(depth) for depth in (4, 4, 4, 1, 1)] == [2, 0, 0, 2, 0]
-
-
-def test_a_sum_and_a_mean_are_not_compared() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        for y in update.micro_batches([labels([0, 1]), labels([0])]):
-            loss = cross_entropy(weight * ones(len(y), 2), y, reduction="sum")
-            update.backward(loss, count=len(y), reduction="sum")
-    assert update.count == 3
 
 
 def test_a_loss_that_turns_from_a_mean_into_a_sum_in_mid_run_is_refused() -> None:

@@ -1,6 +1,5 @@
 """A window whose model mixes samples, or whose hooks clip each micro-batch, is warned of once."""
 
-import warnings
 from collections.abc import Callable
 
 import pytest
@@ -10,9 +9,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import gradgate as gg
-from gradgate.errors import BatchNormWarning, CoupledLossWarning
+from gradgate.errors import CoupledLossWarning
 from tests.messages import warns
-from tests.reference import assert_same
 from tests.silence import no_warning
 
 LIMIT = 0.01
@@ -65,11 +63,6 @@ def test_without_a_split_between_samples_there_is_no_warning(sizes: tuple[int, .
         train(model_of(), lambda h: h - h.mean(0), sizes=sizes)
 
 
-def test_samples_that_come_later_in_a_window_are_seen() -> None:
-    with pytest.warns(CoupledLossWarning, match="MeanBackward1"):
-        train(model_of(), lambda h: h - h.mean(0), sizes=(1, 1, 4))
-
-
 def test_who_counts_operations_counts_those_of_training_alone() -> None:
     counted = []
     for between in (lambda h: h - h.mean(0), lambda h: h - h.mean(1, keepdim=True)):
@@ -77,13 +70,6 @@ def test_who_counts_operations_counts_those_of_training_alone() -> None:
             train(model_of(), between)
         counted.append(flops.get_total_flops())
     assert counted[0] == counted[1]
-
-
-def test_a_batch_norm_has_its_own_warning_only() -> None:
-    norm = nn.BatchNorm1d(5).double()
-    with pytest.warns(BatchNormWarning) as said:
-        train(model_of(), norm)
-    assert [each.category for each in said] == [BatchNormWarning]
 
 
 # -- hooks that clip ---------------------------------------------------------------------------------
@@ -97,11 +83,6 @@ def clipped(gradient: Tensor) -> Tensor:
     return gradient * (LIMIT / gradient.norm()).clamp(max=1.0)
 
 
-def clamped_in_place(parameter: Tensor) -> None:
-    assert parameter.grad is not None
-    parameter.grad.clamp_(-LIMIT, LIMIT)
-
-
 @pytest.mark.parametrize("hook", [clamped, clipped])
 def test_a_hook_that_clips_is_warned_of_once(hook: Change) -> None:
     model = model_of()
@@ -109,20 +90,6 @@ def test_a_hook_that_clips_is_warned_of_once(hook: Change) -> None:
         parameter.register_hook(hook)
     with warns(CoupledLossWarning, "a hook that clips", "'0.weight'") as said:
         train(model, model=model)
-    assert len(said) == 1
-    assert said[0].filename == __file__
-
-
-def test_so_is_one_that_clips_after_accumulation() -> None:
-    model = model_of()
-    model[0].weight.register_post_accumulate_grad_hook(clamped_in_place)
-    with warns(CoupledLossWarning, "a hook that clips", "'0.weight'"):
-        train(model, model=model)
-
-
-def test_so_is_a_gate_that_clips() -> None:
-    with warns(CoupledLossWarning, "a gate that clips in a window") as said:
-        train(model_of(), lambda h: gg.clip_gradient(h, max_value=LIMIT))
     assert len(said) == 1
     assert said[0].filename == __file__
 
@@ -148,16 +115,6 @@ def test_a_hook_that_commutes_with_the_sum_is_silent(name: str) -> None:
         train(model, windows=3)
 
 
-def test_a_hook_on_a_single_number_that_scales_is_silent() -> None:
-    scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
-    scale.register_hook(lambda gradient: gradient * 0.1)
-    model = model_of()
-    accumulator = gg.Accumulator(torch.optim.SGD([*model.parameters(), scale], lr=0.1))
-    with no_warning(), accumulator.update() as update:
-        for x, y in update.micro_batches(parts((4, 3, 5))):
-            update.backward(F.cross_entropy(model(x) * scale, y), count=len(x))
-
-
 def test_a_window_of_one_micro_batch_may_be_clipped() -> None:
     model = model_of()
     model[0].weight.register_hook(clamped)
@@ -172,51 +129,3 @@ def test_each_hook_runs_once_in_each_backward_pass_and_may_remove_itself() -> No
     model[0].weight.register_post_accumulate_grad_hook(lambda _: ran.append("after"))
     train(model, windows=1)
     assert ran == ["stays", "goes", "after", "stays", "after", "stays", "after"]
-
-
-# -- what the warnings advise ------------------------------------------------------------------------
-
-
-def whole_gradient(limits: bool) -> list[Tensor]:
-    """Return the gradient of the whole batch; with ``limits``, that of a clip_gradient behind the first layers."""
-    model = model_of()
-    x, y = (torch.cat(each) for each in zip(*parts((4, 3, 5)), strict=True))
-    h = gg.clip_gradient(model[:2](x), max_value=LIMIT) if limits else model[:2](x)
-    F.cross_entropy(model[2](h), y).backward()
-    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-
-
-def test_clip_value_gives_what_the_hook_gives_on_the_whole_batch() -> None:
-    model = model_of()
-    gradients: list[Tensor] = []
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer.register_step_pre_hook(lambda *_: gradients.extend(p.grad.clone() for p in model.parameters()))
-    accumulator = gg.Accumulator(optimizer, clip_value=LIMIT)
-    with accumulator.update() as update:
-        for x, y in update.micro_batches(parts((4, 3, 5))):
-            update.backward(F.cross_entropy(model(x), y), count=len(x))
-    assert_same(gradients, [clamped(each) for each in whole_gradient(limits=False)])
-
-
-def test_so_does_a_hook_of_the_optimizers_step_for_some_parameters() -> None:
-    model = model_of()
-    weight, gradients = model[0].weight, list[Tensor]()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer.register_step_pre_hook(lambda *_: clamped_in_place(weight))
-    optimizer.register_step_pre_hook(lambda *_: gradients.append(weight.grad.clone()))
-    with gg.Accumulator(optimizer).update() as update:
-        for x, y in update.micro_batches(parts((4, 3, 5))):
-            update.backward(F.cross_entropy(model(x), y), count=len(x))
-    assert_same(gradients, [clamped(whole_gradient(limits=False)[0])])
-
-
-def test_a_limit_of_a_gate_that_is_multiplied_by_the_items_is_exact() -> None:
-    model, gradients, sizes = model_of(), list[Tensor](), (4, 3, 5)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer.register_step_pre_hook(lambda *_: gradients.extend(p.grad.clone() for p in model.parameters()))
-    with warnings.catch_warnings(), gg.Accumulator(optimizer).update() as update:
-        warnings.simplefilter("ignore", CoupledLossWarning)
-        for x, y in update.micro_batches(parts(sizes)):
-            h = gg.clip_gradient(model[:2](x), max_value=LIMIT * sum(sizes) / len(x))
-            update.backward(F.cross_entropy(model[2](h), y), count=len(x))
-    assert_same(gradients, whole_gradient(limits=True))

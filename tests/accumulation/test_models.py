@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import gradgate as gg
-from gradgate.errors import BatchNormWarning, OptionError, UpdateError
+from gradgate.errors import UpdateError
 from tests.messages import raises
 
 
@@ -37,13 +37,6 @@ def test_messages_name_parameters_by_their_path_without_wrappers() -> None:
         pass
 
 
-def test_a_model_that_is_no_module_is_refused() -> None:
-    net = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
-    with raises(OptionError, "a parameter as a model", "Parameter"):
-        gg.Accumulator(optimizer, model=list(net.parameters()))  # type: ignore[arg-type]
-
-
 def test_the_model_may_be_replaced_between_windows_only() -> None:
     net = nn.Linear(1, 1)
     accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
@@ -62,10 +55,3 @@ def test_a_model_is_not_kept_alive_by_an_accumulator_that_is_gone() -> None:
     del net
     gc.collect()
     assert gone() is None
-
-
-def test_without_a_model_a_batch_norm_is_recognised_in_the_graph() -> None:
-    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1))
-    with pytest.warns(BatchNormWarning, match="^a batch norm: in training mode"):
-        train(accumulator, lambda x: net(x).square().mean())

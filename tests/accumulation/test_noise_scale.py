@@ -11,9 +11,7 @@ from torch.amp import GradScaler
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.errors import OptionError, UpdateError
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
-from tests.messages import raises
 from tests.tensors import DEVICE, DTYPE, RTOL, randn, tensor
 
 FEATURES, NOISE, UPDATES = 20, 1.0, 500
@@ -137,20 +135,6 @@ def test_it_is_that_of_the_plain_gradients_whatever_else_an_update_does(options:
     assert problem.noise.trace == pytest.approx(trace, rel=100 * RTOL)
 
 
-def test_sums_wider_than_the_parameters() -> None:
-    model = nn.Linear(5, 3).to(DEVICE, torch.bfloat16)
-    noise = gg.NoiseScale()
-    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.0), noise_scale=noise)
-    data = [randn(size, 5).to(torch.bfloat16) for size in (3, 6)]
-    flat = [torch.cat([g.reshape(-1).double() for g in grads(model, part)]) for part in data]
-    with accumulator.update() as update:
-        for part in update.micro_batches(data):
-            update.backward(model(part).square().mean(), count=len(part))
-    whole = (flat[0] * 3 + flat[1] * 6) / 9
-    small, large = float(flat[0] @ flat[0]), float(whole @ whole)
-    assert noise.trace == pytest.approx((small - large) / (1 / 3 - 1 / 9), rel=1e-4)
-
-
 def grads(model: nn.Module, part: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(model(part).square().mean(), tuple(model.parameters()))
 
@@ -167,35 +151,11 @@ def test_one_window_in_numbers(count: Any) -> None:
     assert update.noise_scale == math.inf  # so much noise that the gradient does not show
 
 
-def test_empty_micro_batches_before_the_first_are_left_out() -> None:
-    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
-    update_by(accumulator, weight, [(99.0, 0), (5.0, 1), (1.0, 3)])
-    assert noise.trace == pytest.approx(28.0)
-
-
 def test_older_updates_fade() -> None:
     weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale(decay=0.5)))
     update_by(accumulator, weight, [(5.0, 1), (1.0, 3)])  # 28, after 3 items
     update_by(accumulator, weight, [(2.0, 1), (2.0, 1)])  # 0, after 1 item
     assert noise.trace == pytest.approx(28.0 * 1.5 / 2.5)
-
-
-def test_windows_that_show_nothing_are_counted() -> None:
-    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
-    update = update_by(accumulator, weight, [(5.0, 1)])
-    assert update.noise_scale is None
-    with accumulator.update() as update:
-        for count in update.micro_batches([1, 2]):
-            update.backward(weight * 1.0, count=count)
-            update.backward(weight * 2.0, count=count + 1)
-    assert noise.skipped == {"one micro-batch": 1, "several losses": 1}
-    assert repr(noise) == (
-        "NoiseScale(no estimate after 0 updates; skipped: 1 with one micro-batch, 1 with several losses)"
-    )
-    assert noise.advice() == (
-        "There is no estimate of the gradient noise scale yet. "
-        "Windows without an estimate: 1 with one micro-batch, 1 with several losses."
-    )
 
 
 def test_a_window_that_is_not_stepped_changes_nothing() -> None:
@@ -205,32 +165,6 @@ def test_a_window_that_is_not_stepped_changes_nothing() -> None:
         raise StopError
     update_by(accumulator, weight, [(1.0, 1), (math.inf, 1)])
     assert (noise.updates, noise.skipped) == (0, {})
-
-
-@pytest.mark.skipif(torch.float64 != DTYPE, reason="float32 has no such number")
-def test_squares_that_overflow_are_left_out() -> None:
-    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
-    update_by(accumulator, weight, [(1e200, 1), (1e200, 1)])
-    assert noise.skipped == {"not finite": 1}
-
-
-def test_one_norm_more_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    measure = torch._foreach_norm
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        return measure(*args, **kwargs)
-
-    monkeypatch.setattr(torch, "_foreach_norm", counted)
-    numbers = []
-    for noise_scale in (None, gg.NoiseScale()):
-        weight = nn.Parameter(tensor(0.0))
-        accumulator = gg.Accumulator(SGD([weight], lr=1.0), noise_scale=noise_scale)
-        calls.clear()
-        update_by(accumulator, weight, [(5.0, 1), (1.0, 3), (2.0, 4)])
-        numbers.append(len(calls))
-    assert numbers[1] - numbers[0] == 1
 
 
 @pytest.mark.parametrize("done", [1, 2])
@@ -254,18 +188,6 @@ def test_a_stopped_window_goes_on(done: int) -> None:
     assert (resumed.value, resumed.trace, resumed.updates) == (whole.value, whole.trace, 2)
 
 
-def test_a_state_of_an_accumulator_that_did_not_measure() -> None:
-    weight, _, accumulator = one_weight()
-    with stopped_by(StopError), accumulator.update() as update:
-        update.backward(weight * 5.0, count=1)
-        saved = accumulator.state_dict()
-        raise StopError
-    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
-    accumulator.load_state_dict(saved)
-    update_by(accumulator, weight, [(5.0, 1), (1.0, 3), (1.0, 3)])
-    assert noise.skipped == {"no first gradient": 1}
-
-
 @pytest.mark.parametrize(
     ("batch", "advice"),
     [
@@ -285,27 +207,6 @@ def test_advice(batch: int, advice: str) -> None:
     )
     assert noise.advice(batch) == f"The gradient noise scale is about 1,200 items. A batch of {advice}"
     assert repr(noise) == "NoiseScale(1,200 items after 1,000 updates)"
-
-
-def test_advice_where_the_gradient_does_not_show() -> None:
-    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
-    update_by(accumulator, weight, [(5.0, 1), (1.0, 3)])
-    assert noise.advice() == "In 1 update, noise hides the gradient. Measure longer, with decay closer to 1."
-
-
-def test_what_is_refused() -> None:
-    with raises(OptionError, "a noise scale with a decay of 2", "1.5"):
-        gg.NoiseScale(decay=1.5)
-    with raises(OptionError, "a noise scale that is a number"):
-        one_weight(noise_scale=True)
-    _, _, first = one_weight(noise_scale=(noise := gg.NoiseScale()))
-    with raises(OptionError, "a noise scale for two"):
-        one_weight(noise_scale=noise)
-    del first
-    one_weight(noise_scale=noise)  # the other one is gone
-    weight, _, accumulator = one_weight()
-    with raises(UpdateError, "a noise scale that is not measured"):
-        _ = update_by(accumulator, weight, [(1.0, 1)]).noise_scale
 
 
 def test_memory_that_runs_out_measures_the_window_once() -> None:

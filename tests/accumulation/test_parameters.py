@@ -4,18 +4,13 @@ from typing import Any
 
 import pytest
 from torch import nn
-from torch.optim import LBFGS, SGD, Adam, Optimizer
+from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 import gradgate as gg
 from gradgate.errors import OptionError
 from tests.messages import raises
 from tests.tensors import zeros
-
-
-def test_an_optimizer_that_evaluates_the_loss_itself_is_refused() -> None:
-    with raises(OptionError, "closure", "LBFGS"):
-        gg.Accumulator(LBFGS([nn.Parameter(zeros(2))]))
 
 
 class Sharpness(Optimizer):
@@ -45,19 +40,6 @@ def test_a_scheduler_does_not_make_an_ordinary_optimizer_look_like_one() -> None
     with accumulator.update() as update:
         update.backward(weight.sum(), count=1)
     assert update.stepped
-
-
-@pytest.mark.parametrize(
-    "what", [nn.Linear(1, 1), 3, None, [SGD([nn.Parameter(zeros(1))]), "adam"]], ids=repr
-)
-def test_what_is_no_optimizer_is_refused(what: Any) -> None:
-    with raises(OptionError, "a word as an optimizer"):
-        gg.Accumulator(what)
-
-
-def test_no_optimizer_at_all_is_refused() -> None:
-    with raises(OptionError, "no optimizer"):
-        gg.Accumulator([])
 
 
 def test_a_parameter_is_named_as_the_optimizer_names_it_or_by_its_place() -> None:

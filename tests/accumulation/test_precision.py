@@ -239,26 +239,3 @@ def test_a_run_goes_on_from_a_checkpoint(name: str, made_first: bool) -> None:
             assert torch.equal(other.state[again][key], value)
     else:
         assert error([again.detach()], [weight.detach().double()]) < 3 * ROUNDED_ONCE
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_zeros_that_were_left_are_stepped_on_whatever_their_type(fused: bool) -> None:
-    """Momentum moves a parameter that no loss reaches, as ``clear="zero"`` says."""
-    weights = [torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16)) for _ in range(2)]
-    accumulator = gg.Accumulator(SGD(weights, lr=1.0, momentum=0.5, fused=fused), clear="zero")
-    for reached in (weights, weights[:1]):
-        with accumulator.update() as update:
-            update.backward(sum(weight.float().sum() for weight in reached), count=1)
-    assert weights[1].item() == -1.5
-
-
-@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)], ids=str)
-def test_a_parameter_that_a_window_did_not_reach_keeps_its_gradients_type(clear: Any) -> None:
-    """Fused optimizers receive rounded sums, also of what the window before left without a gradient."""
-    weights = [torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16)) for _ in range(2)]
-    accumulator = gg.Accumulator(SGD(weights, lr=1.0, fused=True), clear=clear)
-    for reached in (weights[:1], weights):
-        with accumulator.update() as update:
-            update.backward(sum(weight.float().sum() for weight in reached), count=1)
-        assert [weight.grad_dtype for weight in weights] == [torch.bfloat16] * 2
-    assert weights[1].item() == -1.0

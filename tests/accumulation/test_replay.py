@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 import gradgate as gg
-from gradgate.errors import BatchNormWarning, BudgetError, CountWarning, OptionError
+from gradgate.errors import BudgetError, CountWarning
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by
 from tests.laws.standing import differences, standing
 from tests.messages import raises, warns
@@ -110,16 +110,6 @@ def test_running_out_late_in_the_window_rolls_back_all_of_it() -> None:
 
 
 @IGNORE_BATCH_NORM
-def test_modules_that_nobody_owns_are_rolled_back_too() -> None:
-    """A generator in training mode, in the discriminator's window."""
-    generator, discriminator = Model(), nn.Linear(3, 1)
-    accumulator = gg.Accumulator(SGD(discriminator.parameters(), lr=0.1), model=[discriminator, generator])
-    generator.room = (2, "forward")
-    accumulator.step_window(lambda x: discriminator(generator(x)).mean(), [torch.randn(4, 3)])
-    assert (generator.seen, generator.norm.num_batches_tracked) == (4, 2)
-
-
-@IGNORE_BATCH_NORM
 def test_a_module_that_came_later_is_rolled_back_too() -> None:
     body = nn.Linear(3, 3)
     optimizer = SGD(body.parameters(), lr=0.1)
@@ -131,15 +121,6 @@ def test_a_module_that_came_later_is_rolled_back_too() -> None:
     head.room = (2, "forward")
     accumulator.step_window(lambda x: head(body(x)).mean(), [torch.randn(4, 3)])
     assert (head.seen, head.norm.num_batches_tracked) == (4, 2)
-
-
-def test_a_lazy_module_that_was_never_run_is_no_trouble() -> None:
-    lazy = nn.LazyBatchNorm1d()
-    weight, optimizer, accumulator = one_weight()
-    accumulator = gg.Accumulator(optimizer, model=[accumulator.model, lazy])
-    accumulator.step_window(lambda gradient: (weight * gradient, 1), [1.0, 3.0])
-    assert weight.item() == -2.0
-    assert lazy.num_features == 0
 
 
 # -- how it is cut ----------------------------------------------------------------------------------
@@ -168,13 +149,6 @@ def test_the_size_is_halved_until_it_fits_and_is_remembered() -> None:
     seen.clear()
     accumulator.step_window(loss_fn, [arange(9)])
     assert seen == [3, 3, 3]
-
-
-def test_pieces_are_of_nearly_equal_size() -> None:
-    weight, _, accumulator = one_weight()
-    seen: list[int] = []
-    accumulator.step_window(fitting(5, seen, weight), [arange(9)])
-    assert seen == [9, 5, 4]
 
 
 def test_it_is_said_what_was_done() -> None:
@@ -207,54 +181,6 @@ class Batch:
     scale: float = 2.0
 
 
-@pytest.mark.parametrize(
-    ("batch", "take"),
-    [
-        ({"x": arange(4), "y": arange(4)}, lambda b: b["x"] + b["y"] - b["y"]),
-        ((arange(4), ({"y": arange(4)}, None)), lambda b: b[0]),
-        (Pair(arange(4), list("abcd")), lambda b: b.x if len(b.names) == len(b.x) else None),
-        (Batch(arange(4)), lambda b: b.x * b.scale / 2),
-        (["0", "1", "2", "3"], lambda b: tensor([float(text) for text in b])),
-    ],
-    ids=["dict", "tuple", "namedtuple", "dataclass", "texts"],
-)
-def test_batches_of_many_kinds_are_cut(batch: Any, take: Callable[[Any], Tensor]) -> None:
-    weight, _, accumulator = one_weight()
-    loss_fn = fitting(1, [], weight)
-    update = accumulator.step_window(lambda piece: loss_fn(take(piece)), [batch])
-    assert (weight.item(), update.micro_batch_count) == (-1.5, 4)
-
-
-def test_a_loss_function_may_return_its_count() -> None:
-    weight, _, accumulator = one_weight()
-
-    def loss_fn(x: Tensor) -> tuple[Tensor, int]:
-        fitting(2, [], weight)(x)
-        return weight * x.mean(), len(x)
-
-    accumulator.step_window(loss_fn, [arange(4), tensor([9.0])])
-    assert weight.item() == -15 / 5
-
-
-def test_a_sum_says_so() -> None:
-    weight, _, accumulator = one_weight()
-    accumulator.step_window(
-        lambda x: ((weight * x).sum(), len(x)), [arange(4), tensor([9.0])], reduction="sum"
-    )
-    assert weight.item() == -15 / 5
-
-
-def test_any_iterable_is_a_window() -> None:
-    weight, _, accumulator = one_weight()
-
-    def window() -> Iterator[Tensor]:
-        yield arange(4)
-        yield tensor([9.0])
-
-    accumulator.step_window(fitting(2, [], weight), window())
-    assert weight.item() == -3.0
-
-
 # -- what cannot be cut, and what is not about memory -------------------------------------------
 
 
@@ -269,17 +195,6 @@ def test_one_sample_that_does_not_fit_is_an_error_and_nothing_is_changed() -> No
     assert differences(standing(optimizer), before) == []
     accumulator.step_window(fitting(9, [], weight), [arange(2)])
     assert weight.item() == -1.0
-
-
-@pytest.mark.parametrize(
-    "batch", [3.0, (arange(4), arange(3)), object()], ids=["a number", "uneven", "an object"]
-)
-def test_a_batch_that_cannot_be_cut_is_an_error(batch: Any) -> None:
-    weight, _, accumulator = one_weight()
-    loss_fn = fitting(0, [], weight)
-    with pytest.raises(BudgetError, match="this micro-batch cannot be split"):
-        accumulator.step_window(lambda _: loss_fn(arange(4)), [batch])
-    assert weight.grad is None
 
 
 def test_the_cpu_allocators_error_counts_as_out_of_memory() -> None:
@@ -337,14 +252,6 @@ def test_a_resumed_window_that_runs_out_goes_on_where_it_was() -> None:
     assert weight.item() == pytest.approx(-69 / 11, rel=RTOL)
 
 
-def test_the_warning_of_a_batch_norm_is_said_once_over_replays() -> None:
-    model, _, accumulator = training()
-    model.room = (3, "backward")
-    with pytest.warns(BatchNormWarning) as said:
-        accumulator.step_window(model.loss, [torch.randn(12, 3)])
-    assert len(said) == 1
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -365,12 +272,6 @@ def test_other_words_for_it_count_too(text: str) -> None:
     assert accumulator.samples_that_fit == 2
 
 
-@pytest.mark.parametrize("outcome", [None, 3.0, (1, 2), (tensor(1.0), 1, 2)], ids=repr)
-def test_a_loss_function_that_returns_something_else_is_told(outcome: Any) -> None:
-    with raises(OptionError, "a step that returns a number"):
-        one_weight()[2].step_window(lambda _: outcome, [arange(4)])
-
-
 # -- one batch, or a window -----------------------------------------------------------------------
 
 
@@ -381,30 +282,6 @@ def test_a_tuple_of_inputs_and_targets_is_one_batch() -> None:
     update = accumulator.step(lambda batch: ((weight * batch[0] * batch[1]).mean(), len(batch[0])), (x, y))
     assert (update.micro_batch_count, update.count) == (1, 4)
     assert weight.item() == pytest.approx(-float((x * y).mean()), rel=RTOL)
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        {"x": arange(5), "lengths": [3, 1, 4, 1, 5]},
-        (arange(5), [3, 1, 4, 1, 5]),
-        [arange(5), (3, 1, 4, 1, 5)],
-        {"x": arange(5), "lengths": [torch.ones(n) for n in (3, 1, 4, 1, 5)]},
-    ],
-    ids=["dict", "tuple", "list", "ragged tensors"],
-)
-def test_lists_beside_tensors_are_split_with_them(batch: Any) -> None:
-    weight, _, accumulator = one_weight()
-
-    def loss_fn(batch: Any) -> tuple[Tensor, int]:
-        x, lengths = batch.values() if isinstance(batch, dict) else batch
-        fitting(2, [], weight)(x)
-        sizes = [len(each) if isinstance(each, Tensor) else each for each in lengths]
-        pairs = list(zip(x.tolist(), sizes, strict=False))  # what is too long is read from its beginning
-        return weight * sum(value * size for value, size in pairs) / len(pairs), len(pairs)
-
-    assert accumulator.step(loss_fn, batch).micro_batch_count == 3
-    assert weight.item() == pytest.approx(-(0 * 3 + 1 * 1 + 2 * 4 + 3 * 1 + 4 * 5) / 5, rel=RTOL)
 
 
 def test_a_batch_of_time_first_sequences_is_split_where_it_is_said_to_hold_its_samples() -> None:
@@ -434,44 +311,6 @@ def test_raw_samples_are_collated_after_they_were_split(window: bool) -> None:
     assert weight.item() == pytest.approx(-2.0, rel=RTOL)
 
 
-def test_a_batch_is_read_once_however_often_it_is_split() -> None:
-    """Two samples beside a tuple of two fields could be read in two ways; four could not."""
-    weight, _, accumulator = one_weight()
-    batch = (arange(4), (arange(4), arange(4)))
-    accumulator.step(lambda piece: fitting(1, [], weight)(piece[0]), batch)
-    assert (weight.item(), accumulator.samples_that_fit) == (-1.5, 1)
-
-
-@pytest.mark.parametrize(
-    ("call", "cause"),
-    [
-        (
-            lambda a, f: a.step(f, [arange(4)], plan=object(), batch_dim=0),
-            "a dimension beside a plan",
-        ),
-        (
-            lambda a, f: a.step(f, arange(4), plan=object(), collate=list),
-            "a dimension beside a plan",
-        ),
-        (lambda a, f: a.step(f, arange(4), deal="whole"), "a deal without a plan"),
-        (lambda a, f: a.step(f, gg.windows([arange(4)], size=1)), "an iterator as a batch"),
-        (
-            lambda a, f: a.step(f, next(iter(gg.windows([arange(4)], size=1)))),
-            "an iterator as a batch",
-        ),
-        (lambda a, f: a.step(f, iter([arange(4)])), "an iterator as a batch"),
-        (lambda a, f: a.step(f, [(arange(4), arange(4))]), "a window as a batch"),
-        (lambda a, f: a.step_window(f, arange(4)), "a tensor as a window"),
-        (lambda a, f: a.step_window(f, (ones(4, 2), arange(4))), "a batch as a window"),
-    ],
-)
-def test_what_is_no_batch_or_no_window_is_refused(call: Any, cause: str) -> None:
-    weight, _, accumulator = one_weight()
-    with raises(OptionError, cause):
-        call(accumulator, lambda x: (weight * x).mean())
-    assert weight.item() == 0.0
-
-
 @pytest.mark.parametrize("as_tensor", [False, True])
 def test_an_accuracy_that_is_returned_as_the_count_is_warned_of(as_tensor: bool) -> None:
     weight, batches = nn.Parameter(ones(1)), [ones(4)]
@@ -485,17 +324,6 @@ def test_an_accuracy_that_is_returned_as_the_count_is_warned_of(as_tensor: bool)
     assert {each.filename for each in said} == {__file__}
     for count in (1.0, 1.5, 4.0):  # a warning would be an error
         accumulator.step_window(counted(count), batches)
-
-
-def test_an_accuracy_beside_a_loss_of_two_terms_is_warned_of() -> None:
-    model = on_device(nn.Linear(2, 3))
-
-    def loss_fn(x: Tensor) -> tuple[Tensor, float]:
-        scores = model(x)
-        return F.cross_entropy(scores, labels([0, 1, 2, 0])) + 0.1 * scores.square().mean(), 0.25
-
-    with warns(CountWarning, "an accuracy as the count"):
-        gg.Accumulator(SGD(model.parameters(), lr=1.0)).step(loss_fn, ones(4, 2))
 
 
 CLASS_WEIGHT = tensor([0.1, 0.2, 0.05])

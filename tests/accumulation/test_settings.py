@@ -1,6 +1,5 @@
 """Options that cannot be used are refused when the accumulator is made."""
 
-import math
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,44 +11,13 @@ from torch.amp import GradScaler
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
     ExponentialLR,
-    ReduceLROnPlateau,
     SequentialLR,
     StepLR,
 )
 
 import gradgate as gg
-from gradgate.errors import OptionError, UpdateError
+from gradgate.errors import OptionError
 from tests.accumulation.one_weight import one_weight, update_by
-from tests.messages import raises
-
-
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        ({"clip_norm": 0}, ("a clip at 0", "clip_norm is 0")),
-        ({"clip_norm": -1.0}, ("a clip at 0", "clip_norm is -1.0")),
-        ({"clip_norm": "1"}, ("a clip that is a word", "clip_norm is '1'")),
-        ({"clip_value": [1.0]}, ("a clip that is a word", "clip_value is [1.0]")),
-        ({"clip_norm": math.nan}, ("a clip at 0", "clip_norm is nan")),
-        ({"clip_value": math.inf}, ("a clip at 0", "clip_value is inf")),
-        ({"clip_norm": 1.0, "clip_value": 1.0}, ("two clips", "clip_norm=1.0", "clip_value=1.0")),
-        ({"nonfinite": "ignore"}, ("an unknown nonfinite", "'ignore'")),
-        ({"nonfinite": "step", "scaler": GradScaler("cpu")}, ("steps on overflows",)),
-        ({"clear": "None"}, ("an unknown clear", "'None'")),
-        ({"scheduler": 3}, ("a word as a scheduler", "int")),
-    ],
-    ids=", ".join,
-)
-def test_an_option_out_of_range_is_refused(options: dict[str, Any], cause: tuple[str, ...]) -> None:
-    with raises(OptionError, *cause):
-        one_weight(**options)
-
-
-def test_a_scheduler_that_steps_on_a_metric_is_refused() -> None:
-    _, optimizer, _ = one_weight()
-    for scheduler in (ReduceLROnPlateau(optimizer), [StepLR(optimizer, 1), ReduceLROnPlateau(optimizer)]):
-        with raises(OptionError, "plateau"):
-            gg.Accumulator(optimizer, scheduler=scheduler)
 
 
 def test_a_clip_may_be_any_number() -> None:
@@ -110,12 +78,6 @@ def test_a_scheduler_belongs_to_the_optimizer(scheduler_of: Any) -> None:
         gg.Accumulator(other, scheduler=[StepLR(other, 1), scheduler_of(optimizer)])
 
 
-def test_a_scheduler_of_a_new_optimizer_over_the_same_parameters_is_another_ones() -> None:
-    weight, optimizer, _ = one_weight()
-    with raises(OptionError, "a scheduler of another optimizer", "ExponentialLR"):
-        gg.Accumulator(torch.optim.SGD([weight], lr=1.0), scheduler=ExponentialLR(optimizer, 0.9))
-
-
 def test_a_scheduler_that_shows_no_optimizer_is_taken() -> None:
     for scheduler in (Duck(), Duck(optimizer=None), Duck(optimizer=[3]), Mock()):
         assert one_weight(scheduler=scheduler)[2]._settings.schedulers == (scheduler,)
@@ -145,41 +107,6 @@ def test_a_model_belongs_to_the_optimizer(models_of: Any, lazy: bool) -> None:
     accumulator.model = nn.Linear(3, 3)  # such as a model whose parameters the optimizer gets next
     models = models_of(model)
     assert gg.Accumulator([one_weight()[1], optimizer], model=models).model is models
-
-
-def test_a_model_without_a_parameter_of_the_optimizer_is_refused() -> None:
-    _, optimizer, _ = one_weight()
-    with raises(OptionError, "a model of another optimizer"):
-        gg.Accumulator(optimizer, model=nn.Linear(3, 3))
-    with raises(OptionError, "a model of another optimizer", "Linear and Conv1d"):
-        gg.Accumulator(optimizer, model=[nn.Linear(3, 3), nn.Conv1d(1, 1, 1)])
-
-
-def test_swapped_arguments_are_named() -> None:
-    weight, _, accumulator = one_weight()
-    loss_fn, batch = (lambda x: (weight * x).mean()), torch.ones(4)
-    with raises(OptionError, "a batch before the loss function"):
-        accumulator.step(batch, loss_fn)  # type: ignore[arg-type]
-    with raises(OptionError, "a batch before the loss function", "step_window", "list", "loss_fn, window"):
-        accumulator.step_window([batch], loss_fn)  # type: ignore[arg-type]
-    call = "step_coupled(encode, window, loss_fn)"
-    with raises(OptionError, "a batch before the loss function", "step_coupled", "list", "encode", call):
-        accumulator.step_coupled([batch], loss_fn, torch.mean)  # type: ignore[arg-type]
-    with raises(OptionError, "a batch before the loss function", "step_coupled", "list", "loss_fn", call):
-        accumulator.step_coupled(loss_fn, torch.mean, [batch])  # type: ignore[arg-type]
-    with raises(OptionError, "a batch before the loss function", "plan", "gg.plan(loss_fn, batch)"):
-        gg.plan(batch, loss_fn)  # type: ignore[arg-type]
-
-
-def test_what_only_an_update_has_is_named() -> None:
-    _, _, accumulator = one_weight()
-    with pytest.raises(UpdateError, match=r"with accumulator\.update\(\) as update"), accumulator:
-        pass
-    for name in ("backward", "micro_batches", "grad_norm"):
-        with pytest.raises(AttributeError, match=rf"with accumulator\.update\(\) as update.*update\.{name}"):
-            getattr(accumulator, name)
-    with pytest.raises(AttributeError, match=r"object has no attribute 'zero_grad'$"):
-        accumulator.zero_grad  # noqa: B018
 
 
 def test_a_scaler_that_is_switched_off_is_none() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import gradgate as gg
-from gradgate.errors import BudgetError, OptionError
+from gradgate.errors import BudgetError
 from tests.messages import raises
 from tests.tensors import RTOL, randn
 
@@ -93,24 +93,6 @@ def test_what_may_be_shared_is_asked_for_before_the_first_replay(task: Any, fits
 @pytest.mark.parametrize("fits", [1, 2, 3, 5])
 def test_shared_data_that_is_named_reaches_every_micro_batch_whole(task: Any, fits: int) -> None:
     assert error(task, fits, batch_dim={"weight": None}) <= 10 * RTOL
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_single_samples_would_broadcast_a_part_of_it_in_silence(task: Any) -> None:
-    """The error that the question prevents."""
-    assert error(task, 1, batch_dim={"weight": 0}) > 0.01
-
-
-def test_a_plan_asks_at_once() -> None:
-    torch.manual_seed(0)
-    model, batch, loss_fn = weighted_targets()
-    model.to(batch["x"])
-    with raises(OptionError, "a mask of the length of the batch", 'batch["weight"]', 'batch["y"]', "[6, 6]"):
-        gg.plan(lambda part: loss_fn(model, part), batch, budget_bytes="1 MB")
-    plan = gg.plan(lambda part: loss_fn(model, part), batch, budget_bytes="1 MB", batch_dim={"weight": None})
-    other = {**batch, "weight": batch["weight"] * 2}
-    (micro,) = plan.split(other)
-    assert torch.equal(micro.data["weight"], other["weight"])
 
 
 def test_one_sample_that_does_not_fit_says_where_samples_were_counted() -> None:

@@ -1,7 +1,6 @@
 """A copy of what a step changes, put back into the same tensors."""
 
 import copy
-import math
 from typing import Any
 
 import pytest
@@ -9,8 +8,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-# private: a snapshot puts every value back into the same tensor; versions tell which were written to
-from gradgate.accumulation._step import versions
+# private: a snapshot puts every value back into the same tensor
 from gradgate.forward_state import Snapshot
 from tests.laws.standing import differences, standing
 from tests.tensors import DEVICE, ones, tensor, zeros
@@ -108,26 +106,3 @@ def test_values_are_put_back_bit_for_bit(dtype: torch.dtype) -> None:
     assert not torch.equal(value.view(torch.uint8), bits)
     snapshot.restore()
     assert torch.equal(value.view(torch.uint8), bits)
-
-
-def test_what_was_not_changed_is_not_written_to() -> None:
-    """A graph may have saved it, and an accumulator recognizes its own zeros by their version."""
-    unchanged, changed = torch.tensor([0.0, math.nan]), zeros(1)
-    read_only = zeros(1).expand(3)
-    snapshot = Snapshot([unchanged, changed, read_only])
-    changed += 1
-    versions_before = unchanged._version, read_only._version
-    snapshot.restore()
-    assert (unchanged._version, read_only._version) == versions_before
-    assert changed.item() == 0
-
-
-def test_versions_tell_which_tensors_were_written_to() -> None:
-    a, b = nn.Parameter(ones(2)), nn.Parameter(ones(2))
-    optimizer = Adam([a, b])
-    stepped(optimizer, 1)
-    before = versions([a, b], [optimizer])
-    with torch.no_grad():
-        b.add_(1)
-    now = versions([a, b], [optimizer])
-    assert [index for index, version in enumerate(before) if version != now[index]] == [1]

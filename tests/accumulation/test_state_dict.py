@@ -11,14 +11,14 @@ from torch import nn
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.errors import GradientError, StateError, UpdateError
+from gradgate.errors import GradientError, StateError
 from tests.accumulation import stopped_run
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
 from tests.interpreter import python
 from tests.laws.standing import differences, same, standing
 from tests.messages import raises
 from tests.reference import received
-from tests.tensors import tensor, zeros
+from tests.tensors import tensor
 
 WINDOW = [(1.0, 3), (5.0, 1), (2.0, 4)]
 
@@ -95,15 +95,6 @@ def test_wherever_it_was_stopped_it_goes_on(number: int, options: dict[str, Any]
     assert again.item() == b.item()
 
 
-def test_the_micro_batches_that_are_in_the_sum_are_skipped() -> None:
-    weight, _, accumulator = one_weight()
-    accumulator.load_state_dict(stopped_after(2, accumulator, weight))
-    with accumulator.update() as update:
-        assert list(update.micro_batches(WINDOW)) == [WINDOW[2]]
-        assert update.micro_batch_count == 3
-        assert update.count == 4
-
-
 def test_a_micro_batch_whose_backward_has_not_come_is_not_counted() -> None:
     weight, _, accumulator = one_weight()
     with stopped_by(StopError), accumulator.update() as update:
@@ -116,17 +107,6 @@ def test_a_micro_batch_whose_backward_has_not_come_is_not_counted() -> None:
     accumulator.load_state_dict(state)
     update_by(accumulator, weight, WINDOW)
     assert weight.item() == -2.0
-
-
-def test_a_state_is_a_copy_that_later_micro_batches_do_not_move() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        for number, (gradient, count) in enumerate(update.micro_batches(WINDOW)):
-            update.backward(weight * gradient, count=count)
-            if number == 0:
-                state = accumulator.state_dict()
-                before = copy.deepcopy(state)
-    assert same(state, before)
 
 
 def test_one_state_can_be_loaded_many_times() -> None:
@@ -143,17 +123,6 @@ def test_one_state_can_be_loaded_many_times() -> None:
         assert update_by(one, weight, WINDOW).count == 8
         assert weight.item() == -2.0 * number
     assert same(state, before)
-
-
-def test_between_two_windows_there_is_no_window_to_save() -> None:
-    weight, optimizer, accumulator = one_weight()
-    update_by(accumulator, weight, WINDOW)
-    state = through_a_file(accumulator.state_dict())
-    assert state["window"] is None
-    again = gg.Accumulator(optimizer)
-    again.load_state_dict(state)
-    update_by(again, weight, WINDOW)
-    assert weight.item() == -4.0
 
 
 def test_a_loaded_window_can_be_saved_again_before_it_goes_on() -> None:
@@ -204,31 +173,6 @@ def refused(accumulator: gg.Accumulator, state: Any, *cause: str, kind: type = S
     assert same(accumulator.state_dict(), own)
 
 
-@pytest.mark.parametrize(
-    "state", [None, {}, {"format": 0}, {"format": 1}, {"format": 2, "shapes": []}, [1]], ids=repr
-)
-def test_what_is_no_state_of_an_accumulator_is_refused(state: Any) -> None:
-    found = state.get("format") if isinstance(state, dict) else type(state).__name__
-    refused(one_weight()[2], state, "a state of another version", str(found))
-
-
-def test_other_parameters_are_refused() -> None:
-    weight, _, accumulator = one_weight()
-    state = stopped_after(1, accumulator, weight)
-    two = gg.Accumulator(SGD([nn.Parameter(tensor(0.0)), nn.Parameter(zeros(2))], lr=1.0))
-    refused(two, state, "other parameters", "1 saved, 2 in the optimizer")
-    other = gg.Accumulator(SGD([nn.Parameter(zeros(2))], lr=1.0))
-    refused(other, state, "other parameters", "the first that differs is parameter 0")
-
-
-def test_decayed_gradients_are_refused_where_nothing_decays() -> None:
-    weight, optimizer, accumulator = one_weight(clear=gg.decay(0.5))
-    update_by(accumulator, weight, WINDOW)
-    state = accumulator.state_dict()
-    optimizer.zero_grad()
-    refused(gg.Accumulator(optimizer), state, "a state with decayed gradients")
-
-
 def test_decayed_gradients_are_not_put_over_other_ones() -> None:
     weight, optimizer, accumulator = one_weight(clear=gg.decay(0.5))
     update_by(accumulator, weight, WINDOW)
@@ -236,31 +180,6 @@ def test_decayed_gradients_are_not_put_over_other_ones() -> None:
     refused(gg.Accumulator(optimizer, clear=gg.decay(0.5)), state, "a users gradient", kind=GradientError)
     accumulator.load_state_dict(state)  # its own may be replaced
     assert weight.grad.item() == 1.0
-
-
-@pytest.mark.parametrize("saved_with", [True, False])
-def test_a_scaled_window_needs_a_scaler_and_the_other_way_round(saved_with: bool) -> None:
-    scaled, plain = {"scaler": torch.amp.GradScaler("cpu")}, {}
-    weight, _, accumulator = one_weight(**(scaled if saved_with else plain))
-    state = stopped_after(1, accumulator, weight)
-    other = one_weight(**(plain if saved_with else scaled))[2]
-    refused(
-        other,
-        state,
-        "a state with a scaler",
-        "with a" if saved_with else "without a",
-        "none" if saved_with else "one",
-    )
-
-
-def test_nothing_is_loaded_into_an_open_window() -> None:
-    weight, _, accumulator = one_weight()
-    state = accumulator.state_dict()
-    with accumulator.update() as update:
-        add(update, weight, WINDOW)
-        with raises(UpdateError, "loading into an open update"):
-            accumulator.load_state_dict(state)
-    assert weight.item() == -2.0
 
 
 def test_a_state_holds_nothing_but_tensors_numbers_texts_and_containers() -> None:

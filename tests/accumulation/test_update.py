@@ -9,25 +9,10 @@ from torch import nn
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.errors import OptionError, OwnerError, UpdateError
+from gradgate.errors import OwnerError, UpdateError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
 from tests.messages import raises
 from tests.tensors import DEVICE
-
-
-def test_nothing_can_be_added_before_or_after_the_block() -> None:
-    weight, _, accumulator = one_weight()
-    update = accumulator.update()
-    for state in ("new", "closed"):
-        with raises(UpdateError, "after the block", "backward", state):
-            update.backward(weight * 1, count=1)
-        with raises(UpdateError, "after the block", "micro_batches", state):
-            update.micro_batches([1])
-        if state == "new":
-            with update:
-                add(update, weight, [(1.0, 1)])
-    assert weight.item() == -1.0
-    assert weight.grad is None
 
 
 def test_a_closed_update_leaves_nothing_to_the_garbage_collector() -> None:
@@ -37,27 +22,6 @@ def test_a_closed_update_leaves_nothing_to_the_garbage_collector() -> None:
     gc.collect()
     update_by(accumulator, weight, [(1.0, 1), (2.0, 3)])
     assert gc.collect() == 0
-
-
-def test_an_update_is_entered_once() -> None:
-    weight, _, accumulator = one_weight()
-    update = accumulator.update()
-    with update:
-        add(update, weight, [(1.0, 1)])
-        with raises(UpdateError, "an update entered twice"):
-            update.__enter__()
-    with raises(UpdateError, "an update entered twice"):
-        update.__enter__()
-    assert weight.item() == -1.0
-
-
-def test_an_update_has_one_window() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        add(update, weight, [(1.0, 1)])
-        with raises(UpdateError, "two windows in an update"):
-            update.micro_batches([1])
-    assert weight.item() == -1.0
 
 
 def test_micro_batches_do_not_outlive_their_block() -> None:
@@ -105,42 +69,6 @@ def test_after_an_exception_the_losses_are_still_there_and_the_norm_is_not() -> 
     assert (update.count, update.loss, update.stepped) == (3, 0.0, False)
     with raises(UpdateError, "a norm read too early", "closed"):
         _ = update.grad_norm
-
-
-def test_numbers_are_of_this_update_alone() -> None:
-    weight, _, accumulator = one_weight()
-    first = update_by(accumulator, weight, [(1.0, 1)])
-    second = update_by(accumulator, weight, [(3.0, 6), (3.0, 2)])
-    assert (first.count, first.grad_norm, second.count, second.grad_norm) == (1, 1.0, 8, 3.0)
-
-
-def test_the_gradient_can_be_looked_at_in_the_block_by_whoever_owns_it() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        add(update, weight, [(2.0, 1), (4.0, 1)])
-        assert weight.grad is not None
-    assert weight.grad is None
-
-
-def test_micro_batches_are_handed_on_as_they_are() -> None:
-    weight, _, accumulator = one_weight()
-    window = [object(), object()]
-    with accumulator.update() as update:
-        seen = []
-        for micro_batch in update.micro_batches(window):
-            seen.append(micro_batch)
-            update.backward(weight * 1, count=1)
-    assert all(a is b for a, b in zip(seen, window, strict=True))
-
-
-def test_an_update_that_is_made_and_not_entered_does_nothing() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        update.backward(weight * 1, count=1)
-        accumulator.update()
-        assert accumulator.state_dict()["window"] is not None
-    assert isinstance(update, gg.Update)
-    assert weight.item() == -1.0
 
 
 def test_a_step_by_hand_inside_the_block_is_refused_and_outside_it_is_not() -> None:
@@ -191,31 +119,6 @@ def test_an_unfinished_window_that_was_loaded_can_be_given_up() -> None:
     assert weight.item() == -2.0
 
 
-@pytest.mark.parametrize("window", [torch.ones(4, 2), {"x": 1}, "texts"], ids=["tensor", "dict", "text"])
-def test_one_batch_is_no_window(window: object) -> None:
-    _, _, accumulator = one_weight()
-    with raises(OptionError, "a tensor as a window"):
-        accumulator.step_window(lambda x: x, window)  # type: ignore[arg-type, return-value]
-    with stopped_by(OptionError), accumulator.update() as update:
-        update.micro_batches(window)  # type: ignore[arg-type]
-
-
-def test_an_update_says_in_a_line_how_far_it_is() -> None:
-    weight, _, accumulator = one_weight()
-    update_by(accumulator, weight, [(1.0, 1)])
-    update = accumulator.update()
-    assert repr(update) == "Update(new, 0 micro-batches)"
-    with update:
-        for loss, count in update.micro_batches([(6.0, 900), (2.0, 300)]):
-            assert repr(update) == f"Update(open, {1 + (count == 300)} micro-batch{'es' * (count == 300)})"
-            update.backward(weight * 0 + loss, count=count)
-    assert repr(update) == "Update(step 2, 2 micro-batches, 1,200 items, loss 5)"
-    weight, _, accumulator = one_weight(nonfinite="skip")
-    assert repr(update_by(accumulator, weight, [(float("inf"), 1)])) == (
-        "Update(skipped, without a step, 1 micro-batch)"
-    )
-
-
 def test_a_step_by_hand_is_refused_while_the_update_of_a_lost_accumulator_is_open() -> None:
     weight = torch.nn.Parameter(torch.zeros(()))
     optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -225,24 +128,6 @@ def test_a_step_by_hand_is_refused_while_the_update_of_a_lost_accumulator_is_ope
         with raises(UpdateError, "a step inside"):
             optimizer.step()
     assert weight.item() == -1.0
-
-
-def test_an_update_that_is_refused_leaves_the_open_one_as_it_is() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        for _ in update.micro_batches([1, 2]):
-            update.backward(weight * 3.0, count=1)
-            with raises(OwnerError, "owned twice"):
-                accumulator.update().__enter__()
-    assert weight.item() == -3.0
-
-
-def test_a_window_that_was_rolled_back_is_no_step() -> None:
-    weight, _, accumulator = one_weight()
-    with stopped_by(StopError), accumulator.update() as update:
-        add(update, weight, [(1.0, 1)])
-        raise StopError
-    assert repr(update_by(accumulator, weight, [(1.0, 1)])).startswith("Update(step 1, ")
 
 
 def test_a_loop_within_autocast_sees_the_weights_of_the_last_step() -> None:

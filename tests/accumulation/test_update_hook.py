@@ -3,9 +3,7 @@
 import torch
 
 import gradgate as gg
-from gradgate.errors import OptionError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
-from tests.messages import raises
 
 
 def test_a_hook_is_told_of_each_update_when_all_is_done() -> None:
@@ -20,17 +18,6 @@ def test_a_hook_is_told_of_each_update_when_all_is_done() -> None:
     accumulator.register_update_hook(hook)
     update = update_by(accumulator, weight, [(2.0, 1), (4.0, 1)])
     assert seen == [(update, True, -3.0, None, [0.5])]
-
-
-def test_hooks_come_in_their_order_until_they_are_removed() -> None:
-    weight, _, accumulator = one_weight()
-    said: list[str] = []
-    first = accumulator.register_update_hook(lambda update: said.append("first"))
-    accumulator.register_update_hook(lambda update: said.append("second"))
-    update_by(accumulator, weight, [(1.0, 1)])
-    first.remove()
-    update_by(accumulator, weight, [(1.0, 1)])
-    assert said == ["first", "second", "second"]
 
 
 def test_a_hook_is_told_of_a_skipped_update_and_not_of_one_that_raised() -> None:
@@ -84,9 +71,3 @@ def test_a_hook_is_told_once_of_an_update_that_was_cut_finer() -> None:
 
     accumulator.step_window(short_of_memory, [torch.ones(4, dtype=weight.dtype, device=weight.device)])
     assert told == [4]
-
-
-def test_what_cannot_be_called_is_refused() -> None:
-    _, _, accumulator = one_weight()
-    with raises(OptionError, "an update hook that is a number"):
-        accumulator.register_update_hook(3)  # type: ignore[arg-type]

@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 import gradgate as gg
-from gradgate.errors import OptionError, UpdateError
-from tests.accumulation.one_weight import add, one_weight, stopped_by
+from gradgate.errors import UpdateError
+from tests.accumulation.one_weight import one_weight
 from tests.messages import raises
 from tests.tensors import arange
 
@@ -69,16 +69,6 @@ def test_a_window_is_a_sequence() -> None:
         window[3]
 
 
-def test_all_windows_can_be_held_at_once() -> None:
-    assert [list(window) for window in list(gg.windows(iter(range(5)), 2))] == [[0, 1], [2, 3], [4]]
-
-
-def test_the_length_is_the_number_of_updates() -> None:
-    loader = DataLoader(TensorDataset(arange(10)), batch_size=2)
-    assert len(gg.windows(loader, 2)) == len(list(gg.windows(loader, 2))) == 3
-    assert len(gg.windows([], 4)) == 0
-
-
 @pytest.mark.parametrize(
     "loader", [iter([1, 2]), DataLoader(Stream())], ids=["generator", "iterable dataset"]
 )
@@ -111,35 +101,6 @@ def test_what_is_expected_of_a_window_is_what_comes_or_the_size(known: bool) -> 
     loader = [0] * 7
     windows = gg.windows(loader if known else (item for item in loader), 3)
     assert [window.expected for window in windows] == ([3, 3, 1] if known else [3, 3, 3])
-
-
-def test_the_shorter_last_window_is_no_smaller_a_step() -> None:
-    weight, _, accumulator = one_weight()
-    norms = []
-    for window in gg.windows([(1.0, 2)] * 5, 4):
-        with accumulator.update() as update:
-            add(update, weight, window)
-        norms.append((update.grad_norm, update.count, update.micro_batch_count))
-    assert norms == [(1.0, 8, 4), (1.0, 2, 1)]
-
-
-def test_an_exception_of_the_loader_comes_through_and_steps_nothing() -> None:
-    def loader() -> Iterator[tuple[float, int]]:
-        yield 1.0, 1
-        raise OSError("the disk is gone")
-
-    weight, _, accumulator = one_weight()
-    with stopped_by(OSError):
-        for window in gg.windows(loader(), 2):
-            with accumulator.update() as update:
-                add(update, weight, window)
-    assert (weight.item(), weight.grad) == (0.0, None)
-
-
-@pytest.mark.parametrize("size", [0, -1, 1.5, True, "2", None])
-def test_a_size_is_a_whole_number(size: Any) -> None:
-    with raises(OptionError, "windows of size 0"):
-        gg.windows([1], size)
 
 
 def test_a_micro_batch_that_was_handed_out_is_let_go_of() -> None:

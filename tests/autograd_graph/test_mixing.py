@@ -151,28 +151,6 @@ def found(loss: Tensor) -> object:
     return next((mixed for term in terms if (mixed := mixing(term))), None)
 
 
-def test_as_many_samples_as_steps_are_not_confused() -> None:
-    modules, whole = layers(), batch(TIME)
-    for name, model in {**MIXED, **APART}.items():
-        assert (found(model(modules, whole)) is not None) == (name in MIXED), name
-
-
-@pytest.mark.parametrize(
-    ("name", "operation"),
-    [
-        ("batch norm by hand", "VarBackward0"),
-        ("centred", "MeanBackward1"),
-        ("softmax over the batch", "SoftmaxBackward0"),
-        ("attention over the batch", "MmBackward0"),
-    ],
-)
-def test_the_operation_is_named(name: str, operation: str) -> None:
-    modules = layers()
-    mixed = mixing(MIXED[name](modules, batch(SAMPLES)).grad_fn)
-    assert mixed is not None
-    assert mixed.node == operation
-
-
 class _DDPSink(torch.autograd.Function):
     """Ties tensors together as DistributedDataParallel does with find_unused_parameters."""
 
@@ -204,24 +182,12 @@ def test_steps_of_a_single_sequence_are_not_samples() -> None:
     assert found(F.cross_entropy(modules["head"](alone), whole["tags"][0])) is None
 
 
-def test_steps_of_sequences_with_the_time_first_are_not_samples() -> None:
-    modules, whole = layers(), batch(SAMPLES)
-    out = modules["head"](modules["time first"](whole["sequence"].transpose(0, 1)))
-    assert found(F.cross_entropy(out.flatten(0, 1), whole["tags"].T.flatten())) is None
-
-
 def test_nodes_of_one_graph_may_be_mixed() -> None:
     modules, whole = layers(), batch(SAMPLES)
     h, edges = hidden(modules, whole), torch.randint(SAMPLES, (2, 20))
     gathered = h + torch.zeros_like(h).index_add(0, edges[0], h[edges[1]])
     assert found(by_class(modules, gathered, whole)) is None
     assert found(by_class(modules, h + torch.rand(SAMPLES, SAMPLES, dtype=h.dtype) @ h, whole)) is None
-
-
-def test_classes_described_by_words_are_shared() -> None:
-    modules, whole = layers(), batch(SAMPLES)
-    described = modules["words"](torch.randint(WORDS, (CLASSES, TIME))).mean(1)
-    assert found(F.cross_entropy(hidden(modules, whole) @ described.T, whole["y"])) is None
 
 
 def test_a_gradient_that_is_not_finite_shows_nothing() -> None:
@@ -250,26 +216,6 @@ def test_no_hook_no_module_and_no_generator_is_run() -> None:
     assert ran == []
     assert state.equal(torch.get_rng_state())
     assert all(parameter.grad is None for parameter in modules.parameters())
-
-
-def test_a_loss_of_a_parameter_alone_adds_nothing_to_its_gradient() -> None:
-    weight = nn.Parameter(torch.ones(4, 3))
-    for loss in (weight.mean(), F.mse_loss(weight, torch.zeros(4, 3)), (weight * 2).square().sum()):
-        assert found(loss) is None
-    assert weight.grad is None
-
-
-def test_the_graph_gives_the_same_gradient_afterwards() -> None:
-    gradients = []
-    for look in (False, True):
-        modules = layers()
-        torch.manual_seed(1)
-        loss = MIXED["batch_first forgotten, first token"](modules, batch(SAMPLES))
-        if look:
-            assert found(loss) is not None
-        loss.backward()
-        gradients.append([p.grad for p in modules.parameters() if p.grad is not None])
-    assert all(a.equal(b) for a, b in zip(*gradients, strict=True))
 
 
 @pytest.mark.gpu

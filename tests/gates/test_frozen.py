@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gradgate as gg
-from gradgate.errors import OptionError, UpdateError
 from gradgate.gates import Frozen
 from tests.laws.modules import Averaging, Counter, Counting, condition, values
-from tests.messages import raises
 from tests.tensors import on_device, randn
 
 
@@ -77,41 +75,6 @@ def test_handles_over_one_tree_end_in_any_order(data: st.DataObject) -> None:
     assert condition(whole) == before
 
 
-def test_it_is_unfrozen_in_stages() -> None:
-    whole = model()
-    handle = gg.frozen(whole[1], whole[2])
-    handle.unfreeze(whole[2])
-    assert all(one.requires_grad for one in whole[2].parameters())
-    assert not any(one.requires_grad for one in whole[1].parameters())
-    with raises(OptionError, "unfreezing others", "Linear"):
-        handle.unfreeze(whole[2])
-    handle.unfreeze(whole[1][1])
-    assert whole[1][1].weight.requires_grad
-    handle.unfreeze(whole[1])  # a part of it is given back already, and a new one was never frozen
-    assert all(one.requires_grad and one.grad is None for one in whole.parameters())
-    assert all(one.training for one in whole.modules())
-
-
-def test_a_module_that_was_added_later_is_none_of_its_business() -> None:
-    whole = model()
-    handle = gg.frozen(whole[1])
-    whole[1].append(nn.Linear(4, 4))
-    assert whole.train()[1][-1].training
-    handle.unfreeze(whole[1])
-    assert all(one.requires_grad for one in whole.parameters())
-
-
-def test_a_handle_may_be_ended_twice_and_is_not_entered_again() -> None:
-    whole = model()
-    before = condition(whole)
-    with gg.frozen(whole) as handle:
-        pass
-    handle.unfreeze()
-    assert condition(whole) == before
-    with raises(OptionError, "an entered handle"):
-        handle.__enter__()
-
-
 def test_an_exception_gives_back_what_was() -> None:
     whole = model()
     whole(randn(8, 4)).sum().backward()
@@ -136,26 +99,7 @@ def test_what_cannot_be_frozen_as_a_whole_is_not_frozen_in_part() -> None:
     assert condition(whole[:2]) == before
 
 
-@pytest.mark.parametrize(
-    ("given", "named"), [((), "nothing"), ((torch.ones(2),), "Tensor")], ids=["nothing", "tensor"]
-)
-def test_what_is_no_module_is_refused(given: tuple[Any, ...], named: str) -> None:
-    with raises(OptionError, "nothing frozen", named):
-        gg.frozen(*given)
-
-
 # -- shared parameters ------------------------------------------------------------------------------
-
-
-def test_a_shared_parameter_is_frozen_as_long_as_one_that_holds_it() -> None:
-    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    other.weight = one.weight
-    handle = gg.frozen(one, other)
-    handle.unfreeze(one)
-    assert not one.weight.requires_grad
-    assert one.bias.requires_grad
-    handle.unfreeze(other)
-    assert one.weight.requires_grad
 
 
 def test_a_weight_that_was_tied_while_frozen_stays_with_the_module_that_held_it() -> None:
@@ -168,16 +112,6 @@ def test_a_weight_that_was_tied_while_frozen_stays_with_the_module_that_held_it(
 
 
 # -- modes ------------------------------------------------------------------------------------------
-
-
-def test_no_call_switches_it_to_training() -> None:
-    whole = model()
-    with gg.frozen(whole[1]):
-        before = values(whole[1])
-        whole.train()
-        assert [one.training for one in whole] == [True, False, True]
-        whole[1][1].forward(randn(8, 4))  # past all hooks
-        assert values(whole[1]) == before
 
 
 def test_a_train_method_of_ones_own_is_kept() -> None:
@@ -225,28 +159,6 @@ def test_updates_go_on_with_what_is_not_frozen(frozen: int) -> None:
     assert after[1 - frozen] != before[1 - frozen]
     update()
     assert values(whole[frozen]) != before[frozen]
-
-
-def test_within_an_update_that_owns_it_nothing_is_frozen_or_given_back() -> None:
-    whole = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    accumulator = gg.Accumulator(torch.optim.SGD(whole.parameters(), lr=0.1))
-    before = [values(one) for one in whole]
-
-    def freeze() -> None:
-        gg.frozen(whole[0])
-
-    handle = gg.frozen(whole[1])
-    for act, verb in ((freeze, "frozen"), (handle.unfreeze, "unfreeze")):
-        refused = raises(UpdateError, "freezing during an update", verb, "'weight' of Linear")
-        with refused, accumulator.update() as update:
-            update.backward(whole(torch.randn(8, 4)).square().mean())
-            act()
-    assert [values(one) for one in whole] == before
-    handle.unfreeze()
-    with gg.frozen(whole[0]), accumulator.update() as update:
-        update.backward(whole(torch.randn(8, 4)).square().mean())
-    assert values(whole[0]) == before[0]
-    assert values(whole[1]) != before[1]
 
 
 @pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)])

@@ -4,7 +4,6 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,15 +53,6 @@ def ordinary(whole: nn.Module) -> list[Any]:
         (name, sorted(vars(part)), part.training, [len(part._forward_hooks), len(part._forward_pre_hooks)])
         for name, part in whole.named_modules()
     ] + [(name, one.requires_grad, vars(one)) for name, one in whole.named_parameters(remove_duplicate=False)]
-
-
-def test_a_shallow_copy_of_the_handle_freezes_nothing_once_more() -> None:
-    model = nn.Linear(2, 2)
-    handle = gg.frozen(model)
-    kept = copy.copy(SimpleNamespace(handle=copy.copy(handle)))
-    handle.unfreeze()
-    assert kept.handle is handle
-    assert model.weight.requires_grad
 
 
 @pytest.mark.parametrize("within", [False, True], ids=["all of it frozen", "a part of it frozen"])

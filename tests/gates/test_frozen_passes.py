@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
-from tests.laws.modules import Averaging, Counter, Counting, hooked, values
+from tests.laws.modules import Averaging, Counter, Counting, values
 from tests.tensors import on_device, randn
 
 # -- buffers ----------------------------------------------------------------------------------------
@@ -70,40 +70,6 @@ def test_a_module_that_calls_itself_leaves_no_trace() -> None:
     with gg.frozen(nested):
         nested(torch.ones(()))
         assert nested.calls == 0
-
-
-def test_buffers_that_are_shared_are_shared_during_a_pass() -> None:
-    one, other = Counter(), Counter()
-    other.calls = one.calls
-    both = nn.Sequential(nn.Sequential(one), other)
-    with gg.frozen(both):
-        for _ in range(2):
-            assert torch.equal(both(torch.ones(2)), (torch.ones(2).sin().cos() * 2).sin().cos())
-    assert one.calls is other.calls
-    assert one.calls == 0
-
-
-def test_hooks_that_were_there_write_copies_too() -> None:
-    linear = hooked()
-    with gg.frozen(linear):
-        linear(torch.ones(1, 4))
-        assert linear.calls == 0
-
-
-def test_a_part_is_kept_as_well_where_it_runs_alone() -> None:
-    whole = nn.Sequential(Counter(), Counter())
-    with gg.frozen(whole):
-        whole(torch.ones(1))
-        whole[0](torch.ones(1))
-        assert whole[0].calls == 0
-
-
-def test_a_part_that_was_given_back_counts_on() -> None:
-    whole = nn.Sequential(Counter(), Counter())
-    with gg.frozen(whole) as handle:
-        handle.unfreeze(whole[0])
-        whole(torch.ones(1))
-        assert [one.calls.item() for one in whole] == [1, 0]
 
 
 def test_a_buffer_that_a_pass_adds_is_gone_after_it() -> None:
@@ -209,14 +175,3 @@ def test_it_compiles_into_one_graph(when: str) -> None:
     torch.testing.assert_close(
         [one.grad for one in whole.parameters()], [one.grad for one in plain.parameters()]
     )
-
-
-def test_a_functional_call_uses_the_buffers_that_it_is_given() -> None:
-    counter, given = Counter(), torch.arange(3.0)
-    with gg.frozen(counter):
-
-        def call(calls: Tensor) -> Tensor:
-            return torch.func.functional_call(counter, {"calls": calls}, (torch.ones(()),))
-
-        assert torch.equal(torch.func.vmap(call)(given), (given + 1).sin().cos())
-    assert given.tolist() == [0, 1, 2]

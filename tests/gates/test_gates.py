@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from gradgate.errors import OptionError, ShapeError
+from gradgate.errors import OptionError
 from gradgate.gates import clip_gradient, mask_gradient, reverse_gradient, scale_gradient, stop_gradient
 from gradgate.pytree import tensors_in
 from tests.messages import raises
@@ -122,13 +121,6 @@ def test_it_compiles_into_one_graph(name: str) -> None:
     torch.testing.assert_close(x.grad, expected(x, rule))
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_it_works_within_a_checkpoint(reentrant: bool) -> None:
-    x = leaf(0.1, -0.7, 1.3)
-    behind(checkpoint(lambda one: scale_gradient(one.exp(), 0.3), x, use_reentrant=reentrant)).backward()
-    torch.testing.assert_close(x.grad, expected(x, GATES["scale"][1]))
-
-
 def test_it_keeps_the_dtype_under_autocast() -> None:
     x = leaf(0.5, 2.0, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -202,30 +194,9 @@ HIDING: dict[str, tuple[Callable[[Tensor], Any], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("gate", [stop_gradient, reverse_gradient], ids=lambda gate: gate.__name__)
-@pytest.mark.parametrize("name", HIDING)
-def test_what_hides_tensors_from_a_gate_is_refused(gate: Gate, name: str) -> None:
-    hide, cause = HIDING[name]
-    with raises(OptionError, *cause, gate.__name__):
-        gate(hide(leaf(1.0, 2.0, 3.0)))
-
-
 @torch.fx.wrap
 def halved(x: Tensor) -> Tensor:
     return scale_gradient(x, 0.5)
-
-
-def test_a_symbolic_trace_does_not_lose_a_gate() -> None:
-    with raises(OptionError, "a gate traced symbolically", "scale_gradient"):
-        torch.fx.symbolic_trace(lambda x: scale_gradient(x, 0.5) * 3)
-    x = leaf(1.0, 2.0)
-    torch.fx.symbolic_trace(lambda x: halved(x) * 3)(x).sum().backward()
-    assert x.grad.tolist() == [1.5, 1.5]
-
-
-def test_objects_without_a_gradient_pass_a_gate() -> None:
-    lengths, device = SimpleNamespace(of=torch.tensor([1, 2])), torch.device("cpu")
-    assert scale_gradient((lengths, device, {1, 2}, range(3), b"text"), 0.5)[0] is lengths
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -254,49 +225,10 @@ def test_complex_gradients_are_scaled_masked_and_limited_in_norm() -> None:
         clip_gradient(x, max_value=1.0)
 
 
-def test_a_mask_of_fractions_lets_a_part_pass() -> None:
-    x, mask = leaf(1.0, 2.0, 3.0), torch.tensor([0.25, 0.0, 1.0])
-    ((mask_gradient(x, mask) - 2).abs().sqrt() * 8).sum().backward()  # the second gradient is NaN
-    assert x.grad.tolist() == [-1.0, 0.0, 4.0]
-    (flags,) = torch.autograd.grad(mask_gradient(x, torch.tensor([2, 0, 1])).sum(), x)  # as labels != 0
-    assert flags.tolist() == [1.0, 0.0, 1.0]
-
-
 def test_a_masked_nan_does_not_pass() -> None:
     x = leaf(0.0, 1.0, 2.0)
     (mask_gradient(x, torch.tensor([False, True, True])).sqrt()).sum().backward()  # 1 / (2 sqrt(0)) is inf
     assert x.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "cause"),
-    [
-        (lambda x: scale_gradient(x, float("nan")), OptionError, ("a factor that is a word", "nan")),
-        (lambda x: scale_gradient(x, "half"), OptionError, ("a factor that is a word", "'half'")),
-        (
-            lambda x: scale_gradient(x, torch.ones(2)),
-            ShapeError,
-            ("a factor of another shape", "[2]", "[3]"),
-        ),
-        (
-            lambda x: reverse_gradient(x, strength=torch.ones(2)),
-            ShapeError,
-            ("a strength of another shape", "reverse_gradient: the strength", "[2]", "[3]"),
-        ),
-        (
-            lambda x: reverse_gradient(x, strength=float("inf")),
-            OptionError,
-            ("a factor that is a word", "reverse_gradient: the strength", "inf"),
-        ),
-        (lambda x: mask_gradient(x, torch.ones(4, 3)), ShapeError, ("a mask of another shape", "[4, 3]")),
-        (lambda x: clip_gradient(x), OptionError, ("two limits of a clip",)),
-        (lambda x: clip_gradient(x, max_norm=1.0, max_value=1.0), OptionError, ("two limits of a clip",)),
-        (lambda x: clip_gradient(x, max_norm=-1.0), OptionError, ("two limits of a clip", "-1.0")),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(call: Gate, error: type[Exception], cause: tuple[str, ...]) -> None:
-    with raises(error, *cause):
-        call(leaf(1.0, 2.0, 3.0))
 
 
 def test_the_figures_of_detach() -> None:

@@ -12,7 +12,6 @@ from torch import nn
 import gradgate as gg
 from gradgate.errors import OptionError
 from gradgate.gates import param_groups
-from tests.messages import raises
 
 
 class Model(nn.Module):
@@ -94,41 +93,3 @@ def test_an_update_moves_each_group_at_its_rate() -> None:
 def test_frozen_parameters_are_in_so_that_they_move_when_they_are_unfrozen() -> None:
     model = Model().requires_grad_(False)
     assert sum(len(group["params"]) for group in param_groups(model, lr=0.1)) == len(list(model.parameters()))
-
-
-@pytest.mark.parametrize(
-    ("factors", "options", "cause"),
-    [
-        (
-            {"body": 0.1},
-            {},
-            ("a group of nothing", "'body'", "blocks, embedding, head, scale"),
-        ),
-        (
-            {},
-            {"weight_decay": 0.1, "no_decay": ["norm"]},
-            ("a group of nothing", "'norm'", "blocks, embedding, head, scale"),
-        ),
-        ({"blocks.0": 0.1, "blocks": 0.5}, {}, ("a group within a later one", "'blocks.0'")),
-        ({"blocks": 0.0}, {}, ("a group's factor of 0", "'blocks' is 0.0")),
-        ({"blocks": float("inf")}, {}, ("a group's factor of 0", "'blocks' is inf")),
-        (
-            {"embedding": 0.1, "head": 0.5},
-            {},
-            ("a tied parameter in two groups", "embedding.weight (0.1) and head.weight (0.5)"),
-        ),
-        ({}, {"lr": 0.0}, ("groups at a rate of 0", "0.0")),
-        ({}, {"no_decay": ["scale"]}, ("no decay without decay",)),
-        (
-            {},
-            {"weight_decay": 0.1, "no_decay": "norm"},
-            ("a group of nothing", "'norm'", "blocks, embedding, head, scale"),
-        ),
-        ({}, {"weight_decay": -1.0}, ("groups with a negative decay", "-1.0")),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(
-    factors: dict[str, float], options: dict[str, Any], cause: tuple[str, ...]
-) -> None:
-    with raises(OptionError, *cause):
-        param_groups(Model(), factors, **{"lr": 0.1, **options})

@@ -1,14 +1,10 @@
 """Modules whose parameters receive a scaled gradient, and what lies before them the whole one."""
 
-import math
-
-import pytest
 import torch
 from torch import Tensor, nn
 
 import gradgate as gg
-from gradgate.errors import OptionError
-from gradgate.gates import frozen, scaled, train_rows
+from gradgate.gates import scaled
 from tests.reference import assert_same
 from tests.tensors import on_device, randn
 
@@ -69,20 +65,3 @@ def test_what_is_frozen_now_is_scaled_when_it_is_unfrozen() -> None:
         model.requires_grad_(True)
         found = gradients(model, x)
     assert [bool(one.any()) for one in found] == [False, False, True, True, True, True]
-
-
-@pytest.mark.parametrize("factor", [math.nan, math.inf, True, "half"])
-def test_what_is_no_factor_is_refused(factor: object) -> None:
-    with pytest.raises(OptionError, match="scaled: the factor is"):
-        scaled(nn.Linear(1, 1), factor=factor)  # type: ignore[arg-type]
-
-
-def test_a_line_says_what_a_handle_holds() -> None:
-    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
-    with frozen(model) as handle:
-        assert repr(handle) == "Frozen(Sequential: 4 tensors, 49 parameters)"
-        handle.unfreeze(model[0])
-        assert repr(handle) == "Frozen(Sequential: 2 tensors, 9 parameters)"
-    rows = train_rows(model[0], [1, 2])
-    rows.remove()
-    assert repr(rows) == "TrainedRows(removed)"

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer
 
 import gradgate as gg
-from gradgate.errors import OptionError, ShapeError
+from gradgate.errors import OptionError
 from gradgate.gates import train_rows
-from gradgate.planning import peak_memory
 from tests.laws.optimizers import OPTIMIZERS
 from tests.messages import raises
 from tests.reference import assert_same
@@ -109,36 +108,6 @@ def test_the_chosen_rows_move_as_a_parameter_of_their_own_would() -> None:
     assert_same([model.embedding.weight.detach()[[2, 5]]], [rows.detach()], rtol=1e-12)
 
 
-def test_the_state_is_as_small_as_the_rows_and_starts_from_scratch_afterwards() -> None:
-    model = Tied()
-    optimizer = Adam(model.parameters(), lr=0.1)
-    handle = train_rows(model.embedding, [1, 4])
-    train(model, optimizer, 2)
-    assert optimizer.state[model.embedding.weight]["exp_avg"].shape == (2, WIDTH)
-    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    train(model, optimizer, 1)
-    assert optimizer.state[model.embedding.weight]["step"] == 3
-    handle.remove()
-    fresh = Tied()
-    fresh.load_state_dict(model.state_dict())
-    train(model, optimizer, 2)
-    train(fresh, Adam(fresh.parameters(), lr=0.1), 2)
-    assert torch.equal(model.embedding.weight, fresh.embedding.weight)
-    handle.remove()  # again: nothing
-
-
-def test_two_rows_of_a_large_table_take_the_memory_of_two_rows() -> None:
-    embedding = nn.Embedding(32_000, 16)
-    optimizer = AdamW(embedding.parameters(), lr=0.1)
-    train_rows(embedding, [31_998, 31_999])
-    embedding(torch.tensor([5, 31_999])).sum().backward()
-    with peak_memory() as memory:
-        optimizer.step()
-    state = optimizer.state[embedding.weight]
-    assert {value.shape for value in state.values() if isinstance(value, Tensor) and value.dim()} == {(2, 16)}
-    assert memory.peak_bytes < 32_000 * 16
-
-
 def test_the_rows_of_two_optimizers_and_of_a_group_that_is_added_later_are_stepped_alone() -> None:
     model = Tied()
     other = nn.Embedding(WORDS, WIDTH, dtype=torch.float64)
@@ -218,27 +187,6 @@ def test_a_closure_sees_the_rows_that_the_step_has_moved() -> None:
     train(other, SGD(other.parameters(), lr=0.5), 4)
     assert_same([model.embedding.weight.detach()], [other.embedding.weight.detach()])
     assert losses == sorted(losses, reverse=True)
-
-
-def test_an_optimizer_with_a_list_of_its_own_is_refused_before_it_moves_anything() -> None:
-    model = Tied()
-    optimizer = torch.optim.LBFGS(model.parameters())
-    train_rows(model.embedding, [0])
-    before = model.embedding.weight.detach().clone()
-    with raises(OptionError, "rows under LBFGS"):
-        optimizer.step(model.loss)  # type: ignore[arg-type]
-    assert torch.equal(model.embedding.weight, before)
-
-
-def test_other_hooks_on_the_step_see_what_was_stepped() -> None:
-    model = Tied()
-    optimizer = SGD(model.parameters(), lr=0.1)
-    seen: list[Tensor] = []
-    optimizer.register_step_post_hook(lambda *_: seen.append(model.embedding.weight.detach().clone()))
-    train_rows(model.embedding, [0])
-    train(model, optimizer, 1)
-    assert torch.equal(seen[0], model.embedding.weight)
-    assert not torch.equal(seen[0], Tied().embedding.weight)
 
 
 def test_other_hooks_before_the_step_act_on_the_gradient_and_the_rate() -> None:
@@ -331,25 +279,6 @@ def test_a_factored_state_of_all_rows_or_of_others_is_refused_in_words() -> None
         optimizer.step()
 
 
-def test_a_state_of_other_rows_is_refused_in_words() -> None:
-    embedding = nn.Embedding(6, 3)
-    optimizer = Adam(embedding.parameters())
-    with train_rows(embedding, [1, 2]):
-        embedding(torch.arange(6)).sum().backward()
-        optimizer.step()
-        saved = copy.deepcopy(optimizer.state_dict())
-    optimizer.load_state_dict(saved)
-    for others in ([1, 2, 3], [0, 1]):
-        before = embedding.weight.detach().clone()
-        with (
-            train_rows(embedding, others),
-            raises(OptionError, "rows with the state of others", "[2, 3]", f"{len(others)} of the 6 rows"),
-        ):
-            optimizer.step()
-        assert torch.equal(embedding.weight, before)
-        optimizer.load_state_dict(saved)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_an_accumulator_steps_the_rows_alone(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -375,66 +304,3 @@ def test_sparse_gradients_keep_the_chosen_rows() -> None:
     assert embedding.weight.grad.coalesce().indices().tolist() == [[1]]
     optimizer.step()
     assert (embedding.weight != before).any(1).nonzero()[:, 0].tolist() == [1]
-
-
-def test_a_frozen_parameter_may_be_restricted_and_unfrozen_later() -> None:
-    model = Tied()
-    model.embedding.weight.requires_grad_(False)
-    train_rows(model.embedding, [1])
-    assert not model.embedding.weight.requires_grad
-    model.embedding.weight.requires_grad_(True)
-    before = model.embedding.weight.detach().clone()
-    train(model, AdamW(model.parameters()), 1)
-    assert (model.embedding.weight != before).any(1).nonzero()[:, 0].tolist() == [1]
-
-
-def renormalising() -> nn.Embedding:
-    return nn.Embedding(WORDS, WIDTH, max_norm=1.0)
-
-
-@pytest.mark.parametrize(
-    ("call", "kind", "cause"),
-    [
-        (
-            lambda e: train_rows(e, [7, 8, 9, 10]),
-            OptionError,
-            ("rows out of range", "rows 7, 8, 9 and 1 more", "0 to 6"),
-        ),
-        (lambda e: train_rows(e, [-1]), OptionError, ("rows out of range", "row -1 is")),
-        (lambda e: train_rows(e, [2, 2]), OptionError, ("rows given twice", "row 2")),
-        (lambda e: train_rows(e, []), OptionError, ("no rows",)),
-        (
-            lambda e: train_rows(e, torch.ones(7, dtype=torch.bool)),
-            OptionError,
-            ("rows that are fractions", "torch.bool", "[7]"),
-        ),
-        (lambda e: train_rows(e, [0.5]), OptionError, ("rows that are fractions", "torch.float32")),
-        (lambda e: train_rows(e, 1), OptionError, ("rows that are fractions", "torch.int64", "[]")),
-        (lambda e: train_rows(nn.ReLU(), [0]), OptionError, ("rows of a module without a weight", "ReLU")),
-        (lambda e: train_rows(e.weight * 2, [0]), OptionError, ("rows of a computed tensor",)),
-        (lambda e: train_rows(renormalising(), [0]), OptionError, ("rows of an embedding with max_norm",)),
-        (lambda e: train_rows(torch.ones(()), [0]), ShapeError, ("rows of a number",)),
-        (
-            lambda e: train_rows(torch.ones(2, dtype=torch.int), [0]),
-            OptionError,
-            ("rows of integers", "torch.int32"),
-        ),
-    ],
-)
-def test_what_cannot_be_chosen_is_refused(
-    call: Callable[..., Any], kind: type[Exception], cause: tuple[str, ...]
-) -> None:
-    embedding = nn.Embedding(WORDS, WIDTH)
-    with raises(kind, *cause):
-        call(embedding)
-    train_rows(embedding, [0]).remove()  # nothing is left of it
-
-
-def test_what_is_chosen_already_is_refused() -> None:
-    model = Tied()
-    with (
-        train_rows(model.embedding, [0]),
-        raises(OptionError, "rows chosen twice"),
-    ):
-        train_rows(model.output, [1])
-    train_rows(model.output, [1]).remove()

@@ -83,13 +83,6 @@ def test_windows_may_cross_epochs() -> None:
     assert error(last, loop.truth(slice(8, 21))) < 1e-12
 
 
-def test_every_backward_may_synchronize_the_ranks() -> None:
-    plugin = GradientAccumulationPlugin(num_steps=4, sync_each_batch=True)
-    loop = Loop(gradient_accumulation_plugin=plugin)
-    for ours, part in zip(gradients(loop.inner, loop.run), WINDOWS, strict=True):
-        assert error(ours, loop.truth(part)) < 1e-12
-
-
 @pytest.mark.parametrize("windows_before", [0, 1])
 def test_losses_that_bypass_the_accelerator_are_an_error(windows_before: int) -> None:
     class Bypasses(Loop):
@@ -210,14 +203,6 @@ def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exce
     loop = kind()
     with pytest.raises(raised, match=says):
         loop.run()
-
-
-def test_what_no_optimizer_steps_need_not_be_cleared() -> None:
-    loop = Loop()
-    del loop.inner.param_groups[0]["params"][2]  # the smallest
-    for ours, part in zip(gradients(loop.inner, lambda: loop.run(2)), (*WINDOWS, *WINDOWS), strict=True):
-        truth = loop.truth(part)
-        assert error(ours, (*truth[:2], *truth[3:])) < 1e-12
 
 
 def test_a_prepared_optimizer_that_would_skip_the_step_of_an_accumulator_is_an_error() -> None:

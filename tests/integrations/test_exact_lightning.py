@@ -14,12 +14,9 @@ from lightning.pytorch.loops.optimization.automatic import _AutomaticOptimizatio
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor
 
-from gradgate.accumulation import owned_parameters
 from gradgate.errors import (
     CountError,
-    CountWarning,
     CoupledLossWarning,
-    DividedTwiceWarning,
     OptionError,
     UpdateError,
 )
@@ -98,21 +95,6 @@ def test_nothing_of_it_is_left_on_the_strategy() -> None:
     assert not hasattr(fitted.strategy, "gradgate_mean")
 
 
-def test_the_parameters_are_listed_for_each_window_and_not_for_each_micro_batch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    listed = []
-
-    def counted(optimizers: Any) -> list[Tensor]:
-        listed.append(optimizers)
-        return owned_parameters(optimizers)
-
-    # private: parameters are listed once in each window
-    monkeypatch.setattr("gradgate.integrations._window_mean.owned_parameters", counted)
-    received(Module(), ExactAccumulation())
-    assert len(listed) <= 2 * len(WINDOWS) < len(BATCHES)
-
-
 def test_the_mean_is_clipped_once() -> None:
     module = Module()
     found = received(module, ExactAccumulation(), gradient_clip_val=0.01)
@@ -185,27 +167,6 @@ def test_a_count_that_the_graph_does_not_prove_is_asked_for_and_taken() -> None:
     module = Module(pooled)
     found = received(module, ExactAccumulation(lambda batch: (batch[1] != -100).sum()))
     assert max(error(*pair) for pair in zip(found, wanted(module), strict=True)) < 1e-12
-
-
-def test_a_count_that_the_graph_contradicts_is_warned_of() -> None:
-    with pytest.warns(CountWarning, match="so the micro-batches get the wrong weights|wrong weights") as said:
-        received(Module(), ExactAccumulation(lambda batch: len(batch[0])))
-    assert {each.filename for each in said if each.category is CountWarning} == {__file__}
-
-
-def test_a_count_that_is_right_for_one_term_only_is_warned_of() -> None:
-    def two_terms(model: Any, x: Tensor, y: Tensor) -> Tensor:
-        return tokens(model, x, y) + 0.1 * model(x).square().mean()
-
-    with pytest.warns(CountWarning, match=r"with its own count and name, with a gg\.Accumulator in a loop"):
-        received(Module(two_terms), ExactAccumulation(lambda batch: len(batch[0])))
-
-
-def test_means_divided_by_hand_are_warned_of_where_counts_are_passed() -> None:
-    divided = Module(lambda *batch: tokens(*batch) / 4)
-    with pytest.warns(DividedTwiceWarning, match="a mean divided by 4, the number of micro-batches") as said:
-        received(divided, ExactAccumulation(lambda batch: (batch[1] != -100).sum()))
-    assert {each.filename for each in said if each.category is DividedTwiceWarning} == {__file__}
 
 
 def contrastive(model: Any, x: Tensor, y: Tensor) -> Tensor:

@@ -58,16 +58,6 @@ def test_a_loss_of_ones_own_may_average_or_divide_by_the_count(kind: type) -> No
         assert run("bert", exact=False, kind=kind, truth=aligned) > WRONG
 
 
-def test_the_labels_of_several_answers_count_as_elements() -> None:
-    def binary(outputs: Any, labels: Tensor, num_items_in_batch: Any) -> Tensor:
-        return F.binary_cross_entropy_with_logits(outputs["logits"], F.one_hot(labels, 3).double())
-
-    def truth(model: Any, x: Tensor, y: Tensor) -> Tensor:
-        return binary({"logits": model(input_ids=x).logits}, y, None)
-
-    assert run("bert classifier", func=binary, truth=truth) < 1e-12
-
-
 def plus_penalty(outputs: Any, labels: Tensor, num_items_in_batch: Any) -> Tensor:
     return (
         F.cross_entropy(outputs["logits"].flatten(0, 1), labels.flatten())
@@ -118,15 +108,6 @@ def test_the_mean_is_clipped_and_its_norm_and_its_loss_are_logged() -> None:
         used = [p for p in model.parameters() if p.requires_grad]
         found = [g for g in torch.autograd.grad(loss, used, allow_unused=True) if g is not None]
         assert norm == pytest.approx(float(torch.nn.utils.get_total_norm(found)), rel=1e-6)
-
-
-def test_an_evaluation_in_between_is_the_trainers_own() -> None:
-    found = []
-    for line in (lambda trainer: trainer, exact):
-        trainer = line(bert_trainer(eval_strategy="epoch"))
-        trainer.train()
-        found.append(logged(trainer, "eval_loss"))
-    assert found[0] == found[1] != []
 
 
 def bert_trainer(*callbacks: Any, kind: Any = t.Trainer, rate: float = 0.0, **options: Any) -> Any:
@@ -293,7 +274,3 @@ def test_another_way_of_accumulating_is_an_error_that_names_the_version(
     with pytest.raises(UpdateError, match=rf"^transformers {t.__version__}: .* this version of transformers"):
         trainer.train()
     assert torch.equal(before, torch.nn.utils.parameters_to_vector(trainer.model.parameters()).detach())
-
-
-def test_the_line_may_stand_twice() -> None:
-    assert run("bert", before=lambda trainer: exact(exact(trainer))) < 1e-12

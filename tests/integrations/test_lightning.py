@@ -115,14 +115,6 @@ def test_a_division_beside_the_trainers_is_found_at_its_line() -> None:
     assert finding.advice == "Don't divide here: Lightning's Trainer already divides."
 
 
-def test_an_optimizer_goes_by_the_name_that_the_user_gave_its_wrapper() -> None:
-    watching = WatchGradients(show=False)
-    fit(modules.NeverCleared(), watching)
-    assert watching.report is not None
-    assert [held.name for held in watching.report.summary.optimizers] == ["optimizer"]
-    assert "Call optimizer.zero_grad()" in watching.report.findings[0].advice
-
-
 def test_the_parameters_are_those_of_a_fit_that_nobody_watches() -> None:
     weights = []
     for callbacks in ([], [WatchGradients(show=False)]):
@@ -149,14 +141,6 @@ def test_findings_raise_as_told_when_the_report_is_written(tmp_path: Path) -> No
     (run,) = json.loads((tmp_path / "report.sarif").read_text("utf-8"))["runs"]
     assert [result["ruleId"] for result in run["results"]] == ["GG501"]
     fit(modules.HeadForgotten(), WatchGradients(raise_on="error", ignore="GG501", show=False))
-
-
-def test_one_callback_watches_fit_after_fit() -> None:
-    watching = WatchGradients(show=False)
-    assert watching.report is None
-    fit(modules.HeadForgotten(), watching)
-    fit(modules.Right(), watching)
-    assert found(watching) == []
 
 
 def test_it_serves_the_trainer_of_pytorch_lightning_too() -> None:
@@ -186,7 +170,3 @@ def test_what_is_misspelt_is_said_before_the_fit(tmp_path: Path) -> None:
         WatchGradients(output=tmp_path / "report.pdf")
     with raises(OptionError, "a report in a missing folder", "report.json"):
         WatchGradients(output=tmp_path / "missing" / "report.json")
-
-
-def test_a_callback_says_in_one_line_what_it_is() -> None:
-    assert repr(WatchGradients()) == "WatchGradients(no run yet)"

@@ -139,16 +139,6 @@ def test_where_there_may_be_other_callbacks_nothing_is_edited(tmp_path: Path) ->
     assert "ExactAccumulation()" in found.advice
 
 
-def test_an_import_below_the_line_is_not_where_the_new_one_goes(tmp_path: Path) -> None:
-    file = tmp_path / "train.py"
-    file.write_text(ACCELERATE + "import math\n", "utf-8")
-    (found,) = findings(file)
-    edited = apply(file.read_text("utf-8").splitlines(), edits_for(found))
-    assert edited.index("from gradgate.integrations.accelerate import exact") < edited.index(
-        "exact(accelerator)"
-    )
-
-
 def test_the_edit_passes_the_count_of_a_loss_whose_graph_does_not_show_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,14 +151,3 @@ def test_the_edit_passes_the_count_of_a_loss_whose_graph_does_not_show_it(
     after = tmp_path / "edited.py"
     after.write_text("\n".join(edited), "utf-8")
     assert findings(after) == []
-
-
-def test_where_the_source_does_not_show_the_count_nothing_is_edited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "train.py"
-    file.write_text(TRANSFORMERS.replace("label_smoothing=0.1", "ignore_index=1 - 101"), "utf-8")
-    (found,) = (each for each in findings(file) if each.code == "GG103")
-    assert edits_for(found) == ()
-    assert "exact(trainer, count=" in found.advice

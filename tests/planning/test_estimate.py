@@ -332,19 +332,6 @@ def test_only_memory_of_the_accelerator_counts(item: bool, monkeypatch: pytest.M
     assert plan.peak_bytes(len(batch[0])) == pytest.approx(inputs + copied, rel=1e-3)
 
 
-def test_a_tensor_without_memory_is_no_accelerator() -> None:
-    model, batch = perceptron(), images()
-    plain = classifier(model)
-
-    def loss_fn(batch: Any) -> Tensor:
-        shape = batch[0].to("meta").flatten(1).shape  # as a shape is found out without computing it
-        return plain((batch[0].view(shape[0], *batch[0].shape[1:]), batch[1]))
-
-    plan = gg.plan(loss_fn, batch, budget_bytes="1GiB")
-    assert plan.peak_bytes(64) == pytest.approx(tracked(plain, batch), rel=1e-3)
-    assert plan.resident.parameter_bytes == sum(parameter.numel() * 4 for parameter in model.parameters())
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("make", [perceptron, convolutional, Transformer])
 def test_the_peak_on_a_gpu_is_what_its_allocator_sees(make: Callable[[], nn.Module]) -> None:

@@ -9,17 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.errors import BudgetError, EstimateWarning
 from gradgate.planning import peak_memory
-
-# private: a polynomial is found exactly from enough of its values, and nothing is confirmed that is none
-from gradgate.planning._estimate import fit
 
 WIDTH = 12
 torch.manual_seed(0)
@@ -129,17 +124,6 @@ def test_the_peak_at_any_number_of_samples(name: str, measured: bool) -> None:
             assert peak > 0.99 * seen
         else:
             assert peak == pytest.approx(seen, rel=1e-2)
-
-
-def test_a_vocabulary_that_1009_divides() -> None:
-    def loss_fn(ids: Tensor) -> Tensor:
-        return F.cross_entropy(LOGITS(WORDS(ids)), ids)
-
-    plan = gg.plan(loss_fn, torch.randint(31 * 1009, (32,)), budget_bytes="1GiB")
-    assert plan.estimated
-    for samples in (4, 32):
-        ids = torch.randint(31 * 1009, (samples,))
-        assert plan.peak_bytes(samples) == pytest.approx(tracked(loss_fn, ids), rel=1e-3)
 
 
 def tokens_attend_to_all(batch: dict[str, Tensor]) -> Tensor:
@@ -271,58 +255,6 @@ def test_no_real_pass_is_run_where_it_would_take_long() -> None:
     assert plan.unchecked == "a real pass of 3 samples would take too long"
     assert f"unchecked    {plan.unchecked}\n" in f"{plan}\n"
     assert seen == []
-
-
-def test_a_real_pass_that_fails_is_said() -> None:
-    def loss_fn(x: Tensor) -> Tensor:
-        if len(x) == 3 and type(x) is Tensor:
-            raise ValueError("three are too few")
-        return MODEL(x).mean()
-
-    plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1MiB")
-    assert plan.estimated
-    assert plan.unchecked == "a real pass of 3 samples raised ValueError: three are too few"
-    assert f"unchecked    {plan.unchecked}\n" in f"{plan}\n"
-    assert gg.plan(lambda x: MODEL(x).mean(), torch.randn(64, WIDTH), budget_bytes="1MiB").unchecked == ""
-
-
-@given(
-    terms=st.tuples(*[st.integers(0, 10**9)] * 4),
-    power=st.integers(0, 3),
-    most=st.integers(61, 1021),
-)
-def test_a_polynomial_is_found_from_enough_values(terms: tuple[int, ...], power: int, most: int) -> None:
-    terms = tuple(term if place <= power else 0 for place, term in enumerate(terms))
-    numbers = [most, most // 2 | 1, 3, 3 * most // 4, most // 4 | 1]
-
-    def value(n: int) -> float:
-        return float(sum(term * n**place for place, term in enumerate(terms)))
-
-    values = torch.tensor([[value(n)] for n in numbers], dtype=torch.float64)
-    found, confirmed = fit(numbers, values)
-    assert bool(confirmed)
-    for n in (1, 5, 50, 2000):
-        x = n / most
-        assert sum(float(term) * x**place for place, term in enumerate(found[:, 0])) == pytest.approx(
-            value(n), rel=1e-5, abs=2 + 1e-7 * value(most)
-        )
-
-
-@given(st.lists(st.integers(1, 10**6), min_size=5, max_size=5, unique=True))
-def test_values_of_no_polynomial_are_not_confirmed_and_never_exceed_what_is_given(sizes: list[int]) -> None:
-    numbers = [253, 127, 3, 189, 63]
-    values = torch.tensor([[float(size)] for size in sizes], dtype=torch.float64)
-    found, confirmed = fit(numbers, values)
-    powers = (torch.tensor(numbers, dtype=torch.float64) / 253)[:, None] ** torch.arange(4)
-    assert bool(confirmed) or bool((powers @ found >= values * (1 - 1e-9)).all())
-
-
-@given(available=st.integers(0, 10**6), most=st.integers(1, 300))
-def test_the_most_samples_within_a_bound(available: int, most: int) -> None:
-    estimate = planned_pairs().estimate
-    (found,) = estimate.most_samples(available, [0], most)
-    assert found == 0 or estimate.peaks([found], [0])[0] <= available
-    assert found == most or estimate.peaks([found + 1], [0])[0] > available
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import gc
 import itertools
 import random
 import sys
@@ -15,13 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.errors import EstimateWarning
-
-# private: what is reached from a function is put back, large data sets left out
-from gradgate.planning._reachable_state import ReachableState
 
 WIDTH = 8
 MASKS: dict[int, Tensor] = {}
@@ -386,13 +381,6 @@ def test_a_cache_keeps_what_it_held_if_the_estimate_left_nothing_in_it() -> None
     assert causal_mask(5) is mask
 
 
-def test_a_cache_that_a_pass_filled_is_empty_again() -> None:
-    # Training would otherwise go on with the number that a real pass of the estimate drew.
-    model, noise = nn.Linear(WIDTH, 1), functools.cache(lambda: torch.randn(WIDTH))
-    gg.plan(lambda x: model(x + noise()).mean(), torch.ones(8, WIDTH), budget_bytes="1MiB")
-    assert noise.cache_info().currsize == 0
-
-
 def test_parameters_keep_their_gradients_and_hooks_and_modules_their_attributes() -> None:
     model, batch = RunningMean(), torch.randn(8, 5, WIDTH)
     model(batch).backward()
@@ -418,37 +406,3 @@ def test_a_loss_that_raises_leaves_nothing_behind() -> None:
     assert all(torch.equal(kept[name], value) for name, value in model.state_dict().items())
     assert type(model.plain) is Tensor
     assert model.steps == 0
-
-
-def test_no_fake_tensor_is_alive_after_a_plan() -> None:
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.Dropout(), nn.Linear(WIDTH, 1))
-    gc.collect()
-    before = sum(type(each) is FakeTensor for each in gc.get_objects())
-    plan = gg.plan(lambda x: F.mse_loss(model(x), x[:, :1]), torch.randn(32, WIDTH), budget_bytes="1MiB")
-    gc.collect()
-    assert plan.estimated
-    assert sum(type(each) is FakeTensor for each in gc.get_objects()) == before
-
-
-def test_what_a_data_set_holds_is_not_looked_through() -> None:
-    data = list(range(20_000))
-    state = ReachableState(lambda: data)
-    data.append(1)
-    state.restore()
-    assert len(data) == 20_001
-
-
-def test_an_ordered_dict_keeps_its_order_and_a_set_its_items() -> None:
-    from collections import OrderedDict, defaultdict
-
-    ordered, counts, names = OrderedDict(a=1, b=2), defaultdict(int, a=1), {"a"}
-
-    def changes() -> None:
-        ordered.move_to_end("a")
-        counts["b"] += 1
-        names.add("b")
-
-    state = ReachableState(changes)
-    changes()
-    state.restore()
-    assert (list(ordered), dict(counts), names) == (["a", "b"], {"a": 1}, {"a"})

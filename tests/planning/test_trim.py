@@ -148,46 +148,7 @@ def test_a_field_of_several_such_dimensions_is_trimmed_along_those_that_are_name
     }
 
 
-def test_token_types_that_are_all_zero_are_trimmed() -> None:
-    batch = {**texts(), "types": torch.zeros(SAMPLES, WIDTH, dtype=torch.long)}
-    plan = gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="mask")
-    assert all(micro.data["types"].shape[1] == micro.length for micro in plan.split(batch))
-
-
 # -- the left, and the inverse ---------------------------------------------------------------------
-
-
-def test_padding_on_the_left_is_trimmed_only_if_it_is_named() -> None:
-    """A model that counts columns sees other positions then: 9 to 110 % off."""
-    batch = texts(left=True)
-    with raises(OptionError, "padding on the left"):
-        error(batch)
-    assert error(batch, trim=()) <= RTOL
-    assert error(batch, columns=False, trim=["ids", "labels", "mask"]) <= RTOL
-    assert error(batch, trim=["ids", "labels", "mask"]) > 1e-3  # what a guess would do
-
-
-@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("trim", [None, (), ["ids", "labels"]], ids=["shown", "none", "named"])
-def test_a_mask_that_marks_padding_is_found_out(left: bool, trim: Any) -> None:
-    """As nn.Transformer's key_padding_mask: True is padding."""
-    batch = texts(left=left)
-    batch["padding"] = ~batch.pop("mask")
-    with raises(OptionError, "a mask of the padding"):
-        gg.plan(lambda b: b["ids"].double().mean(), batch, budget_bytes="1 MB", lengths="padding", trim=trim)
-
-
-def test_its_inverse_is_what_lengths_takes() -> None:
-    batch = texts()
-    batch["padding"] = ~batch["mask"]
-    assert error(batch, lengths=lambda b: ~b["padding"]) <= RTOL
-
-
-@pytest.mark.parametrize("trim", [None, ["ids", "labels", "mask"]], ids=["shown", "named"])
-def test_lengths_beside_texts_that_are_padded_on_the_left_are_found_out(trim: Any) -> None:
-    batch = {**texts(left=True), "sizes": torch.tensor(LENGTHS)}
-    with raises(OptionError, "lengths of texts padded on the left"):
-        gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="sizes", trim=trim)
 
 
 def test_a_mask_of_labels_keeps_the_prompt_before_them() -> None:
@@ -213,19 +174,6 @@ def test_lengths_find_the_only_fields_that_are_as_wide(lengths: Any) -> None:
     batch: dict[str, Any] = {**texts(), "sizes": lengths, "vector": torch.rand(SAMPLES, WIDTH - 1)}
     assert error(batch, lengths="sizes") <= RTOL
     assert min(lengths_of(batch, lengths="sizes")) < WIDTH
-
-
-def test_lengths_beside_fields_of_two_widths_are_asked_about() -> None:
-    batch = {**texts(), "sizes": torch.tensor(LENGTHS), "vector": torch.rand(SAMPLES, 20)}
-    with raises(OptionError, "lengths beside fields of two widths", 'batch["vector"] (20)'):
-        gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="sizes")
-    assert error(batch, lengths="sizes", trim=["ids", "labels", "mask"]) <= RTOL
-
-
-def test_lengths_of_texts_without_padding_are_asked_about() -> None:
-    batch = {**texts(lengths=[12] * SAMPLES), "sizes": torch.tensor(LENGTHS)}
-    with raises(OptionError, "a field that may be padded", 'batch["ids"] has size 12'):
-        gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="sizes")
 
 
 def test_time_first_batches_are_trimmed_along_dimension_zero() -> None:
@@ -262,20 +210,6 @@ def test_a_later_batch_is_trimmed_as_the_first_was() -> None:
         plan.split(wrong)
 
 
-@pytest.mark.parametrize(
-    ("trim", "cause"),
-    [
-        (["image"], ("trimming an unknown field", 'batch["image"]')),
-        (["scores"], ("trimming a field of another width", 'batch["scores"]', "[6, 5]", "12")),
-        ({"ids": 0}, ("trimming a field of another width", 'batch["ids"]', "[6, 12]")),
-    ],
-)
-def test_what_is_named_wrongly_is_refused(trim: Any, cause: tuple[str, ...]) -> None:
-    batch = {**texts(), "scores": torch.rand(SAMPLES, 5)}
-    with raises(OptionError, *cause):
-        lengths_of(batch, trim=trim)
-
-
 # -- several batches made one ----------------------------------------------------------------------
 
 
@@ -291,11 +225,3 @@ def test_what_batches_share_is_the_same_in_all_that_are_pooled() -> None:
         plan.pool([some, {**some, "rate": 3.0}])
     with raises(OptionError, "an empty pool"):
         plan.pool([])
-
-
-def test_a_window_is_no_batch_for_a_plan() -> None:
-    batch = texts()
-    plan = gg.plan(Reader(), batch, budget_bytes="1 MB", lengths="mask")
-    for call in (plan.split, lambda b: gg.plan(Reader(), b, budget_bytes="1 MB")):
-        with raises(OptionError, "several batches"):
-            call([batch, batch])

@@ -3,7 +3,6 @@
 Each scenario trains some windows of unequal micro-batches and is compared with one process that runs whole batches.
 """
 
-import gc
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -17,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 from gradgate.errors import RankError, UpdateError
-from tests.messages import raises
 from tests.ranks.processes import in_a_row, together
 from tests.reference import assert_same
 
@@ -213,44 +211,6 @@ def test_a_model_that_is_wrapped_again_is_refused_until_the_accumulator_knows_it
     for said in together(wrapped_again, 2, False):
         assert "accumulator.model = wrapper" in said
     for values in together(wrapped_again, 2, True):
-        assert_same(values, expected(), rtol=1e-12)
-
-
-def hidden_wrapper(rank: int) -> Any:
-    """The inner module was given, and the loop calls the wrapper."""
-    loop = Loop(lambda net: net)
-    loop.called = DistributedDataParallel(loop.net)
-    with raises(RankError, "a wrapper around the model"):
-        loop.window(rank)
-    wrapper = loop.called
-    loop.net.forward = lambda _: loop.accumulator.update().__enter__()  # as a trainer that runs a step inside
-    with raises(RankError, "a wrapper around the model", "Words"):
-        wrapper(loop.x)
-    with raises(RankError, "ranks without a model"):
-        gg.Accumulator(torch.optim.SGD(loop.net.parameters(), lr=1.0)).update().__enter__()
-    head = nn.Linear(1, 1)
-    with raises(RankError, "ranks with half a model", "1 of 6"):
-        gg.Accumulator(
-            torch.optim.SGD([*loop.net.parameters(), head.weight], lr=1.0), model=loop.called
-        ).update().__enter__()
-    return True
-
-
-def test_what_is_not_known_over_ranks_is_refused() -> None:
-    assert together(hidden_wrapper, 2) == [True, True]
-
-
-def frozen_memory(rank: int) -> list[Tensor]:
-    loop = Loop(DistributedDataParallel)
-    gc.collect()
-    gc.freeze()
-    for _ in range(WINDOWS):
-        loop.window(rank)
-    return full(loop.called)
-
-
-def test_objects_that_the_garbage_collector_does_not_show_are_held_back_too() -> None:
-    for values in together(frozen_memory, 2):
         assert_same(values, expected(), rtol=1e-12)
 
 

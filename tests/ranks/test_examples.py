@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from tests.interpreter import python
 from tests.ranks.processes import torchrun
 
 pytestmark = pytest.mark.slow
@@ -96,21 +95,3 @@ def test_fsdp2_averages_too_and_gradgate_adds_up_unequal_micro_batches_and_numbe
     assert error > 0.5
     for words in ("gradgate, sync='last'", "gradgate, sync='every'", "gradgate"):
         assert number_after(words, printed) < ROUNDING
-
-
-# By default, an example spawns an interpreter for each rank. Here, ranks are forks: all is imported already.
-WITHOUT_TORCHRUN = """\
-from dataclasses import replace
-from examples import ddp, fsdp2
-for example in (ddp, fsdp2):
-    usual = example.here
-    example.here = lambda ranks: replace(usual(ranks), start_method="fork")
-    example.main()
-"""
-
-
-def test_without_torchrun_they_start_their_ranks_themselves() -> None:
-    ran = python("-c", WITHOUT_TORCHRUN, cwd=ROOT)
-    assert ran.returncode == 0, ran.stderr
-    start = "No torchrun: starting 2 processes here\n"
-    assert re.sub(" +", " ", ran.stdout) == "".join(start + printed_by(name) for name in ("ddp", "fsdp2"))

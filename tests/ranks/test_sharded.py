@@ -127,23 +127,6 @@ def test_what_cannot_be_is_refused_and_the_engine_is_given_back() -> None:
         assert_same(gradients, [one.grad for one in net.parameters()])
 
 
-def two_models(rank: int) -> Any:
-    generator, critic = (
-        sharded(2),
-        sharded(2, nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()),
-    )
-    accumulator = gg.Accumulator(adam(critic), model=[critic, generator])
-    x, _ = data()
-    with accumulator.update() as update:
-        for rows in update.micro_batches(x.split(6)):
-            update.backward(critic(generator(rows)).mean(), count=len(rows))
-    return all(one.grad is None for one in generator.parameters())
-
-
-def test_an_update_fills_only_what_it_owns() -> None:
-    assert together(two_models, 2) == [True, True]
-
-
 class Scatters(TorchDispatchMode):
     """Counts how often gradients are added up over ranks."""
 
@@ -161,12 +144,6 @@ def counting(rank: int, sync: Any) -> int:
         for rows in update.micro_batches(torch.arange(SAMPLES).split(6)):
             update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=6)
     return scatters.count
-
-
-def test_gradients_go_over_ranks_at_the_last_micro_batch_or_at_every_one() -> None:
-    (last, _), (every, _) = together(counting, 2, "last"), together(counting, 2, "every")
-    assert last > 0
-    assert every == 4 * last
 
 
 class Experts(nn.Module):

@@ -47,8 +47,3 @@ def train(rank: int, name: str | None, wrapped: bool) -> Any:
 @pytest.mark.parametrize("name", ON_RANKS)
 def test_ranks_that_do_not_train_the_same_do_not_step(name: str, wrapped: bool) -> None:
     assert together(train, 2, name, wrapped) == [True, True]
-
-
-def test_ranks_that_freeze_and_choose_the_same_go_on() -> None:
-    first, second = together(train, 2, None, False)
-    assert all(map(torch.equal, first, second))

@@ -18,7 +18,6 @@ from tests.ranks.work import (
     SAMPLES,
     Cut,
     adam,
-    data,
     mean_of_means,
     model,
     of_one_process,
@@ -71,33 +70,6 @@ def test_any_cut_over_ranks_gives_the_update_of_one_process(ranks: int, wrapped:
         assert all(torch.equal(a, b) for a, b in zip(rank["values"], found[0]["values"], strict=True))
 
 
-def one_update(rank: int, cuts: list[Cut]) -> Any:
-    found = []
-    for cut in cuts:
-        net, (x, y) = model(), data()
-        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
-        seen: list[torch.Tensor] = []
-        parameters = list(net.parameters())
-        hook = accumulator._settings.optimizers[0].register_step_pre_hook(
-            lambda *_, seen=seen, parameters=parameters: seen.extend(one.grad.clone() for one in parameters)
-        )
-        with accumulator.update() as update:
-            for rows in update.micro_batches(cut[rank]):
-                update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=len(rows))
-        hook.remove()
-        found.append(seen)
-    return found
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_the_gradient_is_that_of_the_whole_batch_to_a_trillionth(ranks: int) -> None:
-    net, (x, y) = model(), data()
-    expected = torch.autograd.grad(F.cross_entropy(net(x), y), list(net.parameters()))
-    for rank in together(one_update, ranks, [dealt(seed, ranks) for seed in range(8)]):
-        for found in rank:
-            assert_same(found, list(expected), rtol=1e-12)
-
-
 def clipped(rank: int, counts: list[list[int]]) -> Any:
     """Clip the gradient of an activation, at a value that about half of its entries exceed."""
     parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
@@ -107,14 +79,6 @@ def clipped(rank: int, counts: list[list[int]]) -> Any:
             activation = gg.clip_gradient(parameter * count, max_value=0.5)
             update.backward((activation * torch.linspace(-1, 1, 4)).sum(), count=count)
     return [1 - value for value in parameter.tolist()]
-
-
-def test_a_gate_clips_the_gradient_of_its_own_micro_batch() -> None:
-    counts = [[3, 5], [7, 0]]
-    squares = sum(count**2 for counted in counts for count in counted)
-    expected = torch.linspace(-1, 1, 4).clamp(-0.5, 0.5) * squares / 15
-    for found in together(clipped, 2, counts):
-        assert found == pytest.approx(expected.tolist(), rel=1e-6)  # linspace is float32
 
 
 def test_the_law_rejects_the_mean_of_means() -> None:
@@ -244,26 +208,6 @@ def test_a_scaler_scales_alike_on_all_ranks_also_after_an_overflow_on_one() -> N
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def in_half_precision(rank: int) -> Any:
-    torch.manual_seed(0)
-    net = nn.Linear(8, 8, bias=False).bfloat16()
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
-    before = net.weight.detach().float()
-    seen = []
-    net.weight.register_post_accumulate_grad_hook(lambda one: seen.append(one.grad.dtype))
-    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(1)).bfloat16()
-    with accumulator.update() as update:
-        for rows in update.micro_batches(x.chunk(2)[rank].split(3)):
-            update.backward(net(rows).float().mean(), count=len(rows))
-    return set(seen), (before - net.weight.detach().float()).abs().max().item()
-
-
-def test_sixteen_bit_parameters_are_summed_wide_over_ranks_too() -> None:
-    for dtypes, moved in together(in_half_precision, 2):
-        assert dtypes == {torch.float32}
-        assert moved > 0
-
-
 def with_batch_norm(rank: int) -> Any:
     torch.manual_seed(0)
     net = DistributedDataParallel(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
@@ -294,11 +238,6 @@ def counted(rank: int, updates: int) -> Any:
         assert ranks is not None
         numbers.append(ranks.collectives)
     return numbers
-
-
-def test_a_window_takes_one_small_message_and_one_bucket_of_gradients() -> None:
-    for numbers in together(counted, 2, 3):
-        assert [after - before for before, after in pairwise(numbers)] == [2, 2]
 
 
 def on_a_part(rank: int) -> Any:
