@@ -106,10 +106,3 @@ def _only_written(gradient: ast.Attribute, parents: dict[ast.AST, ast.AST]) -> b
         in_place = isinstance(node, ast.Attribute) and node.attr.endswith("_")
         return node is gradient or (in_place and isinstance(parents.get(parent), ast.Expr))
     return False
-
-
-def read_after(node: ast.stmt, scope: ast.AST) -> set[str]:
-    """Return the variables that a loop or function reads after a statement, apart from their gradients."""
-    cleared = {id(each.value) for each in inside(ast.Attribute, scope) if each.attr == "grad"}
-    later = (each for each in inside(ast.Name, scope) if each.lineno > (node.end_lineno or 0))
-    return {each.id for each in later if id(each) not in cleared and isinstance(each.ctx, ast.Load)}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._gradient_modes import no_grad_around
-from gradgate.checker.analysis._grouping import grouped, union
+from gradgate.checker.analysis._grouping import union
 from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import definitions, key_of, scopes_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside
 from gradgate.events import (
     Backward,
-    Cleared,
     Differentiated,
     Frame,
     Ids,
@@ -99,39 +98,6 @@ def misdirected(run: Run, optimizer: int) -> Ids:
     if any(run.made[each][0].site in made for each in stepping if each in run.made):
         return frozenset()  # a loop makes an optimizer for each copy of a model
     return meant if idle and not meant & frozenset().union(*written) else frozenset()
-
-
-@once
-def cleared_unused(run: Run) -> dict[int, Ids]:
-    """Return, for each optimizer, the parameters that it never moves because their gradients are always cleared.
-
-    Only losses of other optimizers reach them. The clearing belongs to a step that moves other parameters.
-    """
-    changed = {number for event in run.of(Stepped) for number in event.moved | event.changed}
-    changed |= union(event.parameters for event in run.written("value"))
-    by_atom = grouped((part.atom, part) for part in run.contributions)
-    found: dict[int, Ids] = defaultdict(frozenset)
-    for atom, parts in by_atom.items():
-        known, owners = [run.parameters[number] for number in atom], run.owners.get(min(atom), set())
-        if len(owners) != 1 or atom & changed or not all(each.still and each.trainable for each in known):
-            continue
-        (optimizer,) = owners
-        steps = [step for step in map(run.stepped, run.steps(optimizer)) if step.moved and all(step.lr)]
-        clearing = [run.events[part.cleared] for part in parts if part.cleared is not None]
-        whole = (
-            isinstance(each, Cleared) and not each.by_hand and each.parameters & changed for each in clearing
-        )
-        unused = not any(part.consumed or part.touched or part.backward < 0 for part in parts)
-        beside = (each for part in parts for each in run.by_backward[part.backward])
-        using = {run.stepped(step).optimizer for each in beside for step in each.consumed}
-        if (
-            unused
-            and using - owners == using != set()
-            and min(len(steps), len(clearing)) >= _STEPS
-            and all(whole)
-        ):
-            found[optimizer] |= atom
-    return found
 
 
 def temporary(run: Run, several: Iterable[Parameter]) -> Ids:

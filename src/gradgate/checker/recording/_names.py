@@ -43,7 +43,6 @@ _MISSPELLED = (
     *("requires_gradient", "require_gradient"),
 )
 _FIRST = "self"
-_FEW = 5  # frozen matrices of a module
 
 
 class Names:

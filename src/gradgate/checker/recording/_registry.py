@@ -19,7 +19,6 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 _HEAD, _TAIL = 20_000, 10_000  # in a longer run, only this many first and last events are kept
-_MATRIX = 2  # dimensions
 _RECENT = 256  # only events this recent can be replaced
 
 
@@ -167,10 +166,6 @@ class Parameters:
     def copied(self, tensor: Tensor) -> None:
         """Remember that a parameter is a deep copy, for its later record."""
         self._copies.add(tensor, value=True)
-
-    def is_made(self, tensor: Tensor) -> bool:
-        """Return whether the watched script created the parameter."""
-        return self._origins.known(tensor) is not None
 
     def number(self, tensor: Tensor) -> int:
         """Return the parameter's number. A new one gets a record."""
