@@ -95,7 +95,7 @@ class ValueGraph(TorchFunctionMode):
         others: list[ValueGraph] = []  # of watchers that began later
         while type(top := top_function_mode.use()) is ValueGraph and top is not self:
             others.append(top)
-            top.__exit__(None, None, None)
+            top.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         if top is self:
             self._entered = False
             self.__exit__(None, None, None)
