@@ -14,7 +14,6 @@ from gradgate.events._forward import (
     GraphsKept,
     ModeSet,
     NoGradEntered,
-    NormsMoved,
     Ran,
     StatisticsMoved,
 )
@@ -90,7 +89,6 @@ __all__ = [
     "ModelLoaded",
     "NoGradEntered",
     "NonfiniteMade",
-    "NormsMoved",
     "Opposed",
     "OptimizerMade",
     "Parameter",

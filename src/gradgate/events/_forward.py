@@ -62,14 +62,6 @@ class StatisticsMoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class NormsMoved(Event):
-    """Trained batch norms ran in training mode inside a ``no_grad`` block, which has ended."""
-
-    parameters: Annotated[Ids, "the batch norms' parameters"]
-    passes: Annotated[int, "forward passes of the batch norm that ran most often"]
-
-
-@dataclass(frozen=True, slots=True)
 class GraphsKept(Event):
     """Graphs of earlier backward calls are still alive, or an evaluation has collected graphs that nothing uses."""
 

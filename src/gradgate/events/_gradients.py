@@ -64,7 +64,6 @@ class Backward(Event):
         tuple[tuple[int, Site], ...],
         "(parameter, first use), ordered by last use; only for the first calls and for calls that bypass DDP",
     ] = ()
-    reused: Annotated[Ids, "parameters that several operations use; only for the first calls"] = frozenset()
     through: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
     ] = ()
@@ -101,28 +100,22 @@ class Combined(Event):
     how: Annotated[
         str,
         "'own target': data + c * f(b), compared with f(a); 'advantage': a log-probability times an error "
-        "that is trained; 'broadcast': (N, 1) with (N,); 'broadcast factor': their product; "
-        "'teacher', 'trained target': the target of a "
-        "divergence, or of an error, whose parameters get no other gradient; 'summand': one that shares no "
-        "parameter with the others; 'itself': a ratio of equal values, or the distance between them; "
-        "'own copy': a clipped ratio of a value to a constant that equals it; "
-        "'labels': the target of a binary cross entropy, which shares parameters with its input; "
-        "'probabilities', 'scores', 'other axis': probabilities, scores, or log-probabilities over another "
-        "dimension, given to a loss that takes log-probabilities; 'cancelled': a value that is added and "
-        "subtracted, whose two gradients cancel; 'replaced': the same, beside another value that has a "
-        "gradient; 'views': two views that the whole loss compares, with a gradient on both sides; "
+        "that is trained; 'broadcast': (N, 1) with (N,); 'broadcast factor': their product; 'teacher', "
+        "'trained target': the target of a divergence, or of an error, whose parameters get no other "
+        "gradient; 'itself': a ratio of equal values, or the distance between them; 'labels': the target of "
+        "a binary cross entropy, which shares parameters with its input; 'probabilities', 'scores', 'other "
+        "axis': probabilities, scores, or log-probabilities over another dimension, given to a loss that "
+        "takes log-probabilities; 'cancelled': a value that is added and subtracted, whose two gradients "
+        "cancel; 'views': two views that the whole loss compares, with a gradient on both sides; "
         "'normalized twice': probabilities given to a loss that takes logits; 'constant': a sum with one "
         "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
-        "their network with that of the parameters; 'codes': codes that pass no gradient on to their "
-        "encoder; 'pulled teacher': the target of a divergence whose network has a cross entropy of its own; "
-        "'padding': targets at positions where the input is padding; 'hidden': the same behind an attention mask;"
-        " 'added again': an error between two values that both have a gradient, which the loss adds again with "
-        "another weight; 'detached once': the same, if the loss adds it again with one value as a constant; "
-        "'float16': a layer that computes in float16; 'own predictions': labels that are the classes to which the"
-        " input of the loss gives most probability; "
-        "'shifted twice': targets that are the tokens two positions later; 'dropped': a loss whose line also made "
-        "nodes, since the last backward call, that are not in the graph; 'pairs': a loss that compares the items "
-        "of a batch with one another; 'in batch': the same, if a cross entropy finds each item among all of them",
+        "their network with that of the parameters; 'pulled teacher': the target of a divergence whose "
+        "network has a cross entropy of its own; 'padding': targets at positions where the input is "
+        "padding; 'added again': an error between two values that both have a gradient, which the loss adds "
+        "again with another weight; 'detached once': the same, if the loss adds it again with one value as "
+        "a constant; 'float16': a layer that computes in float16; 'pairs': a loss that compares the items "
+        "of a batch with one another; 'in batch': the same, if a cross entropy finds each item among all of "
+        "them",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[

@@ -188,7 +188,6 @@ class Backwards:
             hooked=graph.has(ops.MODULE_HOOK)
             or (bool(self._hooked) and not self._hooked.isdisjoint(map(node_number.use, graph.nodes))),
             uses=found.first_uses() if first or facts["around"] else (),
-            reused=found.reused() if first else frozenset(),
             through=found.unowned_uses(),
             beyond=found.after_others() if first else frozenset(),
             driven=recorder.parameters.known(driven(graph)) if first else frozenset(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -19,10 +19,9 @@ from gradgate.autograd_graph import (
     only_input,
     ops,
     reachable,
-    reduction_of,
     through,
 )
-from gradgate.checker.recording._node_lines import line_of, made_at, made_in_one_call
+from gradgate.checker.recording._node_lines import line_of, made_in_one_call
 from gradgate.checker.recording._registry import Parameters
 from gradgate.checker.recording.graph import (
     after_reward,
@@ -33,8 +32,6 @@ from gradgate.checker.recording.graph import (
     compared_with_own_averages,
     detached_in_one_term,
     is_half,
-    labels_are_predictions,
-    losses_of_hidden_padding,
     losses_of_padding,
     node_shape,
     normalized_twice,
@@ -45,8 +42,6 @@ from gradgate.checker.recording.graph import (
     sides_are_equal,
     sums_with_constants,
     trained_target,
-    unpassed_codes,
-    wrongly_shifted,
 )
 from gradgate.events import Combined, Ids, Site
 
@@ -54,8 +49,6 @@ _MOST_NODES = 5_000
 _MOST_BELOW = 64
 _PASSED = ops.RESHAPES | {ops.STACK}
 _COMPARISONS = ops.POWERS | {ops.EXP, ops.DIV}
-_ABOVE_SUMMANDS = ops.SUMS | ops.MEANS_AND_SUMS | ops.RESHAPES | {ops.NEG}
-_MOST_SUMMANDS = 12  # losses with more summands are not examined
 
 
 def combined(graph: Graph, backward: Site, parameters: Parameters) -> Iterator[Combined]:
@@ -94,33 +87,26 @@ class _Reader:
                 compared[line_of(node)].append((node, equal))
             if name in ops.ELEMENTWISE or name == ops.EXPAND:
                 yield from self._broadcast(node)
-        yield from self._summands()
         yield from self._trained_targets()
         yield from self._cancelled()
-        for how, read in (("codes", unpassed_codes), ("detached once", detached_in_one_term)):
-            for error, value in read(self._graph):
-                yield self._event(how, error, self._ids(value))
+        for error, value in detached_in_one_term(self._graph):
+            yield self._event("detached once", error, self._ids(value))
         nodes, roots = self._graph.nodes, self._graph.roots
         kinds: dict[str, Iterable[Any]] = {
-            "own predictions": filter(labels_are_predictions, nodes),
-            "own copy": filter(self._is_clipped_one, nodes),
             "normalized twice": filter(None, map(normalized_twice, nodes)),
             "float16": islice(filter(is_half, nodes), 1),
             "views": compared_views(*roots),
             "constant": sums_with_constants(*roots),
             "added again": repeated_errors(*roots),
-            **wrongly_shifted(self._graph),
         }
         for how, nodes_of_kind in kinds.items():
             yield from (self._event(how, node) for node in nodes_of_kind)
-        for how, of_padding in (("padding", losses_of_padding), ("hidden", losses_of_hidden_padding)):
-            for loss, counts in of_padding(self._graph):
-                yield self._event(how, loss, sizes=counts)
+        for loss, counts in losses_of_padding(self._graph):
+            yield self._event("padding", loss, sizes=counts)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
         for node, _ in filter(None, map(compared_items, roots)):
             yield self._event("in batch" if finds_each_item(node) else "pairs", node)
-        yield from self._dropped()
         for pairs in compared.values():
             # A loop over all pairs may compare each item with itself, too.
             if all(equal for _, equal in pairs):
@@ -134,18 +120,6 @@ class _Reader:
 
     def _leaves(self, node: Any) -> set[Any]:
         return self._graph.leaf_nodes.keys() & self._graph.below(node)
-
-    def _dropped(self) -> Iterator[Combined]:
-        """Find lines of losses that also ran before, so that most of the nodes they made are in no loss."""
-        lines = Counter(map(line_of, self._graph.nodes))
-        losses = {
-            line_of(node): node
-            for node in self._graph.nodes
-            if node.name() in ops.MEANS_AND_SUMS or reduction_of(node)
-        }
-        for line, node in losses.items():
-            if line and made_at(line) >= 2 * lines[line]:
-                yield self._event("dropped", node, sizes=(lines[line], made_at(line)))
 
     def _own_target(self, node: Any) -> Iterator[Combined]:
         """Find a target like ``reward + gamma * q(next_state)`` that is compared with ``q(state)``."""
@@ -200,8 +174,8 @@ class _Reader:
             if leaves:
                 lines.setdefault((line_of(node), others), (node, []))[1].extend(leaves)
         for (_, others), (node, leaves) in lines.items():
-            how = "replaced" if others else "cancelled"
-            yield self._event(how, node, self._parameters.known(leaves))
+            if not others:
+                yield self._event("cancelled", node, self._parameters.known(leaves))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""
@@ -240,35 +214,6 @@ class _Reader:
             return [user for user in users(node) if user.name() in _PASSED or _is_difference_from_data(user)]
 
         return any(_squares(user, node) for node in reachable(value, following=above) for user in users(node))
-
-    def _summands(self) -> Iterator[Combined]:
-        """Find summands of the loss, or of one of its means, that share no parameter with the other summands."""
-        nodes: list[tuple[Any, Any]] = []
-        todo = [(root, root) for root in self._graph.roots]
-        while todo:
-            node, joint = todo.pop()
-            below = inputs(node)
-            scaled = node.name() in ops.PRODUCTS and len(below) == 1
-            if below and (scaled or node.name() in _ABOVE_SUMMANDS):
-                todo += [(child, joint if len(below) == 1 else node) for child in below]
-            elif len(nodes) < _MOST_SUMMANDS:
-                nodes.append((node, joint))
-            else:
-                return
-        summands = [(self._ids(node), joint) for node, joint in nodes] if len(nodes) > 1 else []
-        for place, (ids, joint) in enumerate(summands):
-            others = frozenset[int]().union(
-                *(theirs for theirs, _ in summands[:place] + summands[place + 1 :])
-            )
-            if ids and others and not ids & others:
-                yield self._event("summand", joint, ids)
-
-    def _is_clipped_one(self, node: Any) -> bool:
-        """Return whether a loss clips ``exp(value - data)``, PPO's ratio, and the data equal the value."""
-        if node.name() != ops.EXP or not _is_difference_from_data(inputs(node)[0]):
-            return False
-        clipped = any(user.name() in ops.CLAMPS for user in self._users.get(node, []))
-        return clipped and bool((node._saved_result == 1).all())
 
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""

@@ -127,12 +127,6 @@ class Reached:
                 first.append((node_number.use(users[-1]), number, line_of(users[0])))
         return tuple((number, site) for _, number, site in sorted(first, key=lambda entry: entry[:2]))
 
-    def reused(self) -> Ids:
-        """Return the parameters that several operations use."""
-        return frozenset(
-            number for leaf, number in self.numbers.items() if len(self._users.get(leaf, ())) > 1
-        )
-
 
 def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
     """Return how many nodes have a number below ``number``, and the line that made most of those nodes."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import types
-from collections import Counter
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ from gradgate.checker.recording._forward import Cuts, decorated
 from gradgate.checker.recording._measures import same, sample, statistics_drift
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._registry import ByIdentity, Numbers, is_sharded
+from gradgate.checker.recording._registry import Numbers, is_sharded
 from gradgate.checker.recording._user_objects import (
     children_of,
     is_a,
@@ -24,12 +22,11 @@ from gradgate.checker.recording._user_objects import (
     own_parameters,
     tensors_in,
 )
-from gradgate.events import NormsMoved, Ran, Site, StatisticsMoved
+from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
 _RUNS = 4  # forward passes recorded per suspect
 _MOST_UNOWNED = 512  # parameters outside optimizers whose values are compared
-_ENTRIES = 8  # blocks without gradients examined per line
 _NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms, as are new optimizers
 
 
@@ -58,8 +55,6 @@ class UnreachedParameters:
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
         self._moved: int | None = None  # the last parameter seen to change, which is looked at further
         # no_grad context -> the line that entered it, and each norm's version at that time
-        self._blocks: ByIdentity[Any, tuple[Site, dict[int, int]]] = ByIdentity()
-        self._entries: Counter[Site] = Counter()
 
     def look(self) -> None:
         """After a step, find the parameters that have had no gradient, and the batch norms that changed."""
@@ -140,30 +135,13 @@ class UnreachedParameters:
                 recorder.add(StatisticsMoved(recorder.site(), parameters.ids(own), drift))
 
     def no_grad_entered(self, context: Any) -> None:
-        """Record that the user's code turns gradients off, and note how often each batch norm has run."""
+        """Record that the user's code turns gradients off."""
         site = self._cuts.no_grad()
         self._recorder.values.turned_off(context, decorated(site) if site else ())
-        if site and self._versions and self._entries[site] < _ENTRIES:
-            self._entries[site] += 1
-            versions = {number: _version(norm) for number, norm in self._norms.alive()}
-            self._blocks.add(context, (site, versions))
 
     def no_grad_left(self, context: Any, *_: Any) -> None:
-        """Record the trained batch norms that ran in training mode while gradients were off."""
+        """Record that gradients are on again."""
         self._recorder.values.turned_on(context)
-        site, before = self._blocks.pop(context) or ((), {})
-        if not before:
-            return
-        parameters, passes = self._recorder.parameters, 0
-        moved: set[int | None] = set()
-        for number, norm in self._norms.alive():
-            times = _version(norm) - before.get(number, sys.maxsize)
-            numbers = set(map(parameters.numbers.known, own_parameters(norm))) if times > 0 else set()
-            if not numbers.isdisjoint(parameters.owners):
-                moved |= numbers
-                passes = max(passes, times)
-        if passes:
-            self._recorder.add(NormsMoved(site, parameters.same(moved), passes))
 
     def who_moves(self) -> None:
         """Note which parameters change although no optimizer trains them: averages, copies, updates by hand.

@@ -1,16 +1,14 @@
-"""Reads from a graph what only the checker asks: the work of its nodes, and how a loss combines its values."""
+"""Reads from a graph what only the checker asks: how a loss combines its values."""
 
 from gradgate.checker.recording.graph._broadcasts import broadcast_at, node_shape
 from gradgate.checker.recording.graph._distances import (
     are_apart,
     compared_views,
     detached_in_one_term,
-    unpassed_codes,
 )
 from gradgate.checker.recording.graph._driven import driven
 from gradgate.checker.recording.graph._layers import is_half
 from gradgate.checker.recording.graph._loss_inputs import (
-    labels_are_predictions,
     normalized_twice,
     not_log_probabilities,
 )
@@ -26,9 +24,7 @@ from gradgate.checker.recording.graph._targets import (
     trained_target,
 )
 from gradgate.checker.recording.graph._tokens import (
-    losses_of_hidden_padding,
     losses_of_padding,
-    wrongly_shifted,
 )
 
 __all__ = [
@@ -41,8 +37,6 @@ __all__ = [
     "detached_in_one_term",
     "driven",
     "is_half",
-    "labels_are_predictions",
-    "losses_of_hidden_padding",
     "losses_of_padding",
     "node_shape",
     "normalized_twice",
@@ -53,6 +47,4 @@ __all__ = [
     "sides_are_equal",
     "sums_with_constants",
     "trained_target",
-    "unpassed_codes",
-    "wrongly_shifted",
 ]

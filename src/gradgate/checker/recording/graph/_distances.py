@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import permutations
 from typing import Any
 
 import torch
@@ -11,30 +10,8 @@ from torch import Tensor
 
 from gradgate.autograd_graph import Graph, inputs, only_input, ops, through
 
-_MOVED = ops.RESHAPES | ops.SAME_VALUES
 _MOST = 8  # distances that are compared
 _TO_THE_LOSS = ops.MEANS_AND_SUMS | ops.LINEAR_ARITHMETIC | ops.RESHAPES | ops.POWERS | {ops.SQRT}
-
-
-def unpassed_codes(graph: Graph) -> Iterator[tuple[Any, Any]]:
-    """Yield each distance from codes to a constant, with the encoder's output in the reverse distance.
-
-    The loss has the distance twice, each time with the other side as the constant. It also uses the codes
-    elsewhere, but only the reverse distance trains the encoder.
-
-    Source: van den Oord et al., "Neural Discrete Representation Learning", 2017, section 3.2.
-    """
-    distances = [(node, value) for node in graph.nodes if (value := _compared_with_data(node)) is not None]
-    for (first, codes), (second, output) in permutations(distances[:_MOST], 2):
-        lookup = through(codes, _MOVED)
-        if lookup.name() not in ops.LOOKUPS or all(child.name() != ops.LEAF for child in inputs(lookup)):
-            continue
-        gap, other = _gap(first).reshape(-1).abs(), _gap(second).reshape(-1).abs()
-        if not gap.any() or not torch.equal(gap, other):
-            continue
-        leaves = set(Graph(output).leaf_nodes)
-        if lookup in graph.below(without=first) and leaves.isdisjoint(graph.below(without=second)):
-            yield first, output
 
 
 def detached_in_one_term(graph: Graph) -> Iterator[tuple[Any, Any]]:
@@ -54,12 +31,6 @@ def detached_in_one_term(graph: Graph) -> Iterator[tuple[Any, Any]]:
             if first.isdisjoint(second) and gap.any() and torch.equal(gap, _gap(other).reshape(-1).abs()):
                 yield node, value
                 break
-
-
-def _compared_with_data(node: Any) -> Any:
-    """Return the value that an error, or a square of a difference, compares with a constant; otherwise None."""
-    sides = _compared(node)
-    return sides[0] if len(sides) == 1 else None
 
 
 def _compared(node: Any) -> list[Any]:

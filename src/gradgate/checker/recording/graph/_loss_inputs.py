@@ -48,16 +48,6 @@ def not_log_probabilities(node: Any) -> Given | None:
     return "other axis" if whole and not _pairs_samples(node, given) else None
 
 
-def labels_are_predictions(node: Any) -> bool:
-    """Return whether the labels of a class loss are the classes that its own input makes most probable."""
-    if node.name() not in ops.CLASS_LOSSES or node._saved_self.dim() < 2:
-        return False
-    given, labels = node._saved_self.detach(), node._saved_target
-    if given.shape[1] < 2 or labels.numel() < 2 or given.numel() > _MOST_VALUES:
-        return False
-    return bool((given.argmax(1) == labels).all())
-
-
 def _given_to_divergence(node: Any) -> Given | None:
     product = node.next_functions[1][0]
     if node.next_functions[0][0] is not None or product is None or product.name() != ops.MUL:

@@ -166,26 +166,21 @@ def _is_undivided(term: Term) -> bool:
 
 
 def _padded(run: Run) -> Iterator[Finding]:
-    for each in combinations(run, ["padding", "hidden"]):
+    for each in combinations(run, ["padding"]):
         events = [run.events[number] for number in each.numbers]
         sizes = [event.sizes for event in events if isinstance(event, Combined)]
         parts = [padded / targets for _, padded, targets in sizes]
         index, padded, targets = sizes[parts.index(max(parts))]
         if len(parts) >= 2 and max(parts) >= _LEAST_PADDED:
-            by_index = each.how == "padding"
             yield RULE.say(
                 each.site,
                 texts.PADDED,
-                fix=partial(_ignoring, index=index) if by_index else (),
+                fix=partial(_ignoring, index=index),
                 count=each.times,
                 about=each.ids,
                 padded=padded,
                 targets=targets,
                 index=index,
-                known_by="the padding_idx of an embedding" if by_index else "which the attention mask hides",
-                advice=f"Pass ignore_index={index} to the loss."
-                if by_index
-                else "Give the loss labels that it ignores there: labels[attention_mask == 0] = -100.",
             )
 
 
