@@ -277,15 +277,17 @@ class ValueGraph(TorchFunctionMode):
                 self._tie(tensor, number)
             return number
         if number < 0:  # computed while nothing was recorded
-            leaves = tuple(
-                self.look_up(leaf) for leaf in Graph(tensor).leaves.values() if type(leaf) in _PLAIN
-            )
-            number = self.add("unseen", leaves, True, tensor)
+            number = self.add("unseen", self._leaves_of(tensor), True, tensor)
             self._tie(tensor, number)
         elif not self._nodes[number].live and self._nodes[number].op not in _FLAT:
-            number = self.add("apply", (number,), True, tensor)  # the result of an autograd.Function
+            # The result of an autograd.Function, whose own operations run without a graph
+            number = self.add("apply", self._leaves_of(tensor), True, tensor)
             self._tie(tensor, number)
         return number
+
+    def _leaves_of(self, tensor: Tensor) -> tuple[int, ...]:
+        """Return the leaves that a tensor's graph leads to."""
+        return tuple(self.look_up(leaf) for leaf in Graph(tensor).leaves.values() if type(leaf) in _PLAIN)
 
     def _new_leaf(self, tensor: Tensor, origin: int) -> int:
         leaf = len(self._leaves)
