@@ -176,9 +176,9 @@ LOGGED = FLAT.replace("back(h)", "back(front(torch.ones(16, 4)))").replace(
 @pytest.mark.parametrize(
     ("code", "found"),
     [
-        (FLAT, "GG402 7 Running without gradients cuts front.weight and front.bias off from the loss"),
-        (DETACHED, "GG402 7 .detach() cuts front.weight and front.bias off from the loss"),
-        (NORM, "GG505 {} 1 frozen batch norm (front.1) is in training mode"),
+        (FLAT, "GG402 7 front.weight and front.bias got no gradient in 6 steps"),
+        (DETACHED, "GG402 7 front.weight and front.bias got no gradient in 6 steps"),
+        (NORM, "GG505 {} 1 batch norm (front.1) that no step trains is in training mode"),
         (LOGGED, ""),
     ],
 )

@@ -54,7 +54,6 @@ LOGSUMEXP = _name("Logsumexp")
 SIGMOID = _name("Sigmoid")
 NLL_LOSS = _name("NllLoss")
 BINARY_CROSS_ENTROPY_OF_LOGITS = _name("BinaryCrossEntropyWithLogits")
-MM = _name("Mm")
 MV = _name("Mv")
 ADDMM = _name("Addmm")
 LINEAR = _name("Linear")
@@ -64,10 +63,8 @@ LAYER_NORM = _name("NativeLayerNorm")
 EMBEDDING = _name("Embedding")
 TRANSPOSED = _name("T")
 STACK = _name("Stack")
-CAT = _name("Cat")
 SELECT = _name("Select")
 SLICE = _name("Slice")
-UNBIND = _name("Unbind")
 GATHER = _name("Gather")
 INDEX = _name("Index")
 EXPAND = _name("Expand")
@@ -97,7 +94,6 @@ REPEATS = _names("Expand Repeat")
 PARTS = _names("Slice Select Index Narrow", "01")
 """Return some of their values."""
 
-SPLITS = _names("Split SplitWithSizes UnsafeSplit")
 
 WEIGHT_VIEWS = _names("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze Clone", "012")
 """Views and copies of a weight, which are made from its latest value."""
@@ -105,8 +101,6 @@ WEIGHT_VIEWS = _names("T Transpose Permute View Expand Alias Slice Select Squeez
 WEIGHT_PARTS = _names("T Transpose Permute View Expand ToCopy Index Select IndexSelect Gather Embedding")
 """Views of a weight, and reads of its rows."""
 
-LOOKUPS = _names("Embedding Index IndexSelect Mm", "01")
-"""Take rows of a table. A product with one-hot rows does as well."""
 
 INDICES = _names("Index IndexSelect IndexAdd IndexPut IndexCopy MaskedSelect MaskedScatter", "01") | _names(
     "ScatterAdd ScatterReduce Scatter SparseMm SparseAddmm Sort Topk", "01"
@@ -157,7 +151,6 @@ NONLINEAR = _names(
 )
 """Nonlinear functions with which a loss continues after a mean."""
 
-CLAMPS = _names("Clamp ClampMin ClampMax", "01")
 FROM_BELOW = _names("Clamp ClampMin", "01")
 
 IN_ONE_DIRECTION = _names(
@@ -229,13 +222,10 @@ BEFORE_REDUCTION = (
 
 SAVE_THEIR_INPUT = _names("Pow Abs Cosh Mul Minimum Maximum Softplus")
 
-NORMAL_SAMPLES = _names("Normal", "0123")
-"""Samples of ``torch.normal``."""
 
 # -- layers ---------------------------------------------------------------------------------------------
 
 MATRIX_PRODUCTS = _names("Mm Bmm")
-BATCHED_PRODUCTS = _names("Bmm Baddbmm")
 
 FACTORS = dict.fromkeys(_names("Mm Bmm Mv"), 0) | dict.fromkeys(_names("Addmm Baddbmm"), 1)
 """Matrix products, with the position of their first factor."""
@@ -247,10 +237,6 @@ DISTANCES = _names("Cdist EuclideanDist")
 EMBEDDINGS = _names("Embedding EmbeddingBag")
 RECURRENT = _names("MkldnnRnnLayer CudnnRnn MiopenRnn")
 
-ATTENTION = "ScaledDotProduct"
-"""How the names of fused attention begin."""
-
-ATTENTION_WEIGHTS = _names("Softmax SafeSoftmax")
 
 WITHIN_SAMPLES = (
     _names("AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D AdaptiveMaxPool2D")
@@ -259,10 +245,3 @@ WITHIN_SAMPLES = (
     | _names("UpsampleNearest1D UpsampleNearest2D UpsampleNearest3D")
 )
 """Change the sizes of each sample's image."""
-
-AT_EACH_POSITION = (
-    _names("NativeLayerNorm FusedRmsNorm NativeDropout Embedding Gelu Relu Silu Tanh Sigmoid LogSoftmax")
-    | _names("MaskedFill")
-    | _names("Mul Div Add Sub Pow Exp Rsqrt Sqrt Unbind", "012")
-)
-"""Operations in a model of sequences that compute each position by itself."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.checker.analysis import Run
-from gradgate.checker.analysis._values import Flow, flow
+from gradgate.checker.analysis._values import ValueFlow, flow
 from gradgate.checker.recording import Watcher
 from gradgate.checker.rules import check
 
@@ -43,7 +43,7 @@ CUTS = {
 }
 
 
-def shadow(watcher: Watcher) -> Flow:
+def shadow(watcher: Watcher) -> ValueFlow:
     return flow(Run(watcher.log()))
 
 

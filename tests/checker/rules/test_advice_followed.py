@@ -37,7 +37,8 @@ FOLLOWED = {
             ("    nn.utils.clip_grad_norm_(model.parameters(), max_norm)", "    pass"),
             (
                 "            optimizer.step()",
-                "            nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n            optimizer.step()",
+                "            nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n            "
+                "optimizer.step()",
             ),
         ],
     ),
@@ -50,7 +51,7 @@ FOLLOWED = {
         [("self.critic_opt = torch.optim.Adam(self.actor", "self.critic_opt = torch.optim.Adam(self.critic")],
     ),
     "ineffective-step/rebound_state_dict": (
-        "Update in place, under torch.no_grad(): p -= lr * p.grad",
+        "Write the update in place, under torch.no_grad(): p -= lr * p.grad",
         [
             (
                 "        state[name] = state[name] - 0.1 * p.grad",
@@ -71,11 +72,12 @@ FOLLOWED = {
         ],
     ),
     "inplace-param-update/best_state_in_memory": (
-        "Keep a copy: copy.deepcopy(network.state_dict())",
+        "Keep a copy: copy.deepcopy(model.state_dict())",
         [("state = network.state_dict()", "state = __import__('copy').deepcopy(network.state_dict())")],
     ),
     "inplace-param-update/soft_target_of_itself": (
-        "Make a network of its own: self.target = copy.deepcopy(self.critic)",
+        "Make the target a network of its own, target = copy.deepcopy(network), and copy from the network "
+        "that is trained",
         [("self.target = critic", "self.target = __import__('copy').deepcopy(self.critic)")],
     ),
     "inplace-param-update/ema_teacher": (
@@ -152,28 +154,22 @@ FOLLOWED = {
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
     ),
     "scheduler-cadence/exponential_unused": (
-        "Call lr_scheduler.step() once an epoch, after the last optimizer.step()",
+        "Call lr_scheduler.step() after the optimizer's step, or once an epoch if the schedule's length "
+        "counts epochs",
         [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
     ),
     "scheduler-cadence/decay_from_a_helper": (
-        "Call decay.step() once an epoch, after the last adam.step()",
+        "Call decay.step() after the optimizer's step, or once an epoch if the schedule's length counts epochs",
         [("        self.history.append", "        self.decay.step()\n        self.history.append")],
-    ),
-    "scheduler-cadence/superconvergence": (
-        "or make the schedule 20 calls long",
-        [("epochs=epochs,\n        steps_per_epoch=len(train_set)", "total_steps=20")],
     ),
     "zero-gradient/relu_scores": (
         "remove the ReLU, or initialize its inputs above zero",
         [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
     ),
     "zero-gradient/closed_gate": (
-        "If it starts at 0 on purpose, let an optimizer train it",
+        "Initialize one of the factors with nonzero values, don't freeze it, and divide with / where // "
+        "rounds it to 0",
         [('self.register_buffer("gate", torch.zeros(()))', "self.gate = nn.Parameter(torch.zeros(()))")],
-    ),
-    "zero-gradient/rounded_rating": (
-        "Remove the rounding before the loss",
-        [("torch.round(raw).clamp(1, 5)", "(raw + (torch.round(raw) - raw).detach()).clamp(1, 5)")],
     ),
     "zero-gradient/lora_adapter": (
         "Initialize one of the factors with nonzero values",
@@ -188,14 +184,14 @@ FOLLOWED = {
         [("hidden = torch.tanh(self.inp(inputs))", "hidden = torch.tanh(self.inp(inputs) / 1e9)")],
     ),
     "broken-graph/frozen_decoder": (
-        "Freeze self.decoder instead, so that gradients pass through it: self.decoder.requires_grad_(False),",
+        "Compute it outside of no_grad(): targets may stay inside",
         [
             ("        self.decoder = decoder\n", "        self.decoder = decoder.requires_grad_(False)\n"),
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),
         ],
     ),
     "broken-graph/sac_detached": (
-        "Don't detach the value: gradients can flow through a network that isn't trained",
+        "Use the value itself instead of a detached copy",
         [("q(qf1, obs, pi.detach()), q(qf2, obs, pi.detach())", "q(qf1, obs, pi), q(qf2, obs, pi)")],
     ),
     "graph-retention/parameters_in_a_list": (
@@ -207,14 +203,15 @@ FOLLOWED = {
         [("{k: p - 0.1 * g for", "{k: (p - 0.1 * g).detach().requires_grad_() for")],
     ),
     "graph-retention/moving_center": (
-        "Then retain_graph=True is needed only if another backward call uses the same graph",
+        "Detach values that are carried over from step to step: self.state = new.detach()",
         [
             ("(retain_graph=True)", "()"),
             ("= self.momentum * self.center", "= self.momentum * self.center.detach()"),
         ],
     ),
     "microbatch-normalization/gpt_padding": (
-        "divide the gradients once, before the clipping, by all items of the window",
+        "Instead of dividing each mean by 4, multiply it by its number of items, (loss * items).backward(), "
+        "and divide the gradients once, before any clipping, by the total of the window",
         [
             (
                 "(loss / gradient_accumulation_steps).backward()",
@@ -239,25 +236,8 @@ FOLLOWED = {
         "Or use torch.bfloat16 instead of torch.float16",
         [("torch.float16", "torch.bfloat16")],
     ),
-    "compared-with-itself/own_predictions": (
-        "Give the predictions another name, and compare with the labels",
-        [("    y = out.argmax(1)", "    predicted = out.argmax(1)")],
-    ),
-    "compared-with-itself/teacher_is_student": (
-        "Compare with a different value: the labels, another model's output",
-        [("student = teacher", "student = nn.Linear(6, 3)")],
-    ),
-    "term-left-out/a2c_entropy": (
-        "Include `entropy` in the loss with the weight `ENT_COEF`",
-        [
-            (
-                "loss = policy_loss + 0.5 * value_loss",
-                "loss = policy_loss + 0.5 * value_loss - ENT_COEF * entropy",
-            )
-        ],
-    ),
     "term-left-out/l1_in_trainer": (
-        "Include `l1` in the loss with the weight `l1_lambda`",
+        "Add it to the loss, or compute it under torch.no_grad() if it is only displayed",
         [("loss = ce  #", "loss = ce + self.l1_lambda * l1  #")],
     ),
 }

@@ -64,7 +64,7 @@ _MOST_TERMS = 4096
 _TIMES = 2  # once may be a warm-up
 
 
-class Loss(NamedTuple):
+class LossValue(NamedTuple):
     """A backward call, and the parameters of the optimizers whose steps used its gradients, as bits."""
 
     number: int  # of the event
@@ -78,7 +78,7 @@ class Constant:
 
     cut: int  # the value whose graph was cut
     site: Site  # the line that cut it
-    losses: tuple[Loss, ...]
+    losses: tuple[LossValue, ...]
     lost: int  # these parameters
 
 
@@ -88,18 +88,18 @@ class LeftOut(NamedTuple):
     # "sum": of a term of the loss and another; "last": the same line later made the loss; "shown"
     how: str
     site: Site
-    loss: Loss
+    loss: LossValue
     value: int
     times: int
 
 
 @once
-def flow(run: Run) -> Flow:
+def flow(run: Run) -> ValueFlow:
     """Return the shadow of values of a run."""
-    return Flow(run)
+    return ValueFlow(run)
 
 
-class Flow:
+class ValueFlow:
     """What each value depends on."""
 
     def __init__(self, run: Run) -> None:
@@ -143,7 +143,7 @@ class Flow:
         """Return bits as parameters."""
         return frozenset(number for number, leaf in self._bit_of.items() if bits >> leaf & 1)
 
-    def _losses(self) -> Iterator[Loss]:
+    def _losses(self) -> Iterator[LossValue]:
         run = self.run
         idle = {window.step for window in run.windows if not window.micro}
         waiting: list[tuple[int, Backward]] = []
@@ -154,13 +154,15 @@ class Flow:
                 steps = {step for each in run.by_backward.get(number, ()) for step in each.consumed}
                 if steps:
                     owners = {run.stepped(step).optimizer for step in steps}
-                    yield Loss(number, event, self.bits(ids for owner in owners for ids in run.held(owner)))
+                    yield LossValue(
+                        number, event, self.bits(ids for owner in owners for ids in run.held(owner))
+                    )
                 else:
                     waiting.append((number, event))
             elif (
                 isinstance(event, Stepped) and number in idle and waiting
             ):  # a step without gradients: the last loss was meant for it
-                yield Loss(*waiting[-1], self.bits(run.held(event.optimizer)))
+                yield LossValue(*waiting[-1], self.bits(run.held(event.optimizer)))
                 waiting.clear()
 
     def missing(self) -> int:
@@ -248,7 +250,7 @@ class Flow:
         node = self.nodes[number]
         return node.off if node.off and node.op not in PARTS else node.site
 
-    def place(self, loss: Loss, number: int) -> tuple[Site, str, Site]:
+    def place(self, loss: LossValue, number: int) -> tuple[Site, str, Site]:
         """Return what tells the same term in another step."""
         while self.nodes[number].op in PARTS and self.nodes[number].parents:
             number = self.nodes[number].parents[0]
@@ -258,7 +260,7 @@ class Flow:
 
     def constants(self) -> Iterator[Constant]:
         """Yield the terms that never train the parameters that they were computed from."""
-        hits: dict[object, list[tuple[int, Loss, int]]] = defaultdict(list)
+        hits: dict[object, list[tuple[int, LossValue, int]]] = defaultdict(list)
         trains: dict[object, set[int]] = defaultdict(set)
         for loss in self.losses:
             terms, above = self.terms(loss.event.root)
@@ -306,7 +308,7 @@ class Flow:
 
     def constant_distances(self) -> Iterator[Constant]:
         """Yield distances between two values that networks computed, if neither has a graph."""
-        hits: dict[Site, list[tuple[int, Loss, int]]] = defaultdict(list)
+        hits: dict[Site, list[tuple[int, LossValue, int]]] = defaultdict(list)
         trains: set[Site] = set()
         for loss in self.losses:
             for number in self.terms(loss.event.root)[0]:
@@ -331,7 +333,7 @@ class Flow:
 
         In a policy gradient, or with a straight-through estimator, a gradient of the maker depends on the value.
         """
-        hits: dict[Site, list[tuple[int, Loss, int]]] = defaultdict(list)
+        hits: dict[Site, list[tuple[int, LossValue, int]]] = defaultdict(list)
         for loss in self.losses:
             if not self.cut[loss.event.root] & loss.meant:
                 continue
@@ -359,7 +361,7 @@ class Flow:
 
     def first_order(self) -> Iterator[Constant]:
         """Yield derivatives without a graph that a term compares with values that have one."""
-        hits: dict[Site, list[tuple[int, Loss, int]]] = defaultdict(list)
+        hits: dict[Site, list[tuple[int, LossValue, int]]] = defaultdict(list)
         for loss in self.losses:
             for term in self.terms(loss.event.root)[0]:
                 live = self.live[term] & loss.meant
@@ -430,7 +432,7 @@ class Flow:
                 loss = next(each for each in losses if each.number == number)
                 yield LeftOut(how, site, loss, value, len(several))
 
-    def _role(self, number: int, loss: Loss, used: set[int]) -> str:
+    def _role(self, number: int, loss: LossValue, used: set[int]) -> str:
         """Return what a value that no loss includes seems to be; "" for a measure of the loss's outputs."""
         parts, whole = self._parts(number), self._parts(loss.event.root)
         if parts & whole:
@@ -491,7 +493,7 @@ class Flow:
                 todo += [each for each in made if self.nodes[each].size == 1 and self.nodes[each].leaf < 0]
         return found
 
-    def _constant(self, several: list[tuple[int, Loss, int]]) -> Constant:
+    def _constant(self, several: list[tuple[int, LossValue, int]]) -> Constant:
         cut, _, lost = several[0]
         return Constant(cut, self.line(cut), tuple(loss for _, loss, _ in several), lost)
 

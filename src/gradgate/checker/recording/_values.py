@@ -116,6 +116,7 @@ class ValueGraph(TorchFunctionMode):
     def stepped(self) -> None:
         """Go on after a step, or end."""
         self._calls.clear()
+        self._resolve()  # a function may end, and its model with it, before the run does
         if self._recorder.steps >= _STEPS:
             self.end()
         else:

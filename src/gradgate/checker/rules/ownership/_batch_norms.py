@@ -11,7 +11,7 @@ from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import loops_around, nodes_of
+from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
@@ -30,7 +30,9 @@ def moving_statistics(run: Run, rule: Rule) -> Iterator[Finding]:
         if since is None and _is_unused(run, ids):
             since, unset = -1, _running_line(run, ids)
         else:
-            unset = freezing_line(run, ids)
+            # Code that can't be read is named where the statistics were seen to move.
+            unread = (frame for frame in entries[-1][1].site[:1] if tree_of(frame.file) is None)
+            unset = freezing_line(run, ids) or next(unread, None)
         events = [event for number, event in entries if since is not None and number >= since]
         line = _training_line(run, ids, entries[-1][0], unset)
         if line is not None and len(events) >= _STEPS:
