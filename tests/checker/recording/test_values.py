@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.checker.analysis import Run
+
+# private: what the shadow of values knows is the law of GG402 and GG407
 from gradgate.checker.analysis._values import ValueFlow, flow
 from gradgate.checker.recording import Watcher
 from gradgate.checker.rules import check

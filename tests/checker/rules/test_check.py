@@ -72,7 +72,7 @@ def finding(category: str, line: int, about: set[int]) -> Finding:
 
 
 def test_a_symptom_is_folded_into_its_cause_and_stays_where_it_is_about_others() -> None:
-    cause = finding("accumulation-window", 10, {1, 2})
-    symptom, other = finding("accumulation-scaling", 8, {2}), finding("accumulation-scaling", 20, {3})
+    cause = finding("zero-grad-misplaced", 10, {1, 2})
+    symptom, other = finding("zero-gradient", 8, {2}), finding("zero-gradient", 20, {3})
     assert fold([symptom, cause, other]) == [cause, other]
     assert fold([symptom, other]) == [symptom, other]
