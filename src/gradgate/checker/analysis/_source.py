@@ -131,13 +131,3 @@ def next_use(frame: Frame, before: int) -> Frame | None:
     return None if line is None else frame._replace(line=line)
 
 
-def in_condition(frame: Frame, beside: Iterable[Frame] = ()) -> bool:
-    """Return whether a line of a function runs under a condition that may choose between two branches.
-
-    An ``if`` without ``else`` that also contains a line of ``beside`` doesn't choose: it skips both lines.
-    """
-    path = path_to(frame.file, frame.line)
-    functions = [place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef)]
-    lines = [other.line for other in beside if other.file == frame.file]
-    conditions = [node for node in path[functions[-1] :] if isinstance(node, ast.If)] if functions else []
-    return any(node.orelse or not any(spans(node, line) for line in lines) for node in conditions)

@@ -27,8 +27,6 @@ from gradgate.checker.rules._rule import FixAt
 from gradgate.events import Frame
 
 _NEW_TENSORS = frozenset(("tensor", "as_tensor", "asarray", "array", "Tensor", "FloatTensor", "DoubleTensor"))
-_STOPS = ("detach", "data")
-_NO_GRADIENT = frozenset(("item", "tolist", "numpy", "shape", "ones_like", "zeros_like", "full_like"))
 _TO_NUMBERS = frozenset(("numpy", "tolist", "argmax", "argmin", "long", "int", "round", "float"))
 
 
@@ -102,29 +100,8 @@ def _stacked(at: Statement, copy: ast.Call, ops: tuple[str, ...]) -> Fix:
     return Replace(at.line, *cuts[0]), Replace(copy.lineno, ast.unparse(copy), f"torch.stack({text})")
 
 
-def straight_through(at: Statement) -> str:
-    """Return the ``z`` of a straight-through estimator, ``x + (z - x).detach()``, or ""."""
-    cuts = (_cut_value(node, ("detach", "data")) for node in at.expressions() if isinstance(node, ast.expr))
-    hard = (value.left for value in cuts if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub))
-    return next(map(ast.unparse, hard), "")
 
 
-def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
-    """Return the file's modules that a block or function without gradients calls and that no optimizer trains.
-
-    Args:
-        at: a ``with torch.no_grad():`` or a decorated function.
-        trained: components of the names of trained parameters.
-    """
-    body = at.node.body if isinstance(at.node, ast.With) or is_function(at.node) else []
-    calls = inside(ast.Call, *body)
-    return [
-        ast.unparse(call.func)
-        for call in calls
-        if last_name(call.func) not in trained
-        and (may_be_module(call, at.file, (at.file,)) and not functions(last_name(call.func), (at.file,)))
-        and at.assigned_to(ast.unparse(call.func))
-    ]
 
 
 def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:
@@ -169,30 +146,8 @@ def with_graph(at: Statement) -> Fix:
     return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(call)),)
 
 
-def not_reentrant(at: Statement) -> Fix:
-    """Run a checkpoint with ``use_reentrant=False``, which keeps the graph of the function's parameters."""
-    return tuple(
-        Replace(at.line, text, text.replace("use_reentrant=True", "use_reentrant=False"))
-        for text in map(ast.unparse, at.calls("checkpoint"))
-        if "use_reentrant=True" in text
-    )
 
 
-def without_leaf(at: Statement) -> Fix:
-    """Use the values instead of a new leaf: ``torch.stack(losses)`` instead of ``torch.tensor(losses)``."""
-    target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
-    for call in (call for call in at.calls() if len(call.args) == 1):
-        if called(call) == "Parameter" and not isinstance(target, ast.Attribute):
-            return (Replace(at.line, ast.unparse(call), operand(call.args[0])),)
-        if called(call) == "tensor" and isinstance(call.args[0], ast.Name):
-            made = at.assigned_to(call.args[0].id)
-            tensors = (
-                len(made) == 1 and isinstance(made[0], ast.ListComp) and ".item()" not in ast.unparse(made[0])
-            )
-            return (
-                (Replace(at.line, ast.unparse(call), f"torch.stack({call.args[0].id})"),) if tensors else ()
-            )
-    return ()
 
 
 def resampled(at: Statement) -> Fix:
@@ -204,32 +159,10 @@ def resampled(at: Statement) -> Fix:
     return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(new)),)
 
 
-def unless_compared(at: Statement, ops: tuple[str, ...], modules: Container[str], fix: FixAt) -> Fix:
-    """Make no edit if the value that ``ops`` detach may be compared with another one, as the target of a loss is.
-
-    Without the ``detach()``, gradients might flow to both (SimSiam, BYOL). A value that a module takes has a graph
-    behind it in any case. ``modules`` are the names of modules that have parameters.
-    """
-    if not set(_STOPS).intersection(ops):
-        return fix(at)
-    cuts = [
-        node for node in at.expressions() if isinstance(node, ast.expr) and _cut_value(node, ops) is not None
-    ]
-    return () if any(_may_be_compared(at, cut, modules) for cut in cuts) else fix(at)
 
 
-def unless_shared(at: Statement, fix: FixAt) -> Fix:
-    """Make no edit if the detached value that a statement names is used twice: one use may need it detached."""
-    detaches = any(isinstance(node, ast.expr) and _cut_value(node, _STOPS) for node in at.expressions())
-    names = names_stored(at.node) if detaches and isinstance(at.node, ast.Assign) else set()
-    used = [around for use, node in _uses(at, names) if not _carries_no_gradient(around := use.around(node))]
-    return () if len(used) > 1 else fix(at)
 
 
-def _carries_no_gradient(around: Sequence[ast.AST]) -> bool:
-    """Return whether a value is only read for its number or its shape, given the expressions around it."""
-    names = {called(node) if isinstance(node, ast.Call) else last_name(node) for node in around}
-    return not names.isdisjoint(_NO_GRADIENT)
 
 
 def _uses(at: Statement, names: Container[str]) -> list[tuple[Statement, ast.Name]]:
