@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator
-from itertools import chain
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
     argument,
     called,
     is_function,
-    key_of,
     last_name,
     own_calls,
     own_nodes,
 )
-from gradgate.checker.analysis._slices import Slice
-from gradgate.checker.analysis._source import function_at, inside, path_to, spans, statement_at, tree_of
-from gradgate.events import Backward, Cut, Frame, Ids, NoGradEntered, Ran, Site, Stepped
+from gradgate.checker.analysis._source import function_at, path_to, spans, tree_of
+from gradgate.events import Backward, Frame, Site, Stepped
 
 _OF_MODELS = ("parameters", "named_parameters", "state_dict")
 _RUNS = re.compile(r"loss|eval|accura|score|error|predict|forward", re.IGNORECASE)
@@ -82,32 +78,6 @@ def _runs(call: ast.Call, models: set[str]) -> bool:
     return ast.unparse(call.func) in models or (given and bool(_RUNS.search(called(call))))
 
 
-
-
-
-
-
-
 def readable(site: Site) -> bool:
     """Return whether the source of all lines of a site can be read."""
     return all(tree_of(frame.file) is not None for frame in site)
-
-
-def _held_before(
-    event: NoGradEntered, missing: Ids, slices: Collection[Slice]
-) -> Iterator[tuple[Frame, Ids]]:
-    """Yield blocks that compute a part of the loss from a variable whose graph contains ``missing`` parameters."""
-    block = statement_at(event.site[0]) if event.site and event.held else None
-    if not isinstance(block, ast.With) or without_gradients(block) is None:
-        return
-    used = {id(node) for each in slices for _, node in each.nodes}
-    read = {
-        key_of(node).lstrip(".")
-        for statement in block.body
-        for node in ast.walk(statement)
-        if id(node) in used and isinstance(getattr(node, "ctx", None), ast.Load)
-    }
-    held = [ids for name, ids in event.held if name.removeprefix("self.") in read]
-    ids = missing.intersection(chain(*held))
-    if ids:
-        yield event.site[0], ids

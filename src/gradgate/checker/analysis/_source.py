@@ -129,5 +129,3 @@ def next_use(frame: Frame, before: int) -> Frame | None:
     after = range((statement.end_lineno or frame.line) + 1, before + 1)
     line = min((node.lineno for node in read if node.id in names and node.lineno in after), default=None)
     return None if line is None else frame._replace(line=line)
-
-

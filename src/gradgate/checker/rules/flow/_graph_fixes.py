@@ -8,12 +8,10 @@ from collections.abc import Container, Sequence
 
 from gradgate.checker.analysis._scopes import (
     called,
-    functions,
     imported,
     is_function,
     is_read,
     last_name,
-    may_be_module,
     names_read,
     names_stored,
     own_calls,
@@ -23,7 +21,6 @@ from gradgate.checker.analysis._scopes import (
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand, owner
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace
-from gradgate.checker.rules._rule import FixAt
 from gradgate.events import Frame
 
 _NEW_TENSORS = frozenset(("tensor", "as_tensor", "asarray", "array", "Tensor", "FloatTensor", "DoubleTensor"))
@@ -100,10 +97,6 @@ def _stacked(at: Statement, copy: ast.Call, ops: tuple[str, ...]) -> Fix:
     return Replace(at.line, *cuts[0]), Replace(copy.lineno, ast.unparse(copy), f"torch.stack({text})")
 
 
-
-
-
-
 def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:
     """Return the ``x`` of ``x.detach()``, ``x.item()`` or ``x.data``."""
     function = node.func if isinstance(node, ast.Call) and not node.args else None
@@ -146,10 +139,6 @@ def with_graph(at: Statement) -> Fix:
     return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(call)),)
 
 
-
-
-
-
 def resampled(at: Statement) -> Fix:
     """Draw a sample that keeps the graph."""
     calls = at.calls("sample")
@@ -157,12 +146,6 @@ def resampled(at: Statement) -> Fix:
         return ()
     new = ast.Call(ast.Attribute(calls[0].func.value, "rsample"), calls[0].args, calls[0].keywords)
     return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(new)),)
-
-
-
-
-
-
 
 
 def _uses(at: Statement, names: Container[str]) -> list[tuple[Statement, ast.Name]]:
