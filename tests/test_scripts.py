@@ -85,7 +85,6 @@ MISSED = {
     "wrong/param-not-in-optimizer/gradual_unfreezing": "a case of its own",
     "wrong/param-not-in-optimizer/adapters_the_wrong_way_round": "a case of its own",
     "wrong/param-not-in-optimizer/adapters_frozen_with_the_rest": "a case of its own",
-    "wrong/broken-graph/tokens_argmax": "another path trains every parameter; teacher forcing looks the same",
     "wrong/double-counting/bayes_kl": "the term is computed anew each time, so its nodes are not the same",
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
     "wrong/train-eval-mode/teacher_dropout": "mean teachers leave the teacher in training mode on purpose",
@@ -112,6 +111,16 @@ MISSED = {
     "wrong/missing-zero-grad/lbfgs_closure": "gradients are cleared, before the step and not in its closure",
     "wrong/missing-zero-grad/line_by_hand": "no optimizer holds the weights, so no step is seen",
     "wrong/missing-zero-grad/workers_add_up": "gradients that are added by hand may be meant",
+    "wrong/broken-graph/codes_of_one_hot": "the codes are drawn, and a loss tells the encoder where they are",
+    "wrong/broken-graph/echo_last_step": "a state that is detached on purpose looks the same",
+    "wrong/broken-graph/few_shot_inner_steps": "first-order MAML looks the same",
+    "wrong/broken-graph/losses_by_name": "a sum of Python numbers and a tensor has no value to follow",
+    "wrong/broken-graph/margin_in_numpy": "values are not followed through numpy",
+    "wrong/broken-graph/unit_codes": "the codes are drawn, and a loss tells the encoder where they are",
+    "wrong/broken-graph/variable_around_the_loss": "no value leads from the new leaf back to the network",
+    "wrong/term-left-out/adversary_by_whole_progress": "a weight that is 0 for now looks the same",
+    "wrong/term-left-out/balance_of_experts": "a measure of the outputs that the loss uses looks the same",
+    "wrong/term-left-out/horizons_overwritten": "a refinement of one state looks the same",
 }
 UNUSED = {
     "right/gradients_read/scores_of_a_mask": [
@@ -155,8 +164,7 @@ OTHER_LINE = {
     "wrong/param-not-in-optimizer/named_groups": "said of another line of the same cause",
     "wrong/param-not-in-optimizer/group_not_appended": "said of another line of the same cause",
     "wrong/accumulation-scaling/spectra_autoencoder": "said of the division, marked is the call with the number",
-    "wrong/frozen-state-drift/stale_after_freeze": "said of the freeze, marked is the loop that clears the "
-    "others",
+    "wrong/frozen-state-drift/stale_after_freeze": "said of the freeze, marked is the loop that clears the others",
     "wrong/graph-retention/smoothed_loss": (
         "said of the meter that adds, marked is the call that hands it the loss"
     ),
@@ -167,6 +175,15 @@ OTHER_LINE = {
     "wrong/zero-gradient/dense_detector": "said of the ReLU, marked is the bias that closes it",
     "wrong/accumulation-window/stepper_with_flush": "said of the condition, marked is the end of the epoch",
     "wrong/missing-zero-grad/lent_only_once": "said of the step, marked is the condition of the copy",
+    "wrong/broken-graph/balance_by_counts": "said of the choice, marked is the count of the choices",
+    "wrong/broken-graph/compressed_memory": "said of the detached memory, marked is the sum",
+    "wrong/broken-graph/feedback_detached": "said of the detached value, marked is the sum",
+    "wrong/broken-graph/reentrant_adapters": "said of the layer inside, marked is the checkpoint",
+    "wrong/broken-graph/soft_labels_of_the_teacher": "said of the teacher, marked is the sum",
+    "wrong/broken-graph/teacher_with_itself": "said of the teacher, marked is the distance",
+    "wrong/term-left-out/loss_overwritten": "said of the sum, marked is the line that overwrites it",
+    "wrong/term-left-out/only_the_last_micro_batch": "said of the loss, marked is the backward call",
+    "wrong/term-left-out/smoothness_of_a_pair": "said of the loss inside, marked is the sum",
 }
 
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
@@ -217,14 +234,14 @@ ADVICE_ONLY = {
     ),
     "ineffective-step": (
         "actor_twice bfloat16_adamw bfloat16_factors bfloat16_finetune bfloat16_second_phase bfloat16_sgd "
-        "counter_begins_anew critic_not_clipped encoder_not_stepped flag_never_set forum_84911 frozen_encoder "
-        "functional_update_unread linear_scaling_rule momentum_by_hand one_of_a_dict "
+        "counter_begins_anew critic_not_clipped encoder_not_stepped flag_never_set forum_84911 "
+        "frozen_encoder functional_update_unread linear_scaling_rule momentum_by_hand one_of_a_dict "
         "optimizer_of_the_last_member optimizers_of_one_network preferences_of_the_reference "
         "rebound_behind_a_guard rebound_data_sub rebound_if_there_is_one rebound_in_a_new_list "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict rebound_weights "
-        "reptile_no_copy returned_by_a_guarded_update schedule_in_its_place scratch_mlp softmax_from_scratch "
-        "step_not_called target_is_online target_rebound teachers_parameters trunk_of_the_critic warmup "
-        "warmup_floor"
+        "reptile_no_copy returned_by_a_guarded_update schedule_in_its_place scratch_mlp "
+        "softmax_from_scratch step_not_called target_is_online target_rebound teachers_parameters "
+        "trunk_of_the_critic warmup warmup_floor"
     ),
     "loss-input": (
         "labels_of_two_domains loss_of_softmax notes_not_shifted pairs_shifted_again policy_logits "
@@ -266,9 +283,9 @@ ADVICE_ONLY = {
     ),
     "scheduler-cadence": (
         "also_after_each_epoch cosine_before_groups cosine_micro decay_from_a_helper denoiser_ceil "
-        "drop_an_epoch_early exponential_unused gru_steplr linear_micro linear_warmup_iters onecycle_micro "
-        "onecycle_wine recsys_trainer superconvergence trainer_keeps_scheduler waits_for_a_flag "
-        "warmup_in_steps"
+        "drop_an_epoch_early exponential_unused gru_steplr linear_micro linear_warmup_iters "
+        "onecycle_micro onecycle_wine recsys_trainer superconvergence trainer_keeps_scheduler "
+        "waits_for_a_flag warmup_in_steps"
     ),
     "stale-optimizer-params": (
         "best_model clamped_to_a_constant codes_of_the_batch folds folds_again growing_vocab new_head "
@@ -297,11 +314,11 @@ ADVICE_ONLY = {
     ),
 }
 NEVER_AN_EDIT = {
-    "stale-values",
-    "zero-gradient",
     "inplace-param-update",
+    "stale-values",
     "term-left-out",
     "unintended-broadcast",
+    "zero-gradient",
 }
 
 # What is not to move: the fix keeps it as it is.

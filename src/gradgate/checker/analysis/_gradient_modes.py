@@ -14,7 +14,7 @@ from gradgate.checker.analysis._scopes import (
     own_calls,
     own_nodes,
 )
-from gradgate.checker.analysis._source import function_at, inside, path_to, spans, statement_at, tree_of
+from gradgate.checker.analysis._source import function_at, path_to, spans, tree_of
 from gradgate.events import Backward, Frame, Site, Stepped
 
 _OF_MODELS = ("parameters", "named_parameters", "state_dict")
@@ -76,17 +76,6 @@ def _runs(call: ast.Call, models: set[str]) -> bool:
     """Return whether a call runs one of the models, or passes a model to a loss or metric."""
     given = any(ast.unparse(each) in models for each in call.args)
     return ast.unparse(call.func) in models or (given and bool(_RUNS.search(called(call))))
-
-
-def reentrant_checkpoint(frame: Frame) -> ast.keyword | None:
-    """Return the ``use_reentrant=True`` with which a line calls ``checkpoint``.
-
-    Such a checkpoint runs its function without gradients. The backward pass runs it again if an input needs a
-    gradient.
-    """
-    calls = [call for call in inside(ast.Call, statement_at(frame)) if called(call) == "checkpoint"]
-    given = (each for call in calls for each in call.keywords if each.arg == "use_reentrant")
-    return next((each for each in given if getattr(each.value, "value", None) is True), None)
 
 
 def readable(site: Site) -> bool:
