@@ -11,7 +11,7 @@ import pytest
 
 from gradgate import signals
 from gradgate.signals import uninterrupted
-from tests.accumulation.one_weight import StopError
+from tests.accumulation.one_weight import StopError, stopped_by
 
 
 @pytest.fixture
@@ -35,6 +35,21 @@ def test_a_signal_arrives_after_the_block_once(received: list[int], number: sign
         assert received == []
     assert received == [number]
     assert signal.getsignal(number) is handler
+
+
+def test_signals_arrive_in_their_order(received: list[int]) -> None:
+    with uninterrupted():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+    assert received == [signal.SIGTERM, signal.SIGINT, signal.SIGTERM]
+
+
+def test_a_handler_that_raises_does_not_lose_the_other_signal(received: list[int]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with stopped_by(KeyboardInterrupt), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+    assert received == [signal.SIGTERM]
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
