@@ -225,3 +225,33 @@ def test_memory_that_runs_out_measures_the_window_once() -> None:
     small, large = float(first @ first), float(window @ window)
     assert noise.trace == pytest.approx((small - large) / (1 / 2 - 1 / 8))
     assert noise.updates == 1
+
+
+def test_windows_that_show_nothing_are_counted() -> None:
+    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
+    update = update_by(accumulator, weight, [(5.0, 1)])
+    assert update.noise_scale is None
+    with accumulator.update() as update:
+        for count in update.micro_batches([1, 2]):
+            update.backward(weight * 1.0, count=count)
+            update.backward(weight * 2.0, count=count + 1)
+    assert noise.skipped == {"one micro-batch": 1, "several losses": 1}
+    assert repr(noise) == (
+        "NoiseScale(no estimate after 0 updates; skipped: 1 with one micro-batch, 1 with several losses)"
+    )
+    assert noise.advice() == (
+        "There is no estimate of the gradient noise scale yet. "
+        "Windows without an estimate: 1 with one micro-batch, 1 with several losses."
+    )
+
+
+def test_squares_that_overflow_are_left_out() -> None:
+    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
+    update_by(accumulator, weight, [(1e200, 1), (1e200, 1)])
+    assert noise.skipped == {"not finite": 1}
+
+
+def test_advice_where_the_gradient_does_not_show() -> None:
+    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
+    update_by(accumulator, weight, [(5.0, 1), (1.0, 3)])
+    assert noise.advice() == "In 1 update, noise hides the gradient. Measure longer, with decay closer to 1."
