@@ -45,16 +45,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules._rule import Finding, Rule, Text
 from gradgate.events import Stepped
 
-_WHY = "The effect on the update, in a sentence."
+_TEXT = Text("What happened, with numbers.", "The effect on the update, in a sentence.", "What to write.")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     for event in run.of(Stepped):  # docs/reference/rules_and_events.md lists all events and their fields
         if _is_wrong(event):
-            yield RULE.finding(event.site, "What happened, with numbers.", why=_WHY, advice="What to write.")
+            yield RULE.say(event.site, _TEXT)
             return
 
 

@@ -93,36 +93,6 @@ class Rule:
 
         ``fix`` may be a function of the finding's statement, which is called if the source can be read.
         """
-        return self.finding(
-            where,
-            text.message.format(**facts),
-            why=text.why.format(**facts),
-            advice=text.advice.format(**facts),
-            fix=fix,
-            severity=severity,
-            count=count,
-            evidence=facts,
-            about=about,
-        )
-
-    def finding(
-        self,
-        where: Site | Frame,
-        message: str,
-        *,
-        why: str,
-        advice: str = "",
-        fix: Fix | FixAt = (),
-        severity: Severity | None = None,
-        count: int = 1,
-        evidence: Mapping[str, Any] | None = None,
-        about: Iterable[int] = (),
-    ) -> Finding:
-        """Make a finding of this rule.
-
-        ``fix`` may be a function of the finding's statement, which is called if the source can be read. Without
-        ``advice``, the advice is the fix in words.
-        """
         frame = where if isinstance(where, Frame) else innermost(where)
         if callable(fix):
             statement = Statement.at(frame)
@@ -133,11 +103,11 @@ class Rule:
             severity or self.severity,
             frame.file,
             frame.line,
-            message,
-            why,
-            advice or " ".join(map(str, fix)),
+            text.message.format(**facts),
+            text.why.format(**facts),
+            text.advice.format(**facts) or " ".join(map(str, fix)),
             count,
-            evidence or {},
+            facts,
             frozenset(about),
             fix,
         )

@@ -66,6 +66,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._graph_fixes import kept
 from gradgate.checker.rules.flow._trained_averages import trained_averages
+from gradgate.checker.rules.texts import flow_reach as texts
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, ModeSet
 
 
@@ -74,7 +75,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     if any(event.create for event in run.of(Differentiated)):
         return
     reported: Ids = frozenset()
-    for each in combinations(run, _TEXTS):
+    for each in combinations(run, texts.ATTACHED):
         if not _is_trained(run, each):
             continue  # wasted-gradient reports gradients that no step uses
         if each.how in ("teacher", "trained target") and _has_other_losses(run, each):
@@ -87,11 +88,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue
         if each.how == "trained target" and not _is_fixed_beside_a_student(run, each):
             continue
-        message, why, advice = _TEXTS[
-            "peers" if each.how == "teacher" and _are_peers(run, each) else each.how
-        ]
-        yield RULE.finding(
-            each.site, message.format(run.names(each.ids)), why=why, advice=advice, **each.measured
+        how = "peers" if each.how == "teacher" and _are_peers(run, each) else each.how
+        yield RULE.say(
+            each.site, texts.ATTACHED[how], count=each.times, about=each.ids, names=run.names(each.ids)
         )
         reported |= each.ids
     yield from (each for each in trained_averages(run, RULE) if not each.about <= reported)
@@ -112,16 +111,14 @@ def _dropped(run: Run) -> Iterator[Finding]:
                 if any(id(node) in own and ast.unparse(node) == owner(at.node) for _, node in used):
                     found[event.site[0]] = owner(at.node), ids
     for frame, (name, ids) in found.items():
-        yield RULE.finding(
+        yield RULE.say(
             frame,
-            f"`{name}.detach()` returns a new tensor, which is discarded here: the loss's gradient still flows "
-            f"through `{name}` to {run.names(ids)}.",
-            why="The loss treats the value as if it had not been detached.",
-            advice=f"Assign the result: {name} = {name}.detach().",
+            texts.DROPPED,
             fix=kept,
             count=len(run.calls_reaching(ids)),
-            evidence={"parameters": len(ids)},
             about=ids,
+            name=name,
+            names=run.names(ids),
         )
 
 
@@ -184,76 +181,5 @@ def _is_fixed_beside_a_student(run: Run, target: Combination) -> bool:
     )
     return (evaluates or done) and all(run.owners.get(number, set()) & students for number in ids)
 
-
-_AGREE = (
-    "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
-    "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
-)
-_TEXTS = {
-    "own target": (
-        "Gradient flows through the target to {}, and the loss compares the target with the same network: the loss "
-        "also trains the target.",
-        "The network can lower the loss by changing its targets instead of its predictions.",
-        "Compute the target under torch.no_grad(), or detach the network's value in it.",
-    ),
-    "teacher": (
-        "The divergence also trains {} through its target. They get no other gradient: the teacher is trained to "
-        "match the student.",
-        *_AGREE,
-    ),
-    "peers": (
-        "The divergence trains {} through its target: each loss also trains the other network, which has a loss "
-        "of its own.",
-        "The networks can lower the loss by agreeing on arbitrary outputs.",
-        "Compute the target under torch.no_grad(), or detach it: target.detach().",
-    ),
-    "pulled teacher": (
-        "The target of the divergence trains {}, which have an optimizer and a cross entropy of their own: the "
-        "divergence also pulls the teacher towards the student.",
-        "The networks can lower the loss by agreeing on wrong outputs.",
-        "Compute the target under torch.no_grad(), or detach it: target.detach().",
-    ),
-    "trained target": (
-        "The loss also trains {} through its target. They get no other gradient: the teacher is trained to "
-        "match the student.",
-        *_AGREE,
-    ),
-    "averaged weights": (
-        "The loss compares the network with the output of its averaged weights, and gradient flows through the "
-        "average to {}: the loss also trains its target.",
-        "The network can lower the loss by changing its targets instead of its predictions.",
-        "Compute the average under torch.no_grad(), or from parameter.detach().",
-    ),
-    "labels": (
-        "Gradient flows through the target of the binary cross entropy to {}: the loss also trains the target.",
-        "The network can lower the loss by changing its targets instead of its predictions.",
-        "Detach the network's values before computing the target from them.",
-    ),
-    "views": (
-        "The loss only compares two outputs computed by {}, and both have a gradient.",
-        "A constant output minimizes the loss, so the network may collapse.",
-        "Detach the side that doesn't run through the predictor: z.detach(). Or compute it under torch.no_grad() "
-        "with a moving average of the encoder.",
-    ),
-    "added again": (
-        "Another line adds the same error of the same two values with another weight: together they are one term, "
-        "whose gradient flows to both values, and so to {}.",
-        "The two weights only add up. They don't set how far each value moves towards the other.",
-        "Detach one value in one term, and the other value in the other: F.mse_loss(a, b.detach()) + beta * "
-        "F.mse_loss(a.detach(), b).",
-    ),
-    "detached once": (
-        "The loss adds this error again with one value detached. Here neither value is detached, so this error "
-        "also trains {}, which the other error trains.",
-        "The weight of the other error doesn't set how far its value moves: this error moves it, too.",
-        "Detach here the value that isn't detached there: F.mse_loss(a, b.detach()) + beta * "
-        "F.mse_loss(a.detach(), b).",
-    ),
-    "advantage": (
-        "The log-probability is multiplied by an advantage that has a gradient: the policy's loss also trains {}.",
-        "The policy's gradient moves the critic away from the returns that the critic should predict.",
-        "Detach the advantage here: log_prob * advantage.detach().",
-    ),
-}
 
 RULE = Rule("GG406", "attached-target", "warning", __doc__ or "", _judge)

@@ -10,6 +10,7 @@ from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._queries import calling_line, within
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.texts import flow_reach as texts
 from gradgate.events import Backward, Frame, Ids, Stepped
 
 _NETWORK = 4  # networks with fewer tensors may be tied by copying
@@ -29,15 +30,14 @@ def trained_averages(run: Run, rule: Rule) -> Iterator[Finding]:
         if line is None:
             continue
         name = " and ".join(sorted(optimizers))
-        yield rule.finding(
+        yield rule.say(
             line,
-            f"Other code moves {path}, which starts as a copy of {source}, between the steps, as an average or a "
-            f"target. But the gradient of this loss also flows to {path}, and {name} updates it.",
-            why="The network can lower the loss by changing its targets instead of its predictions.",
-            advice=f"Run {path} under torch.no_grad(), and leave its parameters out of {name}.",
+            texts.AVERAGE,
             count=len(losses),
-            evidence={"parameters": len(average)},
             about=average,
+            path=path,
+            source=source,
+            optimizer=name,
         )
 
 

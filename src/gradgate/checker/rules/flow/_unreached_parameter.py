@@ -52,6 +52,7 @@ from gradgate.checker.analysis._values import flow
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._rule import Finding, FixAt, Rule, Severity
 from gradgate.checker.rules.flow._graph_fixes import kept
+from gradgate.checker.rules.texts import flow_reach as texts
 from gradgate.events import Backward, Differentiated, Frame, Ids, Ran
 
 _RUNS = 2
@@ -167,17 +168,19 @@ def _finding(
     )
     if part is not None:  # one layer of a sequence: net[5]
         attribute += part[1].replace(".", "][")[1:] + "]"
-    return RULE.finding(
+    return RULE.say(
         frame,
-        f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",
-        why="The layer keeps its random initial values and has no effect on the loss.",
-        advice=advice
-        or f"Use `{attribute}` in the forward pass and in the loss that is back-propagated, or remove the layer.",
+        texts.NOT_REACHED,
         fix=fix,
         severity=severity,
         count=run.log.steps,
-        evidence={"parameters": len(ids), "steps": run.log.steps},
         about=ids,
+        attribute=attribute,
+        how=how,
+        names=run.names(ids),
+        steps=run.log.steps,
+        advice=advice
+        or f"Use `{attribute}` in the forward pass and in the loss that is back-propagated, or remove the layer.",
     )
 
 
