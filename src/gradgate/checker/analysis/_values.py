@@ -269,7 +269,7 @@ class ValueFlow:
                     trains[self.place(loss, number)].add(loss.number)
             for number in terms:
                 lost = self.cut[number] & loss.meant
-                if not lost or self.live[number] & loss.meant or self._is_surrogate(terms, above):
+                if not lost or self.live[number] or self._is_surrogate(terms, above):
                     continue
                 cuts = self.cuts(number, lost)
                 if (

@@ -95,7 +95,7 @@ def _finding(run: Run, text: Text, part: Constant) -> Finding:
         part.site,
         text,
         fix=fixes.get(kind, ()),
-        count=max(1, len(part.losses)),
+        count=len(part.losses) if len(part.losses) > 1 else run.log.steps,
         about=ids,
         names=run.names(ids),
         loss=part.losses[0].event.site[0].line if part.losses and part.losses[0].event.site else 0,

@@ -57,6 +57,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             texts.REPLACED,
             fix=partial(_made_later, optimizer=optimizer),
             count=swap.steps,
+            about=swap.new | swap.old,
             names=run.names(swap.new),
             was="was" if len(new) == 1 else "were",
             optimizer=optimizer,

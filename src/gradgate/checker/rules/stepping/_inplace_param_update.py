@@ -50,6 +50,7 @@ from gradgate.checker.rules.texts import stepping as texts
 from gradgate.events import (
     Backward,
     Frame,
+    Gap,
     Ids,
     ModelLoaded,
     ModeSet,
@@ -125,6 +126,8 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     hit, steps = _steps_followed(run, pulling)
     # A small change keeps the weights near a pretrained model, unless it is rare.
     rare = 3 * hit <= 2 * steps
+    if run.of(Gap):
+        return None  # how rare a write is, the log does not tell
     if hit < 3 or (least < 0.1 and not rare) or 2 * hit < _steps_followed(run, writes)[0]:
         return None
     rate = max(min(least, 1 - least), 0.001)
