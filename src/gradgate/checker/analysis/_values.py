@@ -114,6 +114,7 @@ class ValueFlow:
         for node in self.nodes:
             self._follow(node)
         self.stepped = self.bits(number for number in run.owned if run.owners[number] & run.stepping.keys())
+        self.unheld = self.bits(run.reached - run.owned)  # a term that trains them is no constant
         self.losses = list(self._losses())
 
     def _follow(self, node: Value) -> None:
@@ -269,7 +270,11 @@ class ValueFlow:
                     trains[self.place(loss, number)].add(loss.number)
             for number in terms:
                 lost = self.cut[number] & loss.meant
-                if not lost or self.live[number] or self._is_surrogate(terms, above):
+                if (
+                    not lost
+                    or self.live[number] & (loss.meant | self.unheld)
+                    or self._is_surrogate(terms, above)
+                ):
                     continue
                 cuts = self.cuts(number, lost)
                 if (
