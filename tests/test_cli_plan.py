@@ -234,11 +234,6 @@ def test_without_a_budget_it_is_what_is_free(tmp_path: Path) -> None:
     assert "split        512 samples in 1 micro-batch: 512" in done.stdout
 
 
-def test_the_budget_may_follow_a_script_that_reads_no_arguments(tmp_path: Path) -> None:
-    done = plan(tmp_path, MLP + MLP_LOOP, "train.py", "--budget", "1MiB")
-    assert "\nbudget       1 MiB\n" in done.stdout
-
-
 def test_nothing_is_stepped_and_nothing_behind_the_step_happens(tmp_path: Path) -> None:
     late = "    open('checkpoint.pt', 'w')\n"
     shown = "import atexit\natexit.register(lambda: print(float(model[0].weight.detach().double().sum())))\n"

@@ -55,11 +55,6 @@ def test_a_script_that_becomes_another_program_is_reported_with_it(tmp_path: Pat
     assert done.returncode == 1
 
 
-def test_workers_of_a_pool_that_is_terminated_have_told_what_they_saw(tmp_path: Path) -> None:
-    main = "with multiprocessing.get_context('fork').Pool(2) as pool: pool.map(train, [2, 3, 3, 2])"
-    assert MISSING in check(tmp_path, main).stdout
-
-
 @pytest.mark.parametrize("environment", ["{'PYTHONPATH': 'src'}", "{**os.environ, 'PYTHONPATH': 'src'}"])
 def test_a_child_with_an_environment_of_its_own_is_watched(tmp_path: Path, environment: str) -> None:
     child = f"subprocess.run([sys.executable, __file__, 'x'], env={environment}, check=True)"
@@ -83,12 +78,11 @@ def test_a_forked_child_keeps_its_exit_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "main",
     [
-        "with multiprocessing.get_context('fork').Pool(2) as pool: pool.map(train, [9, 9])",
         "q = queue.Queue(); threading.Thread(target=lambda: (train(9), q.put(1))).start(); q.get()",
         "try: train(9)\nexcept BaseException: time.sleep(1000)",
         "while True:\n    try: train(9)\n    except BaseException: pass",
     ],
-    ids=["pool", "queue", "sleeps", "swallows"],
+    ids=["queue", "sleeps", "swallows"],
 )
 def test_a_run_that_was_told_to_stop_ends(tmp_path: Path, main: str) -> None:
     # private: for how long a run that was told to stop may do nothing

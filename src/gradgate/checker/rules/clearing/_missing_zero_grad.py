@@ -82,7 +82,10 @@ def _used_again(run: Run, optimizer: int) -> Iterator[Finding]:
     yield RULE.say(
         where,
         texts.USED_AGAIN,
-        fix=() if mixed else partial(_cleared_after, name=run.optimizer(optimizer)),
+        fix=()
+        if mixed
+        or 2 * len(windows) < run.watched(optimizer)  # some steps clear: where, this one does not tell
+        else partial(_cleared_after, name=run.optimizer(optimizer)),
         count=len(windows),
         about=repeated,
         times=len(windows),

@@ -44,7 +44,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import is_function
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
@@ -142,24 +141,13 @@ def _evaluates(run: Run, cause: int) -> bool:
 
 
 def _back_in_training(at: Statement) -> Fix:
-    """Switch back to training mode at the start of each epoch, or at the end of the evaluation function."""
-    model, function = owner(at.node), at.function
+    """Switch back to training mode at the start of each epoch."""
+    model = owner(at.node)
     if method(at.node) != "eval":
         return ()
     if len(at.loops) == 1:
         return (Insert(f"{model}.train()", before=at.loops[0].body[0].lineno),)
-    last = function.body[-1] if is_function(function) else None
-    evaluates = any(isinstance(node, (ast.For, ast.With)) for node in ast.walk(function))
-    if not evaluates or at.loops or last is None or at.path[-2] is not function or last.lineno <= at.line:
-        return ()
-    # Restore the previous mode: the evaluated model may be a teacher, which is never trained.
-    restored = f"{model}.train(was_training)"
-    if method(last) or not hasattr(last, "value"):
-        return (
-            Insert(f"was_training = {model}.training", before=at.line),
-            Insert(restored, after=last.lineno),
-        )
-    return (Insert(f"was_training = {model}.training", before=at.line), Insert(restored, before=last.lineno))
+    return ()
 
 
 RULE = Rule("GG602", "train-eval-mode", "warning", __doc__ or "", _judge)

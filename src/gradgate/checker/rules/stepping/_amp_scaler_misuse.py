@@ -69,7 +69,12 @@ def _judge(run: Run) -> Iterator[Finding]:
             found[site, text, window.optimizer] += 1
     for (site, text, optimizer), steps in found.items():
         ids = union(window.parameters for window in windows_of(run, optimizer))
-        name, fix = run.optimizer(optimizer), _FIXES.get(text, ())
+        # Where the scaler also steps, a second step of the scaler would be refused.
+        scaled = any(event.op == "step" and event.optimizer == optimizer for event in run.of(ScalerUsed))
+        name, fix = (
+            run.optimizer(optimizer),
+            () if scaled and text is texts.AROUND_THE_SCALER else _FIXES.get(text, ()),
+        )
         yield RULE.say(site, text, fix=fix, count=steps, about=ids, optimizer=name, steps=steps)
     yield from _built_anew(run)
     yield from _never_used(run)
