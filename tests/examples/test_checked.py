@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checker.fixes import apply, edits_for
 from gradgate.checker.recording import Watcher
 from gradgate.checker.rules import Finding, check
 

@@ -135,20 +135,3 @@ def test_parameters_made_in_each_forward_pass_leave_close_looks_for_a_new_optimi
     seen = [event.seen for event in watcher.log().events if isinstance(event, Stepped)]
     assert not seen[99]
     assert all(seen[100:107])
-
-
-def test_a_block_that_is_never_left_is_not_taken_for_another_block(watcher: Watcher) -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for number in range(16):
-        optimizer.zero_grad()
-        model(torch.randn(5, 3)).square().mean().backward()
-        optimizer.step()
-        if number >= 10:  # freed without an exit: another context may get its address
-            torch.no_grad().__enter__()
-            torch.set_grad_enabled(True)
-        with torch.no_grad():
-            model(torch.randn(5, 3))
-    events = watcher.log().events
-    _, block = sorted({event.site[0].line for event in events if isinstance(event, NoGradEntered)})
-    assert {event.site[0].line for event in events if isinstance(event)} == {block}
