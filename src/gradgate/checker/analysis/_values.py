@@ -420,7 +420,9 @@ class ValueFlow:
             for number in scalars:
                 if number <= loss.event.root:
                     again[self.nodes[number].site].append(number)
-                if number not in used:
+                older = (each for each in self.nodes[number].parents if each < begin)
+                meter = any(self.nodes[each].op != "leaf" for each in older)  # it adds up earlier losses
+                if number not in used and not meter:
                     how = self._role(number, loss, used)
                     if how:
                         found[how, self.nodes[number].site][loss.number] = number
