@@ -23,8 +23,8 @@ def work(rank: int, world: int, store: str) -> None:
         loader.sampler.set_epoch(epoch)
         for x, y in loader:
             optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()  # expect: ddp-sync
-            optimizer.step()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()  # expect: ddp-sync
     dist.destroy_process_group()
 
 

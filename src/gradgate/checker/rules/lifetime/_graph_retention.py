@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
-from gradgate.checker.analysis._grouping import grouped
+from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, imported, last_name
@@ -77,6 +77,7 @@ def _kept(run: Run) -> Iterator[Finding]:
             fix=_detached if event.backward else partial(_without_graphs, trained=trained),
             severity="info" if where is None and event.backward else None,
             count=event.count,
+            about=union(call.reached for call in run.calls_at(event.backward)),
             graphs=event.count,
             holder=event.holder or "A variable or an object",
         )
