@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checker.rules import rules
-from gradgate.checker.rules._retired import RETIRED  # private: a retired code is listed, too
+from gradgate.checker.rules import RETIRED, rules
 from gradgate.cli import main
 from tests.interpreter import python
 
