@@ -2,8 +2,13 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
+
+# private: a mode that stays on the stack would be seen by the next test
+from gradgate.checker.recording._values import ValueGraph
+from gradgate.torch_compat import top_function_mode
 
 # A shell that starts the suite in the background has it ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,3 +60,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def no_mode_is_left() -> Iterator[None]:
+    """Take off the modes of watchers that a script's own mode, put on later, has kept on the stack."""
+    yield
+    while type(top := top_function_mode.use()) is ValueGraph:
+        top.__exit__(None, None, None)
