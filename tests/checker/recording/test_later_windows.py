@@ -19,7 +19,7 @@ ACTING = tuple(
     f"{OURS}{os.sep}{name}" for name in ("accumulation", "gates")
 )  # hooks that other tests have left
 LATER = 80  # steps, after which the close look has ended and no block of steps is looked at
-PER_BACKWARD = 48  # Python calls of the watcher for a backward call: 38 to 43 on Python 3.11, once about 80
+PER_BACKWARD = 42  # Python calls of the watcher for a backward call: 32 to 35 on Python 3.11, once about 80
 PER_STEP = 100  # the same for zero_grad() and step() together: 75 to 88 on Python 3.11, once about 200
 
 

@@ -246,6 +246,16 @@ class ValueFlow:
             todo = later
         return found
 
+    def has_one_use(self, number: int) -> bool:
+        """Return whether a value goes one way only. With several, one of them may need it without a graph."""
+        children: dict[int, list[int]] = defaultdict(list)
+        for child, node in enumerate(self.nodes):
+            for parent in node.parents if node.op not in ("item", "__float__") else ():
+                children[parent].append(child)
+        while len(children[number]) == 1:
+            (number,) = children[number]
+        return not children[number]
+
     def line(self, number: int) -> Site:
         """Return the line that cut the graph: a ``no_grad`` block, or the operation."""
         node = self.nodes[number]

@@ -115,6 +115,8 @@ class ValueGraph(TorchFunctionMode):
 
     def stepped(self) -> None:
         """Go on after a step, or end."""
+        if self._ended:
+            return
         self._calls.clear()
         self._resolve()  # a function may end, and its model with it, before the run does
         if self._recorder.steps >= _STEPS:

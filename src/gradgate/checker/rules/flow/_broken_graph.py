@@ -94,7 +94,7 @@ def _finding(run: Run, text: Text, part: Constant) -> Finding:
     return RULE.say(
         part.site,
         text,
-        fix=fixes.get(kind, ()),
+        fix=fixes.get(kind, ()) if kind != "part" or shadow.has_one_use(part.cut) else (),
         count=len(part.losses) if len(part.losses) > 1 else run.log.steps,
         about=ids,
         names=run.names(ids),
