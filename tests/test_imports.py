@@ -1,12 +1,15 @@
 """Which package may import which, and what ``import gradgate`` brings in."""
 
 import ast
+import os
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 import gradgate
 
@@ -378,3 +381,20 @@ def test_private_names_of_torch_are_looked_for_when_they_are_used() -> None:
 def test_a_further_import_would_be_noticed() -> None:
     # Not tqdm: torch itself imports that where it is installed.
     assert "rich" in beyond_torch_and_the_standard_library("import gradgate, rich")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="making a symbolic link takes a privilege there")
+def test_a_package_that_a_symbolic_link_leads_to_knows_its_own_frames(tmp_path: Path) -> None:
+    # A link to the environment's folder, or a temporary folder of macOS: code objects name the link.
+    (tmp_path / "linked").symlink_to(Path(gradgate.__file__).parents[1])
+    code = "import gradgate.call_sites as c; print(c.__file__, c.kind_of(c.__file__), sep='\\n')"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "linked")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    file, kind = ran.stdout.split()
+    assert file.startswith(str(tmp_path / "linked"))
+    assert kind == "ours"

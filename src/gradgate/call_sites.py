@@ -16,7 +16,7 @@ from gradgate.events import Frame, Site
 
 _DEPTH = 16  # user frames that are kept
 
-_OURS = str(Path(__file__).resolve().parent) + os.sep
+_OURS = str(Path(__file__).absolute().parent) + os.sep  # unresolved, as the file names in code objects are
 # Its frames lie between a module and its caller.
 _WATCHING = str(Path(_OURS) / "checker" / "recording") + os.sep
 _TORCH = str(Path(torch.__file__).parent) + os.sep

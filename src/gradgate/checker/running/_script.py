@@ -19,7 +19,7 @@ from gradgate.checker.running._notebook import run_notebook
 from gradgate.events import cell_of
 from gradgate.torch_compat import run_module_as_main
 
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).absolute().parents[2]  # unresolved, as the file names in code objects are
 _OWN = tuple(str(_PACKAGE / name) + os.sep for name in ("checker", "cli"))
 
 How: TypeAlias = Literal["finished", "stopped", "interrupted", "failed"]
