@@ -10,7 +10,7 @@ CHECKS := $(if $(TORCH),,format-check lint types)
 BIN := $(VENV)/bin
 # One stamp for each interpreter asked for: another PYTHON= makes the environment anew.
 READY := $(VENV)/.ready-$(subst /,_,$(PYTHON))
-CODE := src tests tools examples benchmarks docs/_site conftest.py
+CODE := src tests corpus tools examples benchmarks docs/_site conftest.py
 CODE_BLOCKS := README.md README.zh-CN.md docs src
 
 # Whole files side by side, one thread each (the blocks of a page share their names; conftest.py deals out two large
@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test format format-check lint types suite docs-test docs bench gpu package clean
+.PHONY: help demo test format format-check lint types suite corpus docs-test docs bench gpu package clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */\1|/' | while IFS='|' read -r name text; do \
@@ -76,6 +76,11 @@ types: $(READY)  ## types, strictly (mypy)
 suite: $(READY)  ## tests, docstring examples, code blocks of README and docs
 	@echo "==> suite"
 	@$(PYTEST) $(ARGS)
+
+corpus: $(READY)  ## the tests of all scripts of the corpus, of which the suite runs the regression set; then the score
+	@echo "==> corpus"
+	@GRADGATE_CORPUS=all $(PYTEST) tests/test_scripts.py $(ARGS)
+	@$(BIN)/python -m corpus.score gradgate
 
 docs-test: $(READY)  ## only the docstring examples and the code blocks of README and docs
 	@echo "==> examples in docstrings, README and docs"

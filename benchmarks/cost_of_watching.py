@@ -28,9 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = (
     "examples/two_losses.py",
     "examples/transfer_learning.py",
-    "tests/scripts/right/accumulation/token_counts.py",
-    "tests/scripts/right/gan/dcgan_order.py",
-    "tests/scripts/right/rl/dqn.py",
+    "corpus/right/accumulation/token_counts.py",
+    "corpus/right/gan/dcgan_order.py",
+    "corpus/right/rl/dqn.py",
 )
 
 Update = Callable[[], object]

@@ -13,8 +13,6 @@ from gradgate.torch_compat import top_function_mode
 # A shell that starts the suite in the background has it ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstring examples
-
 
 @pytest.hookimpl(trylast=True)  # after torch is imported
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from corpus.scripts import MARK
 from gradgate.checker.analysis import Run
 from gradgate.checker.rules import Rule, rules
-from tests.test_scripts import MARKER, run
+from tests.test_scripts import run
 from tools.new_rule import new_rule
 
 PAGE = Path(__file__).parents[1] / "docs" / "writing_a_rule.md"
 NAME = "clip-without-effect"
 FILES = (
     "src/gradgate/checker/rules/stepping/_clip_without_effect.py",
-    f"tests/scripts/wrong/{NAME}/first.py",
-    f"tests/scripts/right/{NAME}/first.py",
+    f"corpus/wrong/{NAME}/first.py",
+    f"corpus/right/{NAME}/first.py",
 )
 
 
@@ -50,7 +51,7 @@ def test_a_new_rule_can_be_run_as_it_is_and_finds_nothing(checkout: Path) -> Non
     made = rule_in(rule)
     assert (made.code, made.name) == ("GG306", NAME)
     assert sections(made.doc) == [part for part in sections(rules()[0].doc) if part != "Sources"]
-    [line] = [line for line in wrong.read_text("utf-8").splitlines() if MARKER.search(line)]
+    [line] = [line for line in wrong.read_text("utf-8").splitlines() if MARK.search(line)]
     assert line == f"    optimizer.step()  # expect: {NAME}"
     for script in (wrong, right):
         outcome = run(script, watch=True)
@@ -69,7 +70,7 @@ def test_the_rule_of_the_page_finds_the_wrong_script_at_its_line_and_leaves_the_
     judge = rule_in(rule).judge
     [finding] = judge(Run(run(wrong, watch=True).log))  # type: ignore[arg-type]
     assert (finding.file, finding.code) == (str(wrong), "GG306")
-    assert MARKER.search(wrong.read_text("utf-8").splitlines()[finding.line - 1])
+    assert MARK.search(wrong.read_text("utf-8").splitlines()[finding.line - 1])
     assert re.fullmatch(
         r"The limit is 1000; the largest of 20 gradient norms was \d(\.\d+)?\.", finding.message
     )

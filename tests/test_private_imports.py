@@ -44,11 +44,10 @@ def without_a_reason(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def unexplained(folder: Path) -> list[str]:
-    """Return each private part that the tests below a folder use without a reason. Its scripts are no tests."""
+    """Return each private part that the tests below a folder use without a reason."""
     return [
         f"{file.relative_to(folder).as_posix()}:{line}: {name}"
         for file in sorted(folder.rglob("*.py"))
-        if file.relative_to(folder).parts[0] != "scripts"
         for line, name in without_a_reason(file)
     ]
 
@@ -58,8 +57,6 @@ def test_what_tests_import_is_public_or_has_a_law_of_its_own() -> None:
 
 
 def test_a_private_import_without_a_reason_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "first.py").write_text("from gradgate.gates._flow import flow\n", "utf-8")
     (tmp_path / "test_right.py").write_text(
         "import gradgate\n"
         "from gradgate.gates import flow\n"

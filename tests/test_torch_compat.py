@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 import gradgate as gg
+from corpus.scripts import FOLDER
 from gradgate import torch_compat
 from gradgate.checker.reports import report_on
 from gradgate.checker.rules import rules
 from gradgate.errors import UpdateError
 from gradgate.torch_compat import Private, stack_formatter
-from tests.test_scripts import SCRIPTS, run
+from tests.test_scripts import run
 
 PACKAGE = Path(gg.__file__).parent
 ENTRIES = {name: one for name, one in vars(torch_compat).items() if isinstance(one, Private)}
@@ -168,7 +169,7 @@ CODES = {rule.name: rule.code for rule in rules()}
 def test_a_mistake_that_cannot_be_seen_any_more_has_its_rule_in_the_report(
     name: str, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = SCRIPTS / f"{script}.py"
+    file = FOLDER / f"{script}.py"
     found = run(file, watch=True)
     assert found.log is not None
     assert found.log.unseen == ()
@@ -191,7 +192,7 @@ def test_a_mistake_that_cannot_be_seen_any_more_has_its_rule_in_the_report(
 @pytest.mark.parametrize("name", WATCHED)
 def test_other_rules_still_find_what_they_look_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].otherwise)
-    file = SCRIPTS / "wrong/param-not-in-optimizer/layer_list.py"
+    file = FOLDER / "wrong/param-not-in-optimizer/layer_list.py"
     outcome = run(file, watch=True)
     assert "param-not-in-optimizer" in {finding.category for finding in outcome.findings}
     assert outcome.log is not None

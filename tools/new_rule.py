@@ -6,6 +6,7 @@ docs/writing_a_rule.md shows the way from there.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ _PACKAGES = {
     "5": "ownership",
     "6": "lifetime",
 }
-_RULES, _SCRIPTS = Path("src/gradgate/checker/rules"), Path("tests/scripts")
+_RULES, _SCRIPTS = Path("src/gradgate/checker/rules"), Path("corpus")
 
 _RULE = '''"""A sentence that says what is wrong.
 
@@ -84,7 +85,7 @@ print(f"loss {{loss.item():.3f}}")
 
 
 def new_rule(name: str, code: str, folder: Path) -> None:
-    """Write a rule, a wrong script and a right script, and print their paths."""
+    """Write a rule, a wrong and a right script, and their rows in the index, and print the paths."""
     if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name):
         sys.exit(f"new_rule: {name!r} is not a rule's name. Write it like 'clip-misplaced'.")
     if not re.fullmatch(r"GG[1-6]\d\d", code):
@@ -104,6 +105,11 @@ def new_rule(name: str, code: str, folder: Path) -> None:
         with (folder / path).open("x", encoding="utf-8") as file:  # never overwrites
             file.write(text)
         sys.stdout.write(f"{path.as_posix()}\n")
+    with (folder / _SCRIPTS / "index.jsonl").open("a", encoding="utf-8") as index:
+        for kind in ({"category": name, "code": code}, {"topic": name}):
+            script = f"{'wrong' if 'code' in kind else 'right'}/{name}/first"
+            index.write(json.dumps({"script": script, **kind, "made": "project", "regression": True}) + "\n")
+    sys.stdout.write(f"{(_SCRIPTS / 'index.jsonl').as_posix()}\n")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ def shown_section(code: str, script: str, command: str, printed: str) -> str:
 def _shown(rule: Rule) -> tuple[str, str]:
     """Check a rule's wrong scripts, the shortest first, and show the first finding of the rule."""
     mark = f"  # expect: {rule.name}\n"
-    texts = {script: script.read_text("utf-8") for script in ROOT.glob("tests/**/scripts/wrong/**/*.py")}
+    scripts = [*ROOT.glob("corpus/wrong/*/*.py"), *ROOT.glob("tests/ranks/scripts/wrong/*.py")]
+    texts = {script: script.read_text("utf-8") for script in scripts}
     marked = [script for script in texts if mark in texts[script]]
     for script in sorted(marked, key=lambda script: (texts[script].count("\n"), script)):
         ranks = ["torchrun", "--nproc-per-node", "2"] if ROOT / "tests/ranks" in script.parents else []

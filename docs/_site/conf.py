@@ -53,6 +53,7 @@ include_patterns = [
     "examples/*",
     "examples/checked/*",
     "benchmarks/*",
+    "corpus/README.md",
     "benchmarks/results/*",
 ]
 exclude_patterns = [".*", "build", "dist", "out", "src", "tests", "**/__pycache__", "**/_*", "conftest.py"]

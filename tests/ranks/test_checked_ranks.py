@@ -25,13 +25,14 @@ from torch.distributed import distributed_c10d
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from corpus.scripts import MARK
 from gradgate.checker.recording import Watcher
 from gradgate.checker.reports import report_on
 from gradgate.events import Log
 from tests import pages
 from tests.interpreter import python
 from tests.ranks.processes import TIMEOUT_SECONDS, together
-from tests.test_scripts import MARKER, at_a_mark
+from tests.test_scripts import at_a_mark
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WRONG = sorted(SCRIPTS.glob("wrong/*.py"))
@@ -111,7 +112,7 @@ def name(path: Path) -> str:
 def marked(script: Path) -> list[tuple[int, str]]:
     """Return the lines that are marked, with the category that is expected there."""
     lines = enumerate(script.read_text("utf-8").splitlines(), start=1)
-    return [(n, match[1]) for n, line in lines if (match := MARKER.search(line))]
+    return [(n, match[1]) for n, line in lines if (match := MARK.search(line))]
 
 
 def in_groups(scripts: list[Path]) -> pytest.MarkDecorator:

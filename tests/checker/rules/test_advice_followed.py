@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_scripts import CANCELS, SCRIPTS, STILL, parts, run
+from corpus.scripts import FOLDER
+from tests.test_scripts import CANCELS, STILL, parts, run
 
 # A wrong script, what the advice says, and what a reader then changes.
 FOLLOWED = {
@@ -246,7 +247,7 @@ FOLLOWED = {
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_a_reader_who_follows_the_advice_ends_with_a_right_script(name: str, tmp_path: Path) -> None:
     says, changes = FOLLOWED[name]
-    wrong = SCRIPTS / "wrong" / f"{name}.py"
+    wrong = FOLDER / "wrong" / f"{name}.py"
     category = name.partition("/")[0]
     before = run(wrong, watch=True)
     advice = [each.advice for each in before.findings if each.category == category]

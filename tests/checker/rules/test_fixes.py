@@ -158,7 +158,7 @@ FIXES = [
 
 def test_on_lines_that_a_fix_does_not_fit_nothing_breaks(tmp_path: Path) -> None:
     assert len(FIXES) > 15
-    for script in WRONG[::40]:
+    for script in [row.path for row in WRONG[::40]]:
         text = script.read_text("utf-8")
         for line in range(1, len(text.splitlines()) + 1, 5):
             at = Statement.at(Frame(str(script), line, ""))
