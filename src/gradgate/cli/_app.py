@@ -21,7 +21,7 @@ _line: list[str] = []
 
 app = typer.Typer(
     name="gradgate",
-    help="Find gradient mistakes in a training script, and plan the memory for its batch.",
+    help="Find gradient mistakes in a training script.",
     epilog="Begin with: gradgate check train.py",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -140,35 +140,6 @@ def check(
     run = partial(run, fix=_same_check(arguments or []) if fix else None, yes=yes)
     run = partial(run, baseline=baseline, new_baseline=write_baseline)
     _parsed.append(partial(run, form="diff" if diff else format, output=output))
-
-
-@app.command(
-    cls=ScriptCommand,
-    short_help="Estimate the memory of a script's batch, and how to split it.",
-    epilog="Exit code: 0 planned, 2 batch not found or budget too small. If the script fails before its first "
-    "step, its own exit code.",
-)
-def plan(
-    arguments: _Arguments = None,
-    module: _Module = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", help="The memory to plan for: 8GiB.", show_default="90 % of free memory"
-        ),
-    ] = None,
-) -> None:
-    """Run a script up to its first optimizer step. Estimate the memory of its batch, and how to split the batch.
-
-    Before that step, gradgate ends the script. Until then, the script reads its data and writes its files as usual.
-
-    \b
-    gradgate plan train.py                   plan for the free memory
-    gradgate plan --budget 8GiB train.py     plan for 8 GiB
-    """  # noqa: D301  (click reads the backspace: keep the lines below it)
-    from gradgate.cli._plan import plan_program
-
-    _parsed.append(partial(plan_program, module, arguments or [], budget=budget))
 
 
 @app.command()

@@ -81,17 +81,6 @@ class Wrapped(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Planned(Event):
-    """``gradgate.plan`` made a plan. Sizes are in bytes."""
-
-    budget: Annotated[int, "memory that the plan may use"]
-    resident: Annotated[int, "memory that training always takes: parameters, gradients, optimizer state"]
-    peaks: Annotated[tuple[int, ...], "peak of each micro-batch, on top of the resident memory"]
-    samples: Annotated[tuple[int, ...], "samples in each micro-batch"]
-    whole: Annotated[int, "peak of the whole batch in one pass"]
-
-
-@dataclass(frozen=True, slots=True)
 class Gap(Event):
     """The log leaves out events here: the run was too long to keep them all."""
 

@@ -117,14 +117,7 @@ def plan(
         )
     for text in dict.fromkeys(estimator.warnings):
         warn(text, EstimateWarning)
-    made = Plan(estimate, budget, samples, resident, options)
-    from gradgate.events import Planned, emit  # lazily: training without the checker does not need it
-
-    sizes = tuple(len(part.indices) for part in made.parts)
-    whole = made.peak_bytes(sum(sizes), max(part.length for part in made.parts))
-    peaks = tuple(part.peak_bytes for part in made.parts)
-    emit(lambda: Planned((), budget, resident.total_bytes, peaks, sizes, whole))
-    return made
+    return Plan(estimate, budget, samples, resident, options)
 
 
 class Plan:

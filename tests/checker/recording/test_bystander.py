@@ -300,7 +300,7 @@ def test_planning_is_no_training(watcher: Watcher, measured: bool) -> None:
     assert plan.estimated != measured
     log = watcher.log()
     assert (log.steps, log.backwards, log.failures) == (0, 0, ())
-    assert [type(event).__name__ for event in log.events] == ["OptimizerMade", "Planned"]
+    assert [type(event).__name__ for event in log.events] == ["OptimizerMade"]
 
 
 def test_a_gate_is_no_cut_that_may_be_a_slip(watcher: Watcher) -> None:
