@@ -9,7 +9,8 @@ import pytest
 # private: a symptom is folded into its cause; a rule that fails is put among the others
 from gradgate.checker.rules import ENOUGH, Finding, Rule, _check, check, rules
 from gradgate.checker.rules._check import fold
-from tests.checker.rules._build import Story, mean
+from gradgate.events import NonfiniteMade
+from tests.checker.rules._build import Story, mean, site
 
 SECTIONS = ("What it does", "Why is this bad?", "Example", "Use instead", "Known limits", "Sources")
 
@@ -34,6 +35,18 @@ def test_a_rule_that_fails_becomes_a_note_and_the_others_go_on(monkeypatch: pyte
     assert found[0].severity == "info"
     with pytest.raises(ZeroDivisionError):
         check(repeating().log(), strict=True)
+
+
+@pytest.mark.parametrize("operation", ["Acos", "Log", "Sqrt", "Where"])
+def test_advice_on_an_operation_names_numbers_not_their_placeholders(operation: str) -> None:
+    story = Story("w").optimizer()
+    for _ in range(3):
+        story.backward(4, mean(8))
+        story.add(NonfiniteMade(site(4), f"{operation}Backward0", story.ids(None)))
+        story.step(5, nonfinite=story.ids(None))
+    (found,) = [one for one in check(story.log()) if one.code == "GG404"]
+    assert re.search(r"clamp\((min=|-1)", found.advice)
+    assert "{" not in found.advice
 
 
 def test_a_saved_log_gets_the_same_findings() -> None:

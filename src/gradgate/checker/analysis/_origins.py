@@ -19,24 +19,6 @@ from gradgate.checker.analysis._scopes import (
 from gradgate.checker.analysis._source import inside, nodes_of, statement_at
 from gradgate.events import Frame, Site
 
-# Calls that make a tensor of values that exist already, and names of values that a search may start from
-
-
-def rounds(frame: Frame) -> bool:
-    """Return whether a statement divides with ``//``."""
-    return bool(inside(ast.FloorDiv, statement_at(frame)))
-
-
-def _rounding(file: str, parts: list[ast.AST]) -> int:
-    """Return the line of a ``//`` in these expressions or in the definitions of their names, or 0."""
-    names = {last_name(node) for node in inside(ast.AST, *parts)}
-    for node in nodes_of([file]):
-        if isinstance(node, ast.Assign) and names & set(map(last_name, node.targets)):
-            parts = [*parts, node.value]
-        elif isinstance(node, ast.FunctionDef) and node.name in names:
-            parts = [*parts, *node.body]
-    return next((node.lineno for node in inside(ast.BinOp, *parts) if isinstance(node.op, ast.FloorDiv)), 0)
-
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
     """Return the line that builds an optimizer's list, if the list has a name or a function returns it."""

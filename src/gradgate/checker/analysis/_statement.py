@@ -102,10 +102,6 @@ class Statement:
         """Return the statements of the same block that only call a method with this name: ``optimizer.step()``."""
         return [node for node in self.block if method(node) == name and of in (None, owner(node))]
 
-    def earlier(self, name: str) -> list[ast.stmt]:
-        """Return the statements of :meth:`beside` above this one."""
-        return [node for node in self.beside(name) if node.lineno < self.line]
-
     def later(self, name: str) -> list[ast.stmt]:
         """Return the statements of :meth:`beside` below this one."""
         return [node for node in self.beside(name) if node.lineno > self.line]

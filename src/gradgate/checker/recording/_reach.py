@@ -19,8 +19,6 @@ _MOST_USES = 48
 _MOST_OLD = 256  # old nodes whose lines are counted
 _MOST_NODES = 20_000  # larger graphs are not searched for paths
 
-# The owner of a leaf that isn't a parameter. The script requested the leaf's gradient and may use it.
-
 Uses = tuple[tuple[int, Site], ...]
 """Parameter numbers, each with a line."""
 

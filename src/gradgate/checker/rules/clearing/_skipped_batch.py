@@ -35,7 +35,6 @@ The notes on ``torch.optim.Optimizer.zero_grad``.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._oracle import Kind, fits
@@ -48,8 +47,6 @@ from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import clearing as texts
 from gradgate.events import Frame, Site
-
-UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:

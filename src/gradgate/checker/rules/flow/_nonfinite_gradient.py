@@ -37,12 +37,11 @@ from gradgate.checker.rules.texts import flow_gradients as texts
 from gradgate.events import Backward, NonfiniteMade, Stepped
 
 _GROWN = 1e6  # a loss that grew this much has diverged: any operation overflows then
-_INSIDE = "-1 + 1e-6, 1 - 1e-6"  # the derivative of acos is infinite at -1 and 1
 
 # By autograd's node, without its number: the values at which its derivative is infinite, and how to avoid them.
 _CURES = {
     "Acos Asin Atanh Erfinv": "Keep the argument within (-1, 1), where the derivative is finite: "
-    "clamp({_INSIDE}).",
+    "clamp(-1 + 1e-6, 1 - 1e-6).",
     "Acosh": "Keep the argument above 1, where the derivative is infinite: clamp(min=1 + 1e-6).",
     "Log Log2 Log10 Log1p": "Keep the argument of the logarithm away from 0: clamp(min=1e-8). For a softmax or "
     "sigmoid, use log_softmax or logsigmoid of the logits: a clamped probability has no gradient.",
