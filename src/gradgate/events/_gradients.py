@@ -164,7 +164,6 @@ class Differentiated(Event):
     create: Annotated[bool, "called with create_graph"]
     reached: Annotated[Ids, "parameters that the graph leads to"]
     asked: Annotated[Ids, "parameters whose gradients were requested"]
-    behind: Annotated[Ids, "parameters behind values whose gradients were requested"] = frozenset()
     nodes: Annotated[int, "nodes of the graph"] = 0
     old_nodes: Annotated[int, "nodes made before this line's previous call"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()

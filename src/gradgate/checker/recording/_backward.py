@@ -278,7 +278,6 @@ class Backwards:
                     bool(create_graph),
                     known(graph.leaves.values()),
                     known(tensors_in(inputs)),
-                    known(Graph([each for each in tensors_in(inputs) if not each.is_leaf]).leaves.values()),
                     len(graph.nodes),
                     old_nodes,
                     old_site,
