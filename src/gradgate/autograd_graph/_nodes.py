@@ -95,9 +95,6 @@ PARTS = _names("Slice Select Index Narrow", "01")
 """Return some of their values."""
 
 
-WEIGHT_VIEWS = _names("T Transpose Permute View Expand Alias Slice Select Squeeze Unsqueeze Clone", "012")
-"""Views and copies of a weight, which are made from its latest value."""
-
 WEIGHT_PARTS = _names("T Transpose Permute View Expand ToCopy Index Select IndexSelect Gather Embedding")
 """Views of a weight, and reads of its rows."""
 

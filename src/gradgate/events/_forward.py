@@ -66,6 +66,6 @@ class GraphsKept(Event):
     """Graphs of earlier backward calls are still alive, or an evaluation has collected graphs that nothing uses."""
 
     count: Annotated[int, "number of graphs that were seen; there may be more"]
-    backward: Annotated[Site, "the backward calls that left these graphs; () for an evaluation"]
+    backward: Annotated[Site, "the backward calls that left these graphs"]
     holder: Annotated[str, "the variable that holds the graphs: 'losses', 'self.total'"] = ""
     added: Annotated[Site, "where the graphs were added to the variable"] = ()

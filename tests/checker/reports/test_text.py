@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gradgate.checker.fixes import Insert, Replace
 from gradgate.checker.reports import Report, Summary, show, to_text
 
 # private: every colour in use has enough contrast
@@ -237,11 +238,13 @@ def test_a_stream_that_knows_ascii_only_gets_ascii(tmp_path: Path) -> None:
 
 def test_what_is_to_be_written_is_shown_whole_and_only_where_it_is_short(tmp_path: Path) -> None:
     long, short = tmp_path / "long.py", tmp_path / "short.py"
-    block = ["with torch.no_grad():", *(f"    h = layer_{n}(h)" for n in range(4))]
-    long.write_text("\n".join(block) + "\n", "utf-8")
-    short.write_text(f"with torch.no_grad():\n    h = {'f' * 99}(h)\n", "utf-8")
+    long.write_text("h = x\n", "utf-8")
+    short.write_text(f"h = {'f' * 99}(x)\n", "utf-8")
+    block = "\n".join(f"h = layer_{n}(h)" for n in range(9))
+    fixes = {long: Insert(block, after=1), short: Replace(1, "x", "h")}
     changes = {"code": "GG402", "message": "Running without gradients cuts", "advice": "Take the value."}
-    shown = [str(Report("", (finding(file, 1, **changes),), SUMMARY)) for file in (long, short)]
-    assert ["│ h = " in text for text in shown] == [False, True]
+    files = fixes.items()
+    shown = [str(Report("", (finding(file, 1, fix=(fix,), **changes),), SUMMARY)) for file, fix in files]
+    assert ["+      │ h = " in text for text in shown] == [False, True]
     assert f"  +      │ h = {'f' * 99}(h)\n" in shown[1]
-    assert f"  -    2 │     h = {'f' * 99}(h)\n" in shown[1]  # a patch shows both lines whole
+    assert f"  -    1 │ h = {'f' * 99}(x)\n" in shown[1]  # a patch shows both lines whole

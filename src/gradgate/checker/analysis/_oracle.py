@@ -167,7 +167,6 @@ class Kind(Enum):
     LEFT = auto()  # no step uses the micro-batches after the last window
     CARRIED = auto()  # micro-batches left at the end of an epoch are added to the next window
     OFF = auto()  # the windows are not those that the divisor counts
-    SKIPPED = auto()  # some steps use several micro-batches, most use one, and nothing divides
     UNDIVIDED = auto()  # means are added up
     DIVISOR = auto()  # means are divided by another number than that of the window's micro-batches
     TERM = auto()  # one term is undivided, the others are divided
@@ -277,8 +276,7 @@ def _wrong_windows(fit: Fit, usual: int, columns: Sequence[list[list[Share]]]) -
     if size > 1 and longer and not varied and usual * 2 > len(sizes) and not planned:
         return replace(fit, kind=Kind.CARRIED, count=longer)
     if planned or divisor is None:
-        alone = size == 1 and divisor is None and columns and all(columns)
-        return replace(fit, kind=Kind.SKIPPED, count=sum(sizes) - len(sizes)) if alone else None
+        return None
     terms = max(map(len, columns))  # `(a + b) / 2` is the mean of two terms
     whole = sum(len(window.micro) == divisor for window, _ in fit.windows) * 2 > len(sizes)
     close = abs(size - divisor) == 1 and usual * 2 > len(sizes)

@@ -10,7 +10,7 @@ import linecache
 from typing import Protocol
 
 from gradgate.checker.fixes._edit import Edit, apply, between
-from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap, passing
+from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, Replace
 from gradgate.checker.fixes._patch import Rewritten, patch, rewritten_files
 from gradgate.checker.fixes._rewrite import rewritten
 
@@ -21,13 +21,10 @@ __all__ = [
     "Fix",
     "Insert",
     "Move",
-    "PutUnder",
     "Replace",
     "Rewritten",
-    "Unwrap",
     "apply",
     "edits_for",
-    "passing",
     "patch",
     "rewritten_files",
 ]

@@ -6,8 +6,6 @@ redundant parentheses do not matter. A line number stands for the innermost stat
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -65,39 +63,9 @@ class Replace:
         return f"Replace `{self.old}` by `{self.new}` in line {self.line}."
 
 
-@dataclass(frozen=True)
-class PutUnder:
-    """Put a statement under a header such as ``with torch.no_grad():``."""
-
-    line: int
-    header: str
-
-    def __str__(self) -> str:
-        return f"Put line {self.line} under `{self.header}`."
-
-
-@dataclass(frozen=True)
-class Unwrap:
-    """Delete the header of a block, such as a ``with`` line, and keep the statements of the block."""
-
-    line: int
-
-    def __str__(self) -> str:
-        return f"Delete the header in line {self.line} and keep its statements."
-
-
-Change: TypeAlias = Insert | Move | Delete | Replace | PutUnder | Unwrap
+Change: TypeAlias = Insert | Move | Delete | Replace
 Fix: TypeAlias = tuple[Change, ...]
 """Changes that are made all together or not at all. () if there is no safe fix."""
-
-
-def passing(line: int, calls: Sequence[ast.Call], keyword: str) -> Fix:
-    """Return a fix that passes ``keyword`` ("name=value") to the only call; () if the call may already do so."""
-    name = keyword.partition("=")[0]
-    if len(calls) != 1 or any(each.arg in (None, name) for each in calls[0].keywords):
-        return ()
-    text, comma = ast.unparse(calls[0]), ", " if calls[0].args or calls[0].keywords else ""
-    return (Replace(line, text, f"{text[:-1]}{comma}{keyword})"),)
 
 
 def _beside(before: int, after: int) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap
+from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, Replace
 
 # Changes that need a line come before those that may remove it.
-_ORDER = (PutUnder, Unwrap, Insert, Move, Delete, Replace)
+_ORDER = (Insert, Move, Delete, Replace)
 
 
 class _MisfitError(Exception):
@@ -66,22 +66,7 @@ class _Source:
             removed = self._decorator(change.line) or self._simple(change.line)
             first, end = removed.lineno - 1, removed.end_lineno or 0
             return [*self._lines[:first], *self._lines[end:]]
-        if isinstance(change, Move):
-            return self._moved(change)
-        statement = self._statement(change.line)
-        first, end = _first(statement), statement.end_lineno or 0
-        indent = self._indent(statement)
-        if isinstance(change, PutUnder):
-            inner = self._shifted(
-                statement, first, end, indent, indent + ("\t" if "\t" in indent else "    ")
-            )
-            return [*self._lines[:first], _Line(0, indent + change.header), *inner, *self._lines[end:]]
-        header = [node.end_lineno or 0 for node in _expressions(statement)]
-        body = getattr(statement, "body", ())
-        if not isinstance(change, Unwrap) or not body:
-            raise _MisfitError
-        inner = self._shifted(statement, max([*header, first + 1]), end, self._indent(body[0]), indent)
-        return [*self._lines[:first], *inner, *self._lines[end:]]
+        return self._moved(change)
 
     def _statement(self, line: int) -> ast.stmt:
         """Return the innermost statement on a line, which must not share its lines with another statement."""

@@ -13,7 +13,6 @@ from torch import Tensor
 from gradgate.autograd_graph import Graph, ops
 from gradgate.call_sites import trainer_at_work
 from gradgate.checker.recording._combined import combined
-from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._measures import Probe, first_nan, nan_parameters, value_of
@@ -27,7 +26,7 @@ from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import listed, tensors_in
 from gradgate.checker.recording.graph import driven
-from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, StaleUsed, is_on_purpose
+from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
 # Backward calls per line that get a probe, which follows the gradients through the graph.
@@ -51,7 +50,6 @@ class Backwards:
         steps: Steps,
         ranks: RankRecorder,
         unreached: UnreachedParameters,
-        evaluations: EvaluationGraphs,
     ) -> None:
         self._recorder = recorder
         self._gradients = gradients
@@ -60,7 +58,6 @@ class Backwards:
         self._ranks = ranks
         self._unreached = unreached
         self.kept = RetainedGraphs(recorder)
-        self._evaluations = evaluations
         # (line, thread) -> parameters that the last call reached
         self._last: dict[tuple[Site, int], Ids] = {}
         self._calls: dict[Site, int] = {}
@@ -149,7 +146,6 @@ class Backwards:
         if failed is not None and failed.reached:  # the script continued despite the error
             recorder.events.replace(failed, None)
         if not recorder.in_backward:
-            self._evaluations.end()
             self._steps.give_up()
             self._gradients.compare()
 
@@ -194,14 +190,10 @@ class Backwards:
             value=value,
         )
         recorder.add(event)
-        stale, made = found.stale(recorder.thread.step_keys) if old_nodes else (frozenset(), ())
-        if stale:
-            recorder.add(StaleUsed(site, recorder.parameters.same(stale), made))
         if first and readable:
             for each in combined(graph, site, recorder.parameters):
                 recorder.add(each)
         self.kept.follow(graph.nodes, site)
-        self._evaluations.used(graph.nodes)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True
             origin, self._nan_parameters = first_nan(graph), nan_parameters(graph)
@@ -268,7 +260,6 @@ class Backwards:
         if recorder.looking:
             known = recorder.parameters.known
             graph = Graph(listed(outputs))
-            self._evaluations.used(graph.nodes)
             site = recorder.site()
             old_nodes, old_site = older_than(graph.nodes, self._newest.get(site, -1))
             self._newest[site] = max(map(node_number.use, graph.roots), default=-1)

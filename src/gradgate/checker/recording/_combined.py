@@ -32,7 +32,6 @@ from gradgate.checker.recording.graph import (
     compared_with_own_averages,
     detached_in_one_term,
     is_half,
-    losses_of_padding,
     node_shape,
     normalized_twice,
     not_log_probabilities,
@@ -101,8 +100,6 @@ class _Reader:
         }
         for how, nodes_of_kind in kinds.items():
             yield from (self._event(how, node) for node in nodes_of_kind)
-        for loss, counts in losses_of_padding(self._graph):
-            yield self._event("padding", loss, sizes=counts)
         if averages := compared_with_own_averages(self._graph):
             yield self._event("averaged weights", averages[0], self._ids(averages))
         for node, _ in filter(None, map(compared_items, roots)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -133,9 +132,8 @@ def decorated(site: Site) -> Site:
 class Modes:
     """Watches ``Module.train``, which ``eval`` calls."""
 
-    def __init__(self, recorder: Recorder, evaluate: Callable[[bool], None]) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._evaluate = evaluate
         self._mode_matters: dict[type, bool] = {}
         self._evaluated: dict[
             type, Site
@@ -154,7 +152,6 @@ class Modes:
         finally:
             thread.setting_mode = False
         if mode or _by_user():
-            self._evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
             ids = self._recorder.parameters.ids(parameters_in(module))
             site = self._recorder.site()

@@ -23,10 +23,6 @@ class Stack(list[str]):
     """The formatted stack in a node. A list, because torch joins the lines to print them."""
 
     site: Site = ()
-    used: bool | None = (
-        None  # whether a backward pass went through the node, if only one node holds the stack
-    )
-    made: int = 0  # nodes made at this line since the last backward call began
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
@@ -57,8 +53,6 @@ class Lines:
         self._paused = 0
         self._now = self._users = False, False  # whether anomaly mode is on, and whether it checks for NaN
         self._set: Any = torch.set_anomaly_enabled
-        self._made: Callable[[Stack], Stack] | None = None
-        self._counted: set[Stack] = set()
 
     def install(self, patches: Patches) -> None:
         """Replace ``format_stack``, and torch's functions that set and query anomaly mode."""
@@ -77,10 +71,6 @@ class Lines:
         self._on = self._stored
         self._apply()
 
-    def report_to(self, made: Callable[[Stack], Stack] | None) -> None:
-        """For each new node, store ``made(stack)`` in place of its stack. None turns this off."""
-        self._made = made
-
     def off(self) -> None:
         """Stop storing lines, unless the user has anomaly mode on."""
         self._on = False
@@ -89,10 +79,6 @@ class Lines:
     def pause(self, more: int) -> None:
         """Pause with 1, resume with -1. Backward passes pause, because anomaly mode slows down every node."""
         self._paused += more
-        for stack in list(self._counted) if more > 0 else ():  # other threads add to it
-            stack.made = 0
-        if more > 0:
-            self._counted.clear()
         if self._on:
             self._apply()
 
@@ -118,11 +104,7 @@ class Lines:
             if (caller is not None and kind_of(caller.f_code.co_filename) == "tracer") or tracing():
                 return original()
             if not self._users[0]:
-                known = _stack_of(here(caller))
-                known.made += 1
-                self._counted.add(known)
-                made = self._made  # another thread may turn it off
-                return known if made is None else made(known)
+                return _stack_of(here(caller))
             stack = Stack(original()[:-2])  # torch may print this stack, so leave out our own two frames
             stack.site = here(caller)
             return stack
@@ -130,11 +112,6 @@ class Lines:
             if not self._failed(failure):
                 raise
             return original()
-
-
-def made_at(site: Site) -> int:
-    """Return how many nodes a line has made since the last backward call, if lines are being stored."""
-    return _stacks[site].made if site in _stacks else 0
 
 
 def line_of(node: Any) -> Site:

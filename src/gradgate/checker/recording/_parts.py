@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
-from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import CUTS, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
@@ -44,14 +43,13 @@ class Parts:
         self.gradients = Gradients(recorder)
         self.names = Names(recorder)
         self.cuts = Cuts(recorder)
-        self.evaluations = EvaluationGraphs(recorder)
-        self.modes = Modes(recorder, self.evaluations.evaluate)
+        self.modes = Modes(recorder)
         self.creation = Creation(recorder, self.cuts)
         self.steps = Steps(recorder, self.gradients, self.creation, self._after_step)
         self.ranks = RankRecorder(recorder, self.gradients)
         self.unreached = UnreachedParameters(recorder, self.cuts)
         self.backwards = Backwards(
-            recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached, self.evaluations
+            recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached
         )
         self.writes = Writes(recorder, self.gradients, self.steps)
         self.copies = Copies(recorder)

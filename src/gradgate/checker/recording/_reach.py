@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from typing import Any
 
 from torch import nn
 
-from gradgate.autograd_graph import Graph, ops, through
+from gradgate.autograd_graph import Graph, ops
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Ids, Site
@@ -64,18 +64,6 @@ class Reached:
     def _users(self) -> dict[int, list[Any]]:
         users = self.graph.users
         return {id(leaf): users[node] for node, leaf in self.graph.leaf_nodes.items() if node in users}
-
-    def stale(self, step_keys: Mapping[int, tuple[int, int]]) -> tuple[Ids, Site]:
-        """Return parameters that were read before their optimizers' last two steps, and a line that read one."""
-        stale: dict[int, Site] = {}
-        for node in self.graph.nodes:
-            number = node_number.use(node)
-            for child in self.graph.following[node] if node.name() not in ops.WEIGHT_VIEWS else ():
-                leaf = self.graph.leaf_nodes.get(through(child, ops.WEIGHT_VIEWS))
-                owners = self._owners.get(id(leaf), ()) if leaf is not None else ()
-                if any(number < step_keys.get(owner, (-1,))[0] for owner in owners):
-                    stale[self.numbers[id(leaf)]] = line_of(node)
-        return frozenset(stale), next(filter(None, stale.values()), ())
 
     def unowned_uses(self) -> Uses:
         """Return each parameter that no optimizer holds, with the line that used the parameter."""

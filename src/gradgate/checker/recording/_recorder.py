@@ -53,9 +53,6 @@ class _Thread(threading.local):
     newest_key = -1  # number of the newest graph node seen
     last_key = -1  # newest_key at the last step
 
-    def __init__(self) -> None:
-        self.step_keys: dict[int, tuple[int, int]] = {}  # optimizer: newest_key at its last two steps
-
 
 class Recorder:
     """The state of a watcher. All its parts record their events here."""

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.autograd_graph import Graph, inputs, ops, reachable, walk
+from gradgate.autograd_graph import Graph, walk
 from gradgate.call_sites import user_frames
 from gradgate.checker.recording._names import variables_of
-from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._reach import older_than
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._user_objects import (
@@ -126,32 +125,6 @@ def _paths_to_graphs(variables: list[tuple[str, Any]]) -> Iterator[tuple[str, li
                 yield path, [tensor for _, item in inner for tensor in _graphs_in(item)[:1]]
         if depth < _DEEPEST:
             todo.extend((inner_path, item, depth + 1) for inner_path, item in inner)
-
-
-def separate_graphs(tensors: list[Tensor]) -> list[list[Any]]:
-    """Return the nodes of each graph that shares no node with an earlier graph.
-
-    If ``tensors`` is a single growing sum, each summand counts as a graph.
-    """
-    roots = [tensor.grad_fn for tensor in tensors]
-    if len(roots) == 1:
-        roots = _summands(roots[0])
-    found: list[list[Any]] = []
-    seen: set[Any] = set()
-    for root in roots:
-        nodes = [node for node, _ in itertools.islice(walk(root), _MOST_NODES) if node.name() != ops.LEAF]
-        if nodes and seen.isdisjoint(nodes):
-            found.append(nodes)
-        seen.update(nodes)
-    return found
-
-
-def _summands(root: Any) -> list[Any]:
-    def is_sum(node: Any) -> bool:
-        return node.name() == ops.ADD and line_of(node) == line_of(root)
-
-    nodes = reachable(root, following=lambda node: inputs(node) if is_sum(node) else ())
-    return list(itertools.islice(itertools.filterfalse(is_sum, nodes), _MOST))
 
 
 def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:

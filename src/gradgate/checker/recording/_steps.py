@@ -246,8 +246,6 @@ class Steps:
         facts["closure"] = step.closure and recorder.backwards > step.backwards
         facts["scaler"] = self.scaler
         recorder.stepped()
-        keys = recorder.thread.step_keys
-        keys[number] = keys.get(number, (-1, -1))[1], recorder.thread.newest_key
         step.counted = True
         self.stepped.add(number)
         self._creation.ends(number)

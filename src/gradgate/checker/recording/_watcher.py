@@ -102,7 +102,6 @@ class Watcher:
         if os.getpid() != self._process:
             renew_lock()
         if not recorder.left_off:
-            self._parts.evaluations.finish(ended=how == "finished")
             recorder.add(Ended((), how))
         recorder.active = False
         recorder.patches.undo()

@@ -23,7 +23,6 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "param-not-in-optimizer": frozenset({"broken-graph"}),
     "stale-optimizer-params": frozenset({"broken-graph"}),
     "graph-retention": frozenset({"term-left-out"}),
-    "skipped-batch": frozenset({"clip-misplaced"}),
     "ineffective-step": frozenset({"zero-grad-misplaced", "broken-graph"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),

@@ -23,9 +23,6 @@ from gradgate.checker.recording.graph._targets import (
     sums_with_constants,
     trained_target,
 )
-from gradgate.checker.recording.graph._tokens import (
-    losses_of_padding,
-)
 
 __all__ = [
     "after_reward",
@@ -37,7 +34,6 @@ __all__ = [
     "detached_in_one_term",
     "driven",
     "is_half",
-    "losses_of_padding",
     "node_shape",
     "normalized_twice",
     "not_log_probabilities",

@@ -25,15 +25,11 @@ docs/accumulation.md, "several losses".
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._statement import Statement, method, owner
-from gradgate.checker.fixes import Delete, Fix
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import accumulation as texts
 from gradgate.events import Backward, OptimizerMade, Site, Term
@@ -93,7 +89,6 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
         yield RULE.say(
             alone,
             texts.PROPAGATED_TWICE,
-            fix=() if same else partial(_left_out, again=line),
             count=count,
             again_in_line=line,
             again="twice at this line" if same else f"here, and again as a part of the loss of line {line}",
@@ -124,16 +119,6 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
                 optimizer=run.optimizer(made.optimizer),
                 weight_decay=group.weight_decay,
             )
-
-
-def _left_out(at: Statement, *, again: int) -> Fix:
-    """Delete the backward call of a loss that a later loss includes, if only that loss is computed in between."""
-    last = [node for node in at.later("backward") if node.lineno == again]
-    between = [node for node in at.block if at.line < node.lineno < again]
-    makes = last and all(
-        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == owner(last[0]) for node in between
-    )
-    return (Delete(at.line),) if makes and method(at.node) == "backward" else ()
 
 
 RULE = Rule("GG105", "double-counting", "error", __doc__ or "", _judge)

@@ -5,8 +5,6 @@ Reads from the graph how a loss was reduced. Reports:
 
 - a mean that is divided by the batch size again;
 - a mean over all positions, after a mask or ``ignore_index`` set the losses of some of them to zero;
-- a loss that includes targets at positions where the input is an embedding's ``padding_idx``, or next tokens that
-  are padding behind an attention mask;
 - a mean over samples *and* classes although the targets are distributions;
 - a sum over samples and features that is added, undivided, to a mean over the same samples.
 
@@ -23,10 +21,9 @@ the weights of the samples change too.
 ## Known limits
 A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension. A mean that
 leaves out less than 10% of the positions is not reported, and neither is a sum over a constant number of positions.
-Padded targets are recognized if their class is the ``padding_idx``, unless this class also occurs elsewhere or ends
-sequences that have no end token, or if they are next tokens and an attention mask hides them. A sum beside a mean
-is reported only if its weight is 0.1 or more, because a smaller weight was probably chosen for the sum. A mean of
-means within one loss, and a count of positions that the loss leaves out, are not found.
+A sum beside a mean is reported only if its weight is 0.1 or more, because a smaller weight was probably chosen for
+the sum. Not found: targets that are padding and not ignored, a mean of means within one loss, and a count of
+positions that the loss leaves out.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; the note on ``kl_div``: "batchmean" gives the divergence.
@@ -37,21 +34,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._oracle import Share, shares
-from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, passing
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.accumulation._edits import undivided
 from gradgate.checker.rules.texts import accumulation as texts
-from gradgate.events import Backward, Combined, Site, Term
+from gradgate.events import Backward, Site, Term
 
 _MOST_KEPT = 0.9  # a mask that leaves out less changes the loss by less than the batch's noise
-_LEAST_PADDED = 0.05  # the same of padded targets
 _BATCH = 16  # a smaller constant may count terms or micro-batches, and equal the batch size by chance
 _LEAST_WEIGHT = 0.1  # a smaller weight was chosen for the sum
 
@@ -68,7 +60,6 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield from _over_masked(events)
         yield from _over_classes(events)
         yield from _sum_beside_mean(events)
-    yield from _padded(run)
 
 
 def _divided_again(events: list[Backward]) -> Iterator[Finding]:
@@ -163,30 +154,6 @@ def _sum_beside_mean(events: list[Backward]) -> Iterator[Finding]:
 def _is_undivided(term: Term) -> bool:
     whole = all(op == "mul" or abs(number) <= 1 for op, number, _ in term.factors)
     return whole and _LEAST_WEIGHT <= abs(term.weight) <= 1
-
-
-def _padded(run: Run) -> Iterator[Finding]:
-    for each in combinations(run, ["padding"]):
-        events = [run.events[number] for number in each.numbers]
-        sizes = [event.sizes for event in events if isinstance(event, Combined)]
-        parts = [padded / targets for _, padded, targets in sizes]
-        index, padded, targets = sizes[parts.index(max(parts))]
-        if len(parts) >= 2 and max(parts) >= _LEAST_PADDED:
-            yield RULE.say(
-                each.site,
-                texts.PADDED,
-                fix=partial(_ignoring, index=index),
-                count=each.times,
-                about=each.ids,
-                padded=padded,
-                targets=targets,
-                index=index,
-            )
-
-
-def _ignoring(at: Statement, index: int) -> Fix:
-    losses = [call for name in ("cross_entropy", "nll_loss") for call in at.calls(name)]
-    return passing(at.line, losses, f"ignore_index={index}")
 
 
 RULE = Rule("GG104", "loss-reduction", "error", __doc__ or "", _judge)

@@ -37,14 +37,10 @@ docs.pytorch.org/docs/stable/generated/torch.nn.NLLLoss.html, torch.nn.CrossEntr
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
-from gradgate.checker.analysis._statement import Statement, operand
-from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import flow_gradients as texts
 
@@ -62,27 +58,11 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.say(
             each.site,
             _TEXTS[each.how],
-            fix=_given_logits if twice else (),
             severity=None if twice else "warning",
             count=each.times,
             about=each.ids,
             parameters=len(each.ids),
         )
-
-
-def _given_logits(at: Statement) -> Fix:
-    """Remove a softmax or sigmoid from the first argument of the loss."""
-    for call in at.calls():
-        inner = call.args[0] if call.args else None
-        if not isinstance(inner, ast.Call) or called(inner) not in ("softmax", "sigmoid"):
-            continue
-        of = ast.unparse(getattr(inner.func, "value", ast.Name("self")))
-        if of == "self":  # a layer
-            return ()
-        of_torch = of in ("torch", "F", "nn.functional", "torch.nn.functional")
-        value = inner.args[0] if of_torch and inner.args else inner.func.value  # type: ignore[attr-defined]
-        return (Replace(at.line, ast.unparse(inner), operand(value)),)
-    return ()
 
 
 RULE = Rule("GG409", "loss-input", "error", __doc__ or "", _judge)

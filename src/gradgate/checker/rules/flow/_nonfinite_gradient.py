@@ -25,13 +25,10 @@ docs.pytorch.org/docs/stable/notes/autograd.html; github.com/pytorch/pytorch/iss
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._statement import Statement, operand
-from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import flow_gradients as texts
 from gradgate.events import Backward, NonfiniteMade, Stepped
@@ -79,7 +76,6 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield RULE.say(
         first.site,
         texts.NOT_FINITE,
-        fix=_clamped,
         count=len(used),
         about=stepped.nonfinite,
         what="The loss is" if first.loss else "The gradient becomes",
@@ -99,23 +95,6 @@ def _diverged(run: Run, step: int) -> bool:
         if isinstance(event, Backward) and event.value is not None and math.isfinite(event.value)
     ]
     return bool(values) and max(values) > _GROWN * (abs(values[0]) + 1e-6)
-
-
-def _clamped(at: Statement) -> Fix:
-    """Clamp the argument of the statement's only root or logarithm, ``x.sqrt()`` or ``torch.sqrt(x)``."""
-    calls = [call for name in ("sqrt", "log") for call in at.calls(name)]
-    function = calls[0].func if len(calls) == 1 else None
-    if not isinstance(function, ast.Attribute) or len(calls[0].args) > 1 or calls[0].keywords:
-        return ()
-    of, old = ast.unparse(function.value), ast.unparse(calls[0])
-    taken = calls[0].args[0] if of == "torch" and calls[0].args else function.value
-    made = [taken, *at.assigned_to(ast.unparse(taken))]
-    soft = any("softmax" in ast.unparse(each) or "sigmoid" in ast.unparse(each) for each in made)
-    if soft or of in ("math", "np", "numpy", "self") or (calls[0].args and of != "torch"):
-        return ()  # a clamped probability has no gradient: log_softmax and logsigmoid have one
-    clamped = f"{operand(taken)}.clamp(min=1e-8)"
-    new = f"torch.{function.attr}({clamped})" if of == "torch" else f"{clamped}.{function.attr}()"
-    return (Replace(at.line, old, new),)
 
 
 RULE = Rule("GG404", "nonfinite-gradient", "error", __doc__ or "", _judge)

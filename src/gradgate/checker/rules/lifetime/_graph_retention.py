@@ -2,8 +2,7 @@
 
 ## What it does
 Counts the graphs of back-propagated losses that are still alive after later steps, and names the variable that
-keeps them and the line that stores them. Also counts graphs that an evaluation (after ``eval()``) collects but no
-backward pass uses. Reports graphs that become longer with each step, because a value is
+keeps them and the line that stores them. Reports graphs that become longer with each step, because a value is
 carried over with its graph.
 
 ## Why is this bad?
@@ -23,11 +22,11 @@ goes through all of them, and the run gets slower and slower.
 
 ## Known limits
 The rule looks for graphs in the local variables of the functions that run at a step, and up to four levels deep in
-their containers and objects. An evaluation without a call of ``eval()`` is not checked. Graphs that grow with each
-call of ``autograd.grad`` are reported if no other line computes gradients. Graphs of ``torch.func`` are not seen.
-A graph that becomes short again, because the loop detaches the carried value every few steps, is not reported, even
-if it grows for long. Nor is a graph that grows with each backward call before one step, or a ``retain_graph=True``
-that is not needed.
+their containers and objects. Graphs that an evaluation collects without ``no_grad`` are not found. Graphs that grow
+with each call of ``autograd.grad`` are reported if no other line computes gradients. Graphs of ``torch.func`` are
+not seen. A graph that becomes short again, because the loop detaches the carried value every few steps, is not
+reported, even if it grows for long. Nor is a graph that grows with each backward call before one step, or a
+``retain_graph=True`` that is not needed.
 If the weights of a teacher are an average with a graph that grows, only GG406 is reported: its advice removes both.
 
 ## Sources
@@ -40,16 +39,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise
 
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._queries import combinations
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import called, imported, last_name
-from gradgate.checker.analysis._source import function_at, inside, tree_of
+from gradgate.checker.analysis._scopes import called, last_name
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
-from gradgate.checker.fixes import Fix, PutUnder, Replace
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import lifetime as texts
 from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Stepped
@@ -65,17 +63,15 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _kept(run: Run) -> Iterator[Finding]:
-    """Report variables that keep the graphs of backward calls, or of forward passes of an evaluation."""
-    trained = {frame[:2] for event in run.of(Backward, Differentiated) for frame in event.site}
+    """Report variables that keep the graphs of backward calls."""
     events = sorted(run.of(GraphsKept), key=lambda event: bool(event.holder))
-    evaluations = [event for event in events if not event.backward]
-    for event in [*{event.backward: event for event in events if event.backward}.values(), *evaluations]:
+    for event in {event.backward: event for event in events}.values():
         where = _line_that_keeps(event)
         yield RULE.say(
-            where or event.backward or event.site,
-            texts.KEEPS if event.backward else texts.EVALUATION_KEEPS,
-            fix=_detached if event.backward else partial(_without_graphs, trained=trained),
-            severity="info" if where is None and event.backward else None,
+            where or event.backward,
+            texts.KEEPS,
+            fix=_detached,
+            severity="info" if where is None else None,
             count=event.count,
             about=union(call.reached for call in run.calls_at(event.backward)),
             graphs=event.count,
@@ -87,12 +83,13 @@ def _line_that_keeps(event: GraphsKept) -> Frame | None:
     """Find the line that stores a value in the holder, by the holder's name. Prefer lines that don't detach it."""
     names = [name for name in reversed(re.findall(r"[A-Za-z_]\w*", event.holder)) if name != "self"]
     files = dict.fromkeys(frame.file for site in (event.added, event.site, event.backward) for frame in site)
-    # A variable of an evaluation may have the same name as a variable of another function.
-    local = function_at(event.added[0]) if event.added and event.holder.isidentifier() else None
     for name in names:
         for file in files:
-            tree = tree_of(file) if event.backward or local is None else local
-            lines = [(_is_safe(node), node.lineno) for node in inside(ast.AST, tree) if _puts(node, name)]  # type: ignore[attr-defined]
+            lines = [
+                (_is_safe(node), node.lineno)  # type: ignore[attr-defined]
+                for node in inside(ast.AST, tree_of(file))
+                if _puts(node, name)
+            ]
             if lines:
                 return Frame(file, min(lines)[1], "")
     return None
@@ -172,16 +169,6 @@ def _detached(at: Statement) -> Fix:
     later = [ast.unparse(call.func) for node in at.later("backward") for call in inside(ast.Call, node)]
     target = ast.unparse(getattr(at.node, "target", ast.Constant(0)))
     return () if f"{target}.backward" in later else (Replace(at.line, text, f"{operand(kept)}.detach()"),)
-
-
-def _without_graphs(at: Statement, trained: set[tuple[str, int]]) -> Fix:
-    """Put the loop under ``no_grad``, if nothing in it computes a gradient."""
-    if not at.loops or "torch" not in imported(at.file):
-        return ()
-    loop = at.loops[0]
-    lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
-    derives = any(file == at.file and line in lines for file, line in trained)
-    return () if derives else (PutUnder(loop.lineno, "with torch.no_grad():"),)
 
 
 RULE = Rule("GG601", "graph-retention", "warning", __doc__ or "", _judge)

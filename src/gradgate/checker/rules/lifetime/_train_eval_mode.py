@@ -44,8 +44,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._statement import Statement, method, owner
-from gradgate.checker.fixes import Fix, Insert
+from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import lifetime as texts
 from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site
@@ -86,7 +85,6 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield RULE.say(
                 site,
                 texts.LEFT_IN_EVAL,
-                fix=_back_in_training,
                 severity=None if sure else "info",
                 count=len(steps),
                 steps_in_eval=len(steps),
@@ -138,16 +136,6 @@ def _evaluates(run: Run, cause: int) -> bool:
     first = max((number for number in ends if number < cause), default=-1)
     last = min((number for number in ends if number > cause), default=len(run.events))
     return any(first < number < last for number, _ in run.numbered(NoGradEntered))
-
-
-def _back_in_training(at: Statement) -> Fix:
-    """Switch back to training mode at the start of each epoch."""
-    model = owner(at.node)
-    if method(at.node) != "eval":
-        return ()
-    if len(at.loops) == 1:
-        return (Insert(f"{model}.train()", before=at.loops[0].body[0].lineno),)
-    return ()
 
 
 RULE = Rule("GG602", "train-eval-mode", "warning", __doc__ or "", _judge)

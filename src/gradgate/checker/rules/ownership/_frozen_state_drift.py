@@ -36,7 +36,6 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
@@ -45,12 +44,12 @@ from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import inside, tree_of
-from gradgate.checker.analysis._statement import Statement, method, owner
-from gradgate.checker.fixes import Delete, Fix, Insert
+from gradgate.checker.analysis._statement import Statement, owner
+from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.ownership._batch_norms import freezing_line, moving_statistics
 from gradgate.checker.rules.texts import ownership as texts
-from gradgate.events import Frame, Ids, Parameter, Site, Stepped, Written
+from gradgate.events import Frame, Parameter, Stepped
 
 _STEPS = 2
 
@@ -58,7 +57,6 @@ _STEPS = 2
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _misfrozen(run)
     yield from _stepped(run)
-    yield from _zeroed(run)
     yield from moving_statistics(run, RULE)
 
 
@@ -91,39 +89,6 @@ def _stepped(run: Run) -> Iterator[Finding]:
         )
 
 
-def _zeroed(run: Run) -> Iterator[Finding]:
-    """Yield parameters that a step changes although the script set their gradients to zero just before."""
-    found: dict[Site, list[tuple[int, Ids]]] = defaultdict(list)
-    written: dict[int, Site] = {}
-    for event in run.events:
-        if isinstance(event, Written) and event.target == "gradient":
-            zero = event.op == "zero_" or event.factor == 0
-            written.update(dict.fromkeys(event.parameters, event.site if zero and event.whole else ()))
-        elif isinstance(event, Stepped):
-            for site in set(written.values()) - {()}:
-                ids = (
-                    frozenset(number for number in written if written[number] == site)
-                    & event.zero
-                    & event.moved
-                )
-                if ids - event.frozen:
-                    found[site].append((event.optimizer, ids))
-            written.clear()
-    for site, steps in found.items():
-        ids = union(moved for _, moved in steps)
-        if len(steps) >= _STEPS:
-            yield RULE.say(
-                site,
-                texts.ZEROED_MOVES,
-                fix=_none_instead,
-                count=len(steps),
-                names=run.names(ids),
-                optimizer=run.optimizer(steps[-1][0]),
-                them="it" if len(ids) == 1 else "them",
-                steps=len(steps),
-            )
-
-
 def _misfrozen(run: Run) -> Iterator[Finding]:
     """Yield parameters that steps changed although the script set an attribute to freeze them."""
     several = [run.parameters[number] for number in run.moved]
@@ -133,11 +98,9 @@ def _misfrozen(run: Run) -> Iterator[Finding]:
         if line is None:
             continue
         attribute = run.parameters[min(ids)].misfrozen
-        of_module = attribute == "requires_grad"
         yield RULE.say(
             line,
             texts.MISFROZEN,
-            fix=partial(_really_frozen, of_module=of_module),
             count=run.log.steps,
             attribute=attribute,
             steps=run.log.steps,
@@ -160,16 +123,6 @@ def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
     return None
 
 
-def _really_frozen(at: Statement, *, of_module: bool) -> Fix:
-    """Freeze the object that the attribute was meant to freeze."""
-    target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
-    if not isinstance(target, ast.Attribute):
-        return ()
-    frozen = ast.unparse(target.value)
-    text = f"{frozen}.requires_grad_(False)" if of_module else f"{frozen}.requires_grad = False"
-    return Insert(text, after=at.line), Delete(at.line)
-
-
 def _without_gradients(at: Statement, names: set[str]) -> Fix:
     """Set the gradients of frozen parameters to None, so that steps no longer move them."""
     value = next(filter(None, map(requires_grad, at.expressions())), None)
@@ -184,14 +137,6 @@ def _without_gradients(at: Statement, names: set[str]) -> Fix:
     # With another name it may be a module or a parameter, and a parameter has no zero_grad.
     module = any(f"{own}." in f".{name}" for name in names)
     return (Insert(f"{frozen}.zero_grad()", after=at.line),) if module else ()
-
-
-def _none_instead(at: Statement) -> Fix:
-    """Set a gradient to None instead of zero."""
-    target = owner(at.node)
-    if method(at.node) != "zero_" or not target.endswith(".grad"):
-        return ()
-    return Insert(f"{target} = None", after=at.line), Delete(at.line)
 
 
 RULE = Rule("GG505", "frozen-state-drift", "error", __doc__ or "", _judge)

@@ -40,10 +40,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import root_of
 from gradgate.checker.analysis._source import loops_around
-from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import ownership as texts
 from gradgate.events import Frame, Ids, OptimizerMade, Site, StateLoaded, Stepped, Written
@@ -71,9 +68,6 @@ def _judge(run: Run) -> Iterator[Finding]:
         if not resets or len(resets) * 2 < len(several) - 1 or not _loops(again):
             continue
         steps = max(run.stepping[optimizer] for _, optimizer in several)
-        sites = {run.events[number].site for number, _ in several}
-        # Whether the function that constructs the optimizer is called only once
-        once = len(sites) == 1 and not any(loops_around(frame) for frame in again[1:])
         apart = steps > 1 and not any(
             _in_one_training(run.events[number].site, step) for number, step in resets.items()
         )
@@ -81,7 +75,6 @@ def _judge(run: Run) -> Iterator[Finding]:
             # The first call of a function that constructs optimizers may be correct.
             next((frame for frame in again if frame not in run.events[several[0][0]].site), innermost(again)),
             texts.MADE_AGAIN,
-            fix=_made_once if once and not apart else (),
             severity="info" if apart else None,
             count=len(several),
             kind=kind,
@@ -162,23 +155,6 @@ def _loaded(run: Run) -> Iterator[Finding]:
             times=len(events),
             s="s" if len(events) > 1 else "",
         )
-
-
-def _made_once(at: Statement) -> Fix:
-    """Construct the optimizer before the outermost loop, if nothing in the loop changes its arguments."""
-    node, loop = at.node, at.loops[-1] if at.loops else None
-    if loop is None or not isinstance(node, ast.Assign) or node not in loop.body:
-        return ()
-    stored, made = set(), ast.unparse(node.targets[0])
-    for inner in ast.walk(loop):
-        if isinstance(getattr(inner, "ctx", None), ast.Store) and inner is not node.targets[0]:
-            stored.add(root_of(inner))
-        call = inner.value if isinstance(inner, ast.Assign) and inner is not node else None
-        if isinstance(call, ast.Call) and made in map(ast.unparse, call.args):
-            return ()  # a scheduler of this optimizer starts again each time
-    names = [inner for inner in at.expressions() if isinstance(inner, ast.Name)]
-    needed = {name.id for name in names if isinstance(name.ctx, ast.Load)}
-    return (Move(at.line, before=loop.lineno),) if not needed & stored else ()
 
 
 RULE = Rule("GG504", "optimizer-state-reset", "error", __doc__ or "", _judge)

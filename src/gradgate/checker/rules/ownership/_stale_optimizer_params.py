@@ -32,15 +32,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import rebound, replaced
 from gradgate.checker.analysis._queries import made_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, functions, names_read
-from gradgate.checker.analysis._source import inside
 from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import ownership as texts
 from gradgate.events import Frame, Parameter, Site
@@ -55,7 +51,6 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.say(
             _swapping_line(first, old, run.made[swap.optimizer][0].site),
             texts.REPLACED,
-            fix=partial(_made_later, optimizer=optimizer),
             count=swap.steps,
             about=swap.new | swap.old,
             names=run.names(swap.new),
@@ -85,35 +80,6 @@ def _swapping_line(first: Parameter, old: list[Parameter], made: Site) -> Frame:
     at = Statement.at(line)
     returns = at is not None and isinstance(at.node, ast.Return)
     return outer[0] if returns and line[::2] not in shared and outer and outer[0][::2] in shared else line
-
-
-def _made_later(at: Statement, optimizer: str) -> Fix:
-    """Construct the optimizer after the line that makes the new parameters, if no line in between uses it."""
-    makers = [
-        node
-        for node in at.block
-        if isinstance(node, ast.Assign)
-        and ast.unparse(node.targets[0]) == optimizer
-        and node.lineno < at.line
-    ]
-    if len(makers) != 1 or not optimizer.isidentifier():
-        return ()
-    if any(_is_list(value) for name in names_read(makers[0].value) for value in at.assigned_to(name)):
-        return ()  # the list is built before the optimizer
-    for node in at.block:
-        if makers[0].lineno < node.lineno <= at.line and _uses(at.file, node, optimizer):
-            return ()
-    return (Move(makers[0].lineno, after=at.line),)
-
-
-def _is_list(value: ast.expr) -> bool:
-    return isinstance(value, (ast.List, ast.ListComp, ast.Dict)) or "parameters(" in ast.unparse(value)
-
-
-def _uses(file: str, node: ast.AST, name: str) -> bool:
-    """Return whether a statement uses a name, or calls a function in this file that uses it."""
-    own = [scope.node for call in inside(ast.Call, node) for scope in functions(called(call), [file])]
-    return any(each.id == name for each in inside(ast.Name, node, *own))
 
 
 RULE = Rule("GG502", "stale-optimizer-params", "error", __doc__ or "", _judge)

@@ -173,15 +173,6 @@ def _unscaled(at: Statement) -> Fix:
     return ()
 
 
-def _scaled_loss(at: Statement) -> Fix:
-    """Scale the loss."""
-    scaler = _scaler(at)
-    match at.value:
-        case ast.Call(ast.Attribute(loss, "backward")) if scaler:
-            return (Replace(at.line, ast.unparse(loss), f"{scaler}.scale({ast.unparse(loss)})"),)
-    return ()
-
-
 def _through_the_scaler(at: Statement) -> Fix:
     """Step through the scaler, and update it unless another line does."""
     scaler = _scaler(at)
@@ -195,7 +186,6 @@ def _through_the_scaler(at: Statement) -> Fix:
 
 _FIXES: dict[Text, FixAt] = {
     texts.CLIPPED_SCALED: _unscaled,
-    texts.NOT_SCALED: _scaled_loss,
     texts.AROUND_THE_SCALER: _through_the_scaler,
 }
 

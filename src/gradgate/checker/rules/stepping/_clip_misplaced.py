@@ -38,7 +38,6 @@ examples, which show where to call it.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._grouping import grouped
@@ -135,7 +134,6 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
     yield RULE.say(
         where,
         texts.CLIPS_AT_EACH,
-        fix=_into_the_branch,
         severity="warning" if idle else None,
         count=len(windows),
         about=window.parameters,
@@ -168,14 +166,6 @@ def _before_the_step(at: Statement) -> Fix:
         return ()
     between = steps[0] in at.block and steps[0].lineno > backward[-1].lineno
     return (Move(at.line, before=steps[0].lineno),) if between else ()
-
-
-def _into_the_branch(at: Statement) -> Fix:
-    """Move the clip call into the branch that steps once per window, to the line before the step."""
-    branches = [node for node in at.block if node.lineno > at.line and isinstance(node, ast.If)]
-    steps = [step for branch in branches for step in at.steps(within=branch)]
-    clips = method(at.node).startswith("clip_grad")
-    return (Move(at.line, before=steps[0].lineno),) if clips and len(steps) == 1 else ()
 
 
 RULE = Rule("GG302", "clip-misplaced", "error", __doc__ or "", _judge)

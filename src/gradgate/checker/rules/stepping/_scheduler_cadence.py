@@ -201,8 +201,7 @@ def _early(life: _Life) -> Finding | None:
     early = len(calls) > 1 and calls[0] < steps[0] and calls[-1] < steps[-1] and between
     if not early or first in (0.0, life.rates[0]):
         return None
-    where, facts = life.run.events[calls[0]].site, {"first": first, "used": life.rates[0]}
-    return life.say(texts.TOO_EARLY, where, _after_later_steps, **facts)
+    return life.say(texts.TOO_EARLY, life.run.events[calls[0]].site, first=first, used=life.rates[0])
 
 
 def _soon_over(life: _Life) -> Finding | None:
@@ -290,12 +289,6 @@ def _later_group(life: _Life) -> Finding | None:
 
 def _other_steps(at: Statement) -> list[ast.stmt]:
     return [step for step in at.steps() if method(at.node) == "step" and owner(step) != owner(at.node)]
-
-
-def _after_later_steps(at: Statement) -> Fix:
-    """Move the call after the next statement of its block that steps."""
-    steps = [step for step in _other_steps(at) if step.lineno > at.line and step in at.block]
-    return (Move(at.line, after=steps[0].lineno),) if steps else ()
 
 
 def _after_step(at: Statement) -> Fix:

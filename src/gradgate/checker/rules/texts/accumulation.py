@@ -120,13 +120,6 @@ OVER_CLASSES = Text(
     "The loss is too small by this factor, so it weighs less against other losses.",
     "Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
 )
-PADDED = Text(
-    "{padded} of {targets} targets are padding: the input there is {index}, the padding_idx of an embedding, "
-    "and so is the target. The loss includes them.",
-    "The model learns to predict padding, and the more padding a batch has, the smaller the weight of its"
-    " other targets.",
-    "Pass ignore_index={index} to the loss.",
-)
 SUM_BESIDE_MEAN = Text(
     "This term is a sum over a batch of {batch} samples, shape {summed}, but the loss adds it to a mean "
     "over the batch, shape {averaged}.",

@@ -1,4 +1,4 @@
-"""What GG201 to GG204 say: gradients that are used again, lost, of another loss, or of a skipped batch."""
+"""What GG201 to GG203 say: gradients that are used again, lost, or of another loss."""
 
 from gradgate.checker.rules._rule import Text
 
@@ -55,10 +55,4 @@ ATTACK = Text(
     "The attack needs only the input's gradient, but its backward() also adds to the model's.",
     "Use torch.autograd.grad(loss, input) in the attack, or clear the model's gradients right before line"
     " {training_line}.",
-)
-SKIPPED = Text(
-    "`if {test}` skips the step and the clearing for {skipped} batches: one step of {optimizer} then uses"
-    " the gradients of up to {most} batches.",
-    "The updates still include the batches that should have been skipped.",
-    "Call zero_grad() before each backward(), or where a batch is skipped.",
 )

@@ -80,12 +80,6 @@ FROZEN_MOVES = Text(
     _DRIFTS,
     "Set the gradients to None where the parameters are frozen, or leave the parameters out of {optimizer}.",
 )
-ZEROED_MOVES = Text(
-    "The gradients of {names} are set to zero, but {optimizer} still changed {them} in {steps} steps, by "
-    "momentum or weight decay.",
-    _DRIFTS,
-    "Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
-)
 MISFROZEN = Text(
     "Setting {attribute} here freezes nothing: {steps} steps still changed {names}.",
     "Python accepts any attribute of a module or tensor, but PyTorch reads only each parameter's requires_grad.",
