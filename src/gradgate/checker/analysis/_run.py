@@ -165,16 +165,6 @@ class Run:
         return tuple(dict.fromkeys(frame.file for site in sites for frame in site))
 
     @functools.cached_property
-    def held_since(self) -> dict[tuple[int, int], int]:
-        """For each optimizer and parameter, the number of the event that added the parameter to the optimizer."""
-        since: dict[tuple[int, int], int] = {}
-        for number, event in self.numbered(OptimizerMade):
-            for group in event.groups:
-                for parameter in group.parameters:
-                    since.setdefault((event.optimizer, parameter), number)
-        return since
-
-    @functools.cached_property
     def owned(self) -> Ids:
         """The parameters that at least one optimizer holds."""
         return frozenset(number for number, owners in self.owners.items() if owners)  # lookups add empty sets

@@ -2,12 +2,11 @@
 
 ## What it does
 Follows each gradient contribution until a step uses it or ``zero_grad`` clears it. Reports backward calls whose
-gradients are repeatedly cleared unused, although the optimizer that owns the parameters steps in between. This is
-also reported if it affects only some of the parameters that the step updates.
+gradients are repeatedly cleared unused, although the optimizer that owns the parameters steps in between.
 
 ## Why is this bad?
-The work of the backward pass is lost. If all gradients are lost, nothing is trained. If some gradients are lost,
-some losses, micro-batches or layers silently have no effect.
+The work of the backward pass is lost. If all gradients are lost, nothing is trained. If some are lost, some losses
+or micro-batches silently have no effect.
 
 ## Example
     loss.backward()
@@ -24,7 +23,7 @@ Three kinds of gradients may be cleared unused: gradients left by another optimi
 in its discriminator), gradients computed only to get the gradient of an input, and gradients that the script reads
 in hooks or before it clears them (Fisher information, gradient norms, weights of losses). The last kind is assumed
 only if no step uses gradients of this backward call and another backward call trains the parameters. A batch that
-is skipped occasionally is not reported.
+is skipped occasionally is not reported, and neither is a step that keeps the gradients of some parameters only.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -47,7 +46,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.texts import clearing as texts
-from gradgate.events import Backward, Cleared, Frame, Ids, ScalerUsed, Site, Stepped, Written
+from gradgate.events import Backward, Frame, Ids, ScalerUsed, Site, Stepped, Written
 
 _NEW_VALUES = ("assigned", "copy_", "data", "set_")
 
@@ -55,11 +54,10 @@ _NEW_VALUES = ("assigned", "copy_", "data", "set_")
 def _judge(run: Run) -> Iterator[Finding]:
     accumulating = {fit.site for fit in fits(run)}
     for site, numbers in run.by_line(number for number in run.by_backward if number >= 0).items():
-        found = _wholly_lost(run, site, numbers, site in accumulating) or _partly_lost(run, site, numbers)
-        yield from filter(None, [found])
+        yield from filter(None, [_lost_at(run, site, numbers, site in accumulating)])
 
 
-def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) -> Finding | None:
+def _lost_at(run: Run, site: Site, numbers: list[int], accumulates: bool) -> Finding | None:
     lost = {number: owned for number in numbers if (owned := _lost(run, number))}
     count, watched, calls = len(lost), {n for n in numbers if run.backward(n).seen}, len(numbers)
     gone = {n for n in numbers if run.by_backward[n] and all(part.is_lost for part in run.by_backward[n])}
@@ -144,38 +142,6 @@ def _only_read(run: Run, numbers: list[int], ids: Ids, cleared: Site) -> bool:
         return False
     hooked = any(run.backward(number).hooked for number in numbers)
     return hooked or reads_gradients(run.events[numbers[0]].site, cleared)
-
-
-def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
-    hits: Counter[Site] = Counter()
-    gone: set[int] = set()
-    for number in numbers:
-        parts = run.by_backward[number]
-        for optimizer in run.optimizers_of(each for part in parts for each in part.atom):
-            # Gradients from before a parameter group was added don't count as lost.
-            held = {
-                each for (of, each), since in run.held_since.items() if of == optimizer and since <= number
-            }
-            mine = [part for part in parts if held & part.atom]
-            lost = [part for part in mine if part.is_lost]
-            used = any(run.stepped(step).optimizer == optimizer for part in mine for step in part.consumed)
-            cleared = run.events[lost[0].cleared or 0] if lost else None
-            # p.grad = None or p.grad.zero_() for some parameters is assumed to freeze them.
-            if used and isinstance(cleared, Cleared) and not cleared.by_hand:
-                hits[cleared.site] += 1
-                gone |= set().union(*(part.atom for part in lost))
-    where, times = hits.most_common(1)[0] if hits else ((), 0)
-    if times < 2 or times * 3 < len(numbers) or _only_read(run, numbers, frozenset(gone), where):
-        return None
-    return RULE.say(
-        where or site,
-        texts.PARTLY_LOST,
-        count=times,
-        about=gone,
-        names=run.names(gone),
-        lost=times,
-        calls=len(numbers),
-    )
 
 
 def _after_the_step(at: Statement) -> Fix:

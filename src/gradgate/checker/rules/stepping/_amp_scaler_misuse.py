@@ -6,8 +6,6 @@ Follows which gradients are multiplied by a ``GradScaler``'s scale, and when the
 - clipping before the gradients are unscaled;
 - a step that bypasses the scaler;
 - a loss, or a summand of a loss, that isn't scaled although its gradient is unscaled;
-- a scaled loss after ``unscale_``;
-- a scaler that is updated between a backward pass and its step;
 - a scaler that is constructed again for each step;
 - a scaler that is constructed and never used, if layers compute in float16.
 
@@ -99,8 +97,6 @@ def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, Text]]:
         if backward.scaler is None:
             if part.backward <= end:
                 yield backward.site, texts.NOT_SCALED
-        elif part.backward > end:
-            yield run.events[end].site, texts.SCALED_LATE
         else:
             if len({term.scaled for term in backward.terms if term.kind != "constant"}) == 2:
                 earlier = run.events[part.backward :: -1]
@@ -116,14 +112,12 @@ def _is(event: Event, op: str) -> TypeGuard[ScalerUsed]:
 
 
 def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site, Text]]:
-    """Yield operations on gradients that still include the scale."""
+    """Yield clipping of gradients that still include the scale."""
     for event in run.events[part.backward : end]:
-        if _is(event, "update") and event.scaler == run.backward(part.backward).scaler:
-            yield event.site, texts.UPDATED_BETWEEN
-        elif isinstance(event, Clipped) and event.limit is not None and event.parameters & part.atom:
+        clips = isinstance(event, Clipped) and event.limit is not None
+        clamps = isinstance(event, Written) and event.op.startswith("clamp") and event.target == "gradient"
+        if (clips or clamps) and event.parameters & part.atom:  # type: ignore[attr-defined]
             yield event.site, texts.CLIPPED_SCALED
-        elif isinstance(event, Written) and event.op.startswith("clamp") and event.target == "gradient":
-            yield from [(event.site, texts.CLIPPED_SCALED)] if event.parameters & part.atom else []
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:

@@ -37,12 +37,6 @@ LOST = Text(
     "The gradients are lost before the optimizer sees them, so this backward pass trains nothing.",
     "Clear after the step, or before the first backward() that the step should use.",
 )
-PARTLY_LOST = Text(
-    "The gradients of {names} are cleared before the step, but the step uses other gradients of the same "
-    "loss ({lost} of {calls} backward calls).",
-    "The gradients are lost before the optimizer sees them, so these parameters are not trained.",
-    "Clear after the step, or before the first backward() that the step should use.",
-)
 LEAK = Text(
     "In {times} of {steps}, the gradients of {names} include the loss of line {leaking_line}, in addition"
     " to the loss of line {own_line}.",

@@ -121,16 +121,6 @@ PARTLY_SCALED = Text(
     _DIVIDED,
     "Add the parts first, then scale the sum: scaler.scale(total).backward().",
 )
-SCALED_LATE = Text(
-    "A scaled loss is back-propagated after unscale_: its gradients still include the scale in {steps} steps.",
-    "Gradients added after unscale_ are still multiplied by the scale.",
-    "Call scaler.unscale_ after the last backward() of the window.",
-)
-UPDATED_BETWEEN = Text(
-    "The gradient scaler is updated between a backward pass and the step that uses it, before {steps} steps.",
-    "If the scale changes here, the gradients are multiplied by one scale and divided by another.",
-    "Call scaler.update() once, after the last scaler.step() of an iteration.",
-)
 SCALERS_BUILT = Text(
     "{built} gradient scalers are constructed, one for each step; {skipped} of the steps are skipped.",
     "The scale never adapts: if 65536 is too large, every step has inf and is skipped.",
