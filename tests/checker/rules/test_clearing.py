@@ -67,15 +67,6 @@ def test_clearing_between_backward_and_step_loses_everything() -> None:
     ]
 
 
-def test_clearing_a_part_before_the_step() -> None:
-    story = Story("body", "head").optimizer()
-    for _ in range(4):
-        story.backward(4, mean(8)).clear(5, "head").step(6, used="body").clear(7, full="body")
-    (found,) = story.judged("GG202")
-    assert found.line == 5
-    assert "head" in found.message
-
-
 def test_what_a_generators_loss_leaves_in_the_discriminator_may_be_cleared() -> None:
     story = Story("d", "g").optimizer("opt_d", "d").optimizer("opt_g", "g")
     for _ in range(4):

@@ -147,13 +147,13 @@ def test_what_cannot_be_read_has_no_edits(tmp_path: Path) -> None:
     assert edits_for(finding) == ()
 
 
-FIXES = [
+FIXES = {
     value
-    for rule in rules()
-    for name, value in vars(sys.modules[rule.judge.__module__]).items()
-    if name.startswith("_")
-    and getattr(value, "__annotations__", None) == {"at": "Statement", "return": "Fix"}
-]
+    for name, module in sorted(sys.modules.items())
+    if name.startswith(rules.__module__.rpartition(".")[0])
+    for value in vars(module).values()
+    if getattr(value, "__annotations__", None) == {"at": "Statement", "return": "Fix"}
+}
 
 
 def test_on_lines_that_a_fix_does_not_fit_nothing_breaks(tmp_path: Path) -> None:
