@@ -1,5 +1,6 @@
 """The site of the documents: it builds without a warning, nothing in it is dead or lost, and it loads nothing."""
 
+import json
 import os
 import pkgutil
 import re
@@ -15,6 +16,7 @@ import pytest
 
 import gradgate
 from gradgate import errors
+from gradgate.checker.rules import rules
 from tests.interpreter import python
 
 ROOT = Path(__file__).parents[1]
@@ -157,6 +159,16 @@ def test_every_page_has_the_version_and_leads_to_the_repository(site: Site) -> N
     pages = {name: page for name, page in site.pages.items() if name != "index.html"}  # that is a redirection
     assert [name for name, page in pages.items() if f"Version {gradgate.__version__}" not in page.html] == []
     assert [name for name, page in pages.items() if REPOSITORY not in page.links] == []
+
+
+@pytest.mark.slow
+def test_rules_and_losses_are_found_by_their_names(site: Site) -> None:
+    index = json.loads((site.folder / "searchindex.js").read_text("utf-8")[len("Search.setIndex(") : -1])
+    page = index["docnames"].index("docs/coupled_losses")
+    assert page == index["titleterms"]["infonc"]  # the stem of InfoNCE, as a title, comes first in a search
+    sidebar = (site.folder / "docs/rules/GG102.html").read_text("utf-8").partition("</aside>")[0]
+    for rule in rules():
+        assert f">{rule.code}: {rule.name}</a>" in sidebar
 
 
 @pytest.mark.slow

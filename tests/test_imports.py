@@ -127,19 +127,6 @@ def package_of(parts: Sequence[str]) -> str:
     return inner if inner in MAY_IMPORT else parts[0]
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
-
-
-def told(page: str) -> dict[str, set[str]]:
-    """Return the table that a page of the documents shows."""
-    chapter = page.partition("## Which may import which")[2].partition("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in chapter.splitlines() if line.startswith("| `")]
-    return {
-        package.strip("`"): {name.replace("`", "") for name in may.split(", ")} - {"nothing"}
-        for package, may in rows
-    }
-
-
 def imported(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
     """Yield line, name and laziness of each import in a file that lies in ``package`` (["gradgate", package]).
 
@@ -192,12 +179,6 @@ def violations(package: Path) -> list[str]:
 
 def test_no_package_imports_what_the_table_does_not_allow() -> None:
     assert violations(PACKAGE) == []
-
-
-def test_the_documents_show_the_same_table() -> None:
-    page = PAGE.read_text("utf-8")
-    assert told(page) == MAY_IMPORT
-    assert told(page.replace("| `errors` | nothing |", "| `errors` | `torch` |")) != MAY_IMPORT
 
 
 def test_a_trainer_is_imported_by_the_module_for_it_alone() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 HOME = "docs/index"
 FIRST = ("README", "index")
+CODE = re.compile(r"GG\d+")
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+\.(?:md|py))\)")
 NOT_LISTED = {
     "README",
@@ -51,7 +52,7 @@ def toctree(pages: dict[str, str], caption: str = "") -> str:
 def below(docname: str, text: str, known: set[str]) -> dict[str, str]:
     """Return the pages of a folder and of the folders in it, of which only the first page if there is one.
 
-    Pages that the text links to come first.
+    Pages that the text links to come first. A rule is called by its page's title, which holds its name, too.
     """
     folder = docname.rpartition("/")[0]
 
@@ -69,7 +70,11 @@ def below(docname: str, text: str, known: set[str]) -> dict[str, str]:
         inner = page.rpartition("/")[0]
         return not any(f"{inner}/{name}" in known for name in FIRST)
 
-    linked = {page: words for page, words in links(text, folder).items() if belongs(page)}
+    linked = {
+        page: "" if CODE.fullmatch(words) else words
+        for page, words in links(text, folder).items()
+        if belongs(page)
+    }
     return linked | {page: "" for page in sorted(known) if belongs(page) and page not in linked}
 
 

@@ -20,7 +20,7 @@ A term that is computed again for each use isn't recognized as the same term. A 
 divided by n is an average and counts once, unless this is the division that averages the window's micro-batches.
 
 ## Sources
-docs/accumulation.md, "several losses".
+docs/several_losses.md
 """
 
 from __future__ import annotations

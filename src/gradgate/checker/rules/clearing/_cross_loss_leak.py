@@ -39,7 +39,7 @@ A leftover of a later loss is not found if it is small compared with the step's 
 discriminator's loss in a variational autoencoder.
 
 ## Sources
-docs/accumulation.md, "several losses".
+docs/several_losses.md, "who owns what"
 """
 
 from __future__ import annotations
