@@ -9,7 +9,10 @@ import pytest
 
 from corpus.scripts import MARK
 from gradgate.checker.analysis import Run
+from gradgate.checker.fixes import edits_for
 from gradgate.checker.rules import Rule, rules
+from gradgate.checker.rules._rule import Text
+from gradgate.checker.rules.texts import stepping
 from tests.test_scripts import run
 from tools.new_rule import new_rule
 
@@ -20,6 +23,8 @@ FILES = (
     f"corpus/wrong/{NAME}/first.py",
     f"corpus/right/{NAME}/first.py",
 )
+TEXTS = "src/gradgate/checker/rules/texts/stepping.py"
+MEASURES = f"corpus/right/{NAME}/measures.py"  # the page adds this one later
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +55,7 @@ def test_a_new_rule_can_be_run_as_it_is_and_finds_nothing(checkout: Path) -> Non
     rule, wrong, right = (checkout / name for name in FILES)
     made = rule_in(rule)
     assert (made.code, made.name) == ("GG306", NAME)
-    assert sections(made.doc) == [part for part in sections(rules()[0].doc) if part != "Sources"]
+    assert sections(made.doc) == sections(rules()[0].doc)
     [line] = [line for line in wrong.read_text("utf-8").splitlines() if MARK.search(line)]
     assert line == f"    optimizer.step()  # expect: {NAME}"
     for script in (wrong, right):
@@ -60,13 +65,17 @@ def test_a_new_rule_can_be_run_as_it_is_and_finds_nothing(checkout: Path) -> Non
 
 
 def test_the_rule_of_the_page_finds_the_wrong_script_at_its_line_and_leaves_the_right_one(
-    checkout: Path,
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = re.findall(r"```py\n# (\S+)\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
-    assert sorted(name for name, _ in blocks) == sorted(FILES)
+    assert sorted(name for name, _ in blocks) == sorted([*FILES, TEXTS, MEASURES])
     for name, text in blocks:
         (checkout / name).write_text(text, encoding="utf-8")
-    rule, wrong, right = (checkout / name for name in FILES)
+    texts: dict[str, Text] = {}
+    exec((checkout / TEXTS).read_text("utf-8"), {"Text": Text}, texts)
+    for name, written in texts.items():
+        monkeypatch.setattr(stepping, name, written, raising=False)
+    rule, wrong, *rights = (checkout / name for name in (*FILES, MEASURES))
     judge = rule_in(rule).judge
     [finding] = judge(Run(run(wrong, watch=True).log))  # type: ignore[arg-type]
     assert (finding.file, finding.code) == (str(wrong), "GG306")
@@ -74,7 +83,10 @@ def test_the_rule_of_the_page_finds_the_wrong_script_at_its_line_and_leaves_the_
     assert re.fullmatch(
         r"The limit is 1000; the largest of 20 gradient norms was \d(\.\d+)?\.", finding.message
     )
-    assert list(judge(Run(run(right, watch=True).log))) == []  # type: ignore[arg-type]
+    [edit] = edits_for(finding)
+    assert (edit.line, edit.lines, edit.instead) == (finding.line, (), True)  # the call is deleted
+    for right in rights:
+        assert list(judge(Run(run(right, watch=True).log))) == []  # type: ignore[arg-type]
 
 
 def test_the_page_shows_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

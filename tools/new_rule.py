@@ -39,6 +39,9 @@ The effect on the update.
 
 ## Known limits
 Mistakes that the rule misses, and code that it does not report because it may be intended.
+
+## Sources
+Where the mistake is described: documentation, a paper, a public issue.
 """
 
 from __future__ import annotations
@@ -46,16 +49,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.rules._rule import Finding, Rule, Text
+from gradgate.checker.rules._rule import Finding, Rule
+from gradgate.checker.rules.texts import {package} as texts
 from gradgate.events import Stepped
-
-_TEXT = Text("What happened, with numbers.", "The effect on the update, in a sentence.", "What to write.")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     for event in run.of(Stepped):  # docs/reference/rules_and_events.md lists all events and their fields
         if _is_wrong(event):
-            yield RULE.say(event.site, _TEXT)
+            yield RULE.say(event.site, texts.{text})
             return
 
 
@@ -63,8 +65,18 @@ def _is_wrong(event: Stepped) -> bool:
     return False
 
 
-RULE = Rule("{code}", "{name}", "warning", __doc__, _judge)
+RULE = Rule("{code}", "{name}", "warning", __doc__ or "", _judge)
 '''
+
+_TEXT = """
+# {code}
+
+{text} = Text(
+    "What happened, with numbers.",
+    "The effect on the update, in a sentence.",
+    "What to write.",
+)
+"""
 
 _SCRIPT = '''"""{says}"""
 
@@ -85,7 +97,7 @@ print(f"loss {{loss.item():.3f}}")
 
 
 def new_rule(name: str, code: str, folder: Path) -> None:
-    """Write a rule, a wrong and a right script, and their rows in the index, and print the paths."""
+    """Write a rule, its text, a wrong and a right script, and their rows in the index, and print the paths."""
     if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name):
         sys.exit(f"new_rule: {name!r} is not a rule's name. Write it like 'clip-misplaced'.")
     if not re.fullmatch(r"GG[1-6]\d\d", code):
@@ -95,16 +107,23 @@ def new_rule(name: str, code: str, folder: Path) -> None:
             sys.exit(f"new_rule: {rule.code} is {rule.name} already. Choose another name and code.")
     wrong = _SCRIPT.format(says="What is wrong, in a sentence.", marker=f"  # expect: {name}")
     right = _SCRIPT.format(says="What might look wrong here, and isn't.", marker="")
+    package, text = _PACKAGES[code[2]], name.replace("-", "_").upper()
+    judged = _RULE.format(code=code, name=name, package=package, text=text)
     files = {
-        _RULES / _PACKAGES[code[2]] / f"_{name.replace('-', '_')}.py": _RULE.format(code=code, name=name),
+        _RULES / package / f"_{text.lower()}.py": judged,
         _SCRIPTS / "wrong" / name / "first.py": wrong,
         _SCRIPTS / "right" / name / "first.py": right,
     }
-    for path, text in files.items():
+    for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         with (folder / path).open("x", encoding="utf-8") as file:  # never overwrites
-            file.write(text)
+            file.write(content)
         sys.stdout.write(f"{path.as_posix()}\n")
+    texts = _RULES / "texts" / f"{package}.py"
+    (folder / texts).parent.mkdir(parents=True, exist_ok=True)
+    with (folder / texts).open("a", encoding="utf-8") as file:
+        file.write(_TEXT.format(code=code, text=text))
+    sys.stdout.write(f"{texts.as_posix()}\n")
     with (folder / _SCRIPTS / "index.jsonl").open("a", encoding="utf-8") as index:
         for kind in ({"category": name, "code": code}, {"topic": name}):
             script = f"{'wrong' if 'code' in kind else 'right'}/{name}/first"
