@@ -7,10 +7,10 @@ to 1, so other sums are reported. Also reports means that are divided by the num
 ``gradgate.Accumulator``, Lightning's or transformers' ``Trainer``, or ``Accelerator.backward()`` already divides.
 
 ## Why is this bad?
-Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long, and
-clipping removes most of the gradient. In Adam, AdamW, RMSprop and Adagrad, which divide by the gradient's own size,
-a constant factor cancels but for ``eps``. There, it changes clipping, the ``weight_decay`` of Adam (which is added
-to the gradient), and the loss and norm that you log. A factor that differs between windows never cancels.
+Gradients add up: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long,
+and clipping removes most of the gradient. In Adam, AdamW, RMSprop and Adagrad, which divide by the gradient's own
+size, a constant factor cancels but for ``eps``. There, it changes clipping, the ``weight_decay`` of Adam (which is
+added to the gradient), and the loss and norm that you log. A factor that differs between windows never cancels.
 
 ## Example
     for i, (x, y) in enumerate(loader):
