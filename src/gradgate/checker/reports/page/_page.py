@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import importlib
-import itertools
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from gradgate.events import Log
 
 _FOLDER = Path(__file__).parent
 # In the order of the page. The template holds the titles and captions.
-_SECTIONS: Mapping[str, Callable[[RunView], Figure | None]] = {
+_SECTIONS: Mapping[str, Callable[[RunView], list[Figure]]] = {
     "overview": _curves.draw,
     "flow": _flows.draw,
     "reach": _flows.draw_map,
@@ -39,7 +39,7 @@ def to_html(report: Content) -> str:
     )
     log = max(report.logs, key=lambda log: (log.steps, log.backwards), default=None)
     sections = _sections(log) if log is not None and log.events else {}
-    figures = {name: section for name, section in sections.items() if isinstance(section, dict)}
+    figures = [figure for section in sections.values() if not isinstance(section, str) for figure in section]
     verdict, severity = report.verdict()
     return environment.get_template("page.html").render(
         script=short_path(report.script) if report.script else "a loop",
@@ -49,7 +49,6 @@ def to_html(report: Content) -> str:
         facts=list(report.facts()),
         circumstances=_circumstances(log),
         sections=sections,
-        figures=figures,
         figures_json=_for_script(figures),
         usages=_flows.USAGES,
         highlighted=highlighted,
@@ -76,17 +75,17 @@ def _packed_plotly() -> str:
     return base64.b64encode(zlib.compress(plotly.offline.get_plotlyjs().encode(), 9)).decode("ascii")
 
 
-def _sections(log: Log) -> dict[str, Figure | str]:
-    """Return the sections by name: plotly figures, or why a figure could not be drawn."""
+def _sections(log: Log) -> dict[str, list[Figure] | str]:
+    """Return the sections by name: figures, or why they could not be drawn."""
     view = RunView(log)
-    found: dict[str, Figure | str] = {}
+    found: dict[str, list[Figure] | str] = {}
     for name, draw in _SECTIONS.items():
         try:
-            section: Figure | str | None = draw(view)
+            section: list[Figure] | str = draw(view)
         except Exception as error:  # noqa: BLE001  (a bug in a figure must not cost the findings)
             why = f"{type(error).__name__}: {error}"
             section = f"This figure could not be drawn because of a bug in gradgate: {why}"
-        if section is not None:
+        if section:
             found[name] = section
     return found
 
@@ -117,17 +116,17 @@ def _rule_of(code: str) -> Rule | None:
     return next((rule for rule in rules() if rule.code == code), None)
 
 
-def _explained(rule: Rule) -> list[tuple[str, str]]:
-    """Return a rule's docstring as blocks of (kind, text). Kinds are "heading", "text" and "code"."""
+def _explained(rule: Rule) -> list[tuple[str, list[str]]]:
+    """Return the sections of a rule's docstring: a heading, and paragraphs.
 
-    def kind(line: str) -> str:
-        return "heading" if line.startswith("## ") else "code" if line.startswith("    ") else "text"
-
-    blocks = []
-    for paragraph in rule.doc.strip().split("\n\n"):
-        for what, lines in itertools.groupby(paragraph.splitlines(), key=kind):
-            blocks.append((what, "\n".join(line.removeprefix("## ").removeprefix("    ") for line in lines)))
-    return blocks
+    The example is left out. It shows one of several mistakes that a rule finds, and rarely the one of the finding.
+    """
+    parts = [part.partition("\n") for part in f"\n{rule.doc.strip()}".split("\n## ")]
+    return [
+        (heading, re.split(r"\n\n|\n(?=- )", text.replace("``", "").strip()))
+        for heading, _, text in parts
+        if heading not in ("Example", "Use instead")
+    ]
 
 
 def _token_styles() -> str:

@@ -3,7 +3,7 @@
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const holder = document.getElementById("figures");
-  const figures = holder ? JSON.parse(holder.textContent) : {};
+  const figures = holder ? JSON.parse(holder.textContent) : [];
   const plots = () => [...document.querySelectorAll(".plot")];
 
   // plotly.js comes compressed.
@@ -28,27 +28,49 @@
     return {
       layout: {
         font: { family: style.fontFamily, size: 12.5, color: color("--text") },
-        hoverlabel: ground, xaxis: axis, yaxis: axis,
+        hoverlabel: ground, xaxis: { ...axis, title: { font: { size: 12.5 } } }, yaxis: axis,
       },
     };
   };
-  const draw = () => Promise.all(plots().map((plot) => {
-    const { data, layout } = figures[plot.dataset.figure];
-    const narrow = plot.clientWidth < 520;
-    const shown = { ...layout, template: template(), autosize: true };
-    if (narrow) shown.margin = { ...layout.margin, l: 4, r: 6 };
+  // A label gets a limited number of characters in a line. It is wrapped at spaces, and longer words lose their middle.
+  const short = (word, most) =>
+    word.length > most ? `${word.slice(0, most >> 1)}…${word.slice(1 + (most >> 1) - most)}` : word;
+  const wrapped = (text, most) => text.split(/ +/).map((word) => short(word, most)).join(" ")
+    .match(new RegExp(`.{1,${Math.floor(most)}}(?= |$)`, "g")).map((line) => line.trim()).join("<br>");
+  const fitted = ({ data, layout }, room) => {
+    const [{ type, node, link }] = data;
+    const { ticktext } = layout.yaxis ?? {};
+    if (ticktext) layout.yaxis.ticktext = ticktext.map((text) => short(text, Math.floor(room / 3)));
+    if (type === "sankey") {
+      const first = new Set(link.source.filter((number) => !link.target.includes(number)));
+      node.label = node.customdata.map((text, number) => wrapped(text, Math.max(8, room / (first.has(number) ? 2 : 4) - 2)));
+    }
+    return [data, layout];
+  };
+  const draw = () => Promise.all(plots().map((plot, number) => {
+    const [data, layout] = fitted(structuredClone(figures[number]), plot.clientWidth / 7);
     plot.style.height = `${layout.height}px`;
-    return Plotly.react(plot, data, shown, { displayModeBar: false, responsive: true });
+    return Plotly.react(plot, data, { ...layout, template: template(), autosize: true }, { displayModeBar: false });
   }));
 
   system.addEventListener("change", () => { root.dataset.theme = system.matches ? "dark" : "light"; draw(); });
+  plots().forEach((plot, number) => plot.previousElementSibling.querySelectorAll("button").forEach((button, curve) => {
+    button.addEventListener("click", () => {
+      const trace = figures[number].data[curve];
+      trace.visible = button.classList.toggle("off") ? "legendonly" : true;
+      draw();
+    });
+  }));
   for (const button of document.querySelectorAll(".copy")) {
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.dataset.copy);
       button.textContent = "Copied";
     });
   }
-  load().then(draw).then(() => { root.dataset.drawn = String(plots().length); }).catch((error) => {
+  load().then(draw).then(() => {
+    addEventListener("resize", draw);
+    root.dataset.drawn = String(plots().length);
+  }).catch((error) => {
     for (const plot of plots()) plot.textContent = `This browser cannot draw the figures (${error.message}).`;
     root.dataset.drawn = "0";
   });
