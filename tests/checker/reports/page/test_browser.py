@@ -105,20 +105,6 @@ def test_a_fix_can_be_copied(chromium: Any, tmp_path: Path) -> None:
     page.context.close()
 
 
-def test_a_click_on_a_name_hides_its_curve(chromium: Any, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    EVERY["adversaries"]().save(path)
-    page, said = opened(chromium, path, 1280, "light")
-    curves = "document.querySelector('.plot').querySelectorAll('.scatterlayer .trace').length"
-    assert page.evaluate(curves) == 2
-    page.click(".key button")
-    page.wait_for_function(f"{curves} === 1")
-    page.click(".key button")
-    page.wait_for_function(f"{curves} === 2")
-    assert said == []
-    page.context.close()
-
-
 def test_a_label_that_is_misplaced_is_noticed(chromium: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     EVERY["sampled"]().save(path)

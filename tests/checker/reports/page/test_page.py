@@ -164,16 +164,10 @@ def test_an_explanation_has_no_example_of_another_mistake(tmp_path: Path) -> Non
 
 
 def test_a_curve_is_named_beside_its_figure(tmp_path: Path) -> None:
-    names = re.findall(
-        r"<button type=.button.><i style=.background:#\w+.></i>(.*?)</button>",
-        page_of(adversaries(), tmp_path),
-    )
-    assert [name.partition(".backward")[0] for name in names[:4]] == [
-        "c_loss",
-        "g_loss",
-        "opt_c (Adam)",
-        "opt_g (Adam)",
-    ]
+    page = page_of(adversaries(), tmp_path).partition('<section class="figure" id="overview">')[2]
+    names = re.findall(r'<span><i style="background:#\w+"></i>(.*?)</span>', page)
+    starts = ["c_loss.backward()", "g_loss.backward()", "opt_c (Adam)", "opt_g (Adam)"]
+    assert [name.partition("  ")[0] for name in names[:4]] == starts
 
 
 def test_a_run_without_training_is_a_page_without_figures(tmp_path: Path) -> None:

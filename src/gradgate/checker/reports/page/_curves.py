@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from gradgate.checker.analysis import Share
 from gradgate.checker.analysis._oracle import shares
-from gradgate.checker.reports.page._run_view import Figure, RunView, escaped, figure, label_of, sampled
-from gradgate.events import Backward
+from gradgate.checker.reports.page._run_view import Figure, RunView, escaped, figure, label_of
+from gradgate.events import Backward, Term
 
 _COLORS = (
     *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
@@ -60,20 +60,20 @@ def _loss(event: Backward, size: int) -> tuple[float, float]:
     ``(loss / 4).backward()`` back-propagates a quarter of the loss that the script has a name for, and may print.
     """
     terms = [term for term in event.terms if term.kind != "constant"]
-    every = [next(iter(shares([term])), Share(term, None, 0.0, None, term.factors)) for term in terms]
-    common = (
-        [factor for factor in every[0].numbers if all(factor in share.numbers for share in every)]
-        if every
-        else []
+    value, every = event.value or 0.0, [_share(term) for term in terms]
+    if not every:
+        return value, 1.0
+    common = [factor for factor in every[0].numbers if all(factor in share.numbers for share in every)]
+    here = tuple(factor for factor in common if factor[2][:1] == event.site[:1] and factor[1])
+    before = tuple(factor for factor in common if factor not in here)
+    divisors = replace(every[0], numbers=before).divisors(size)
+    return value / replace(terms[0], factors=here, times=1.0).weight, math.prod(
+        number for number, _ in divisors
     )
-    value, before = event.value or 0.0, []
-    for op, number, site in common:
-        if site[:1] != event.site[:1] or not number:
-            before.append((op, number, site))
-        else:
-            value = value * number if op == "div" else value / number
-    divisors = replace(every[0], numbers=tuple(before)).divisors(size) if every else []
-    return value, math.prod(number for number, _ in divisors)
+
+
+def _share(term: Term) -> Share:
+    return next(iter(shares([term])), Share(term, None, 0.0, None, term.factors))
 
 
 def rates(view: RunView) -> Lines:
@@ -116,7 +116,7 @@ def norms(view: RunView) -> dict[str, dict[int, Norms]]:
 def draw(view: RunView) -> list[Figure]:
     """Return the figures of losses, rates and the whole gradient, for the run as a whole."""
     backwards = view.run.of(Backward)
-    measured = sampled(sum(map(_has_loss, backwards)), len(backwards), "backward calls")
+    measured = _sampled(sum(map(_has_loss, backwards)), len(backwards), "backward calls")
     return [
         *_curves(view, "Loss", losses(view), measured=measured),
         *_curves(view, "Learning rate", rates(view)),
@@ -127,7 +127,7 @@ def draw(view: RunView) -> list[Figure]:
 def draw_gradients(view: RunView) -> list[Figure]:
     """Return the figure of each module's gradient norm, if any was measured."""
     found = {name: {step: at.gradient for step, at in points.items()} for name, points in norms(view).items()}
-    return _curves(view, "", found, measured=_with_norms(view), height=320)
+    return _curves(view, "Gradient norm", found, measured=_with_norms(view), height=320)
 
 
 def draw_ratios(view: RunView) -> list[Figure]:
@@ -136,11 +136,16 @@ def draw_ratios(view: RunView) -> list[Figure]:
         name: {step: at.change / at.weights for step, at in points.items() if at.weights}
         for name, points in norms(view).items()
     }
-    return _curves(view, "", found, measured=_with_norms(view), height=320)
+    return _curves(view, "Change / weights", found, measured=_with_norms(view), height=320)
 
 
 def _with_norms(view: RunView) -> str:
-    return sampled(sum(bool(event.norms) for _, event in view.steps), len(view.steps), "steps")
+    return _sampled(sum(bool(event.norms) for _, event in view.steps), len(view.steps), "steps")
+
+
+def _sampled(measured: int, total: int, noun: str) -> str:
+    """Return what a title says about curves that have values for only some of the steps or calls; otherwise ""."""
+    return f", sampled at {measured:,} of {total:,} {noun}" if measured < total else ""
 
 
 def _curves(
@@ -153,6 +158,7 @@ def _curves(
     lines = {
         name: {step: value for step, value in sorted(points.items()) if math.isfinite(value)}
         for name, points in lines.items()
+        if points
     }
     if max(map(len, lines.values()), default=0) < 2:
         return []
@@ -168,17 +174,17 @@ def _curves(
             "hovertemplate": "step %{x}: %{y:.3g}<extra>%{fullData.name}</extra>",
         }
         for number, (name, points) in enumerate(lines.items())
-        if points
     ]
     scale = _scale(value for points in lines.values() for value in points.values())
     return [
         figure(
             traces,
-            title=title,
+            title=title + measured,
+            key=[(name, _COLORS[number % len(_COLORS)]) for number, name in enumerate(lines)],
             height=height,
             hovermode="closest",
             showlegend=False,
-            xaxis={**view.step_axis(measured), "range": [0.5, len(view.steps) + 0.5]},
+            xaxis={**view.step_axis(), "range": [0.5, len(view.steps) + 0.5]},
             yaxis={"automargin": True, "fixedrange": True, **scale},
         )
     ]

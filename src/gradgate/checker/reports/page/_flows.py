@@ -119,8 +119,10 @@ def draw(view: RunView) -> list[Figure]:
     }
     hover = {"hovertemplate": "%{customdata}<extra></extra>"}
     tallest = max(Counter(column for column, _ in nodes).values())
-    diagram = {"type": "sankey", "arrangement": "snap", "node": boxes, "link": links | hover}
-    return [figure([diagram], height=max(260, 34 * tallest + 40))]
+    diagram = {"type": "sankey", "arrangement": "snap", "textfont": {"size": 11}}
+    diagram |= {"node": boxes, "link": links | hover}
+    margin = {"l": 8, "r": 12, "t": 12, "b": 20}  # room for the label of a thin node at the bottom
+    return [figure([diagram], height=max(260, 34 * tallest + 52), margin=margin)]
 
 
 def draw_map(view: RunView) -> list[Figure]:
@@ -160,7 +162,6 @@ def draw_map(view: RunView) -> list[Figure]:
                 [look | {"y": rows, "z": [maps[line][module] for module in reached]}],
                 title=line,
                 height=24 * len(rows) + 60,
-                margin={"l": 8, "r": 12, "t": 12, "b": 48},
                 xaxis={**view.step_axis(), "showgrid": False},
                 yaxis=labels
                 | {"autorange": "reversed", "automargin": True, "fixedrange": True, "showgrid": False},

@@ -9,7 +9,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gradgate.checker.reports._content import Content, SourceLine
 from gradgate.checker.reports._words import short_path
@@ -39,7 +38,12 @@ def to_html(report: Content) -> str:
     )
     log = max(report.logs, key=lambda log: (log.steps, log.backwards), default=None)
     sections = _sections(log) if log is not None and log.events else {}
-    figures = [figure for section in sections.values() if not isinstance(section, str) for figure in section]
+    figures = [
+        {part: figure[part] for part in ("data", "layout")}  # what plotly gets, with names that are escaped
+        for section in sections.values()
+        if not isinstance(section, str)
+        for figure in section
+    ]
     verdict, severity = report.verdict()
     return environment.get_template("page.html").render(
         script=short_path(report.script) if report.script else "a loop",
@@ -49,12 +53,11 @@ def to_html(report: Content) -> str:
         facts=list(report.facts()),
         circumstances=_circumstances(log),
         sections=sections,
-        figures_json=_for_script(figures),
+        figures_json=json.dumps(figures, allow_nan=False).replace("<", "\\u003c"),  # safe in a script element
         usages=_flows.USAGES,
         highlighted=highlighted,
-        rule_of=_rule_of,
+        rules=rules(),
         explained=_explained,
-        copied=_copied,
         css=(_FOLDER / "page.css").read_text("utf-8") + _token_styles(),
         js=(_FOLDER / "page.js").read_text("utf-8"),
         plotly=_packed_plotly() if figures else "",
@@ -90,11 +93,6 @@ def _sections(log: Log) -> dict[str, list[Figure] | str]:
     return found
 
 
-def _for_script(value: Any) -> str:
-    """Return a value as JSON that is safe inside a script element."""
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
-
-
 def highlighted(lines: Sequence[SourceLine]) -> list[tuple[SourceLine, str]]:
     """Return each line with its highlighted code as escaped HTML."""
     from pygments import highlight
@@ -104,16 +102,6 @@ def highlighted(lines: Sequence[SourceLine]) -> list[tuple[SourceLine, str]]:
     lexer, formatter = PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)
     # Highlight each line separately, because an excerpt may begin inside a string.
     return [(line, str(highlight(line.text, lexer, formatter)).rstrip("\n")) for line in lines]
-
-
-def _copied(changes: Sequence[SourceLine]) -> str:
-    """Return the text for the copy button: the lines that a fix adds."""
-    return "\n".join(line.text for line in changes if line.mark == "+")
-
-
-def _rule_of(code: str) -> Rule | None:
-    """Return the rule that has a code."""
-    return next((rule for rule in rules() if rule.code == code), None)
 
 
 def _explained(rule: Rule) -> list[tuple[str, list[str]]]:

@@ -23,7 +23,7 @@ _MOST_TICKS = 12
 _NUMBERED = re.compile(r"(?P<before>(?:[^.]*[^.\d][^.]*\.)*)(?P<number>\d+)(?P<after>(?:\..*)?)")
 
 Figure: TypeAlias = "dict[str, Any]"
-"""A plotly.js figure with a title. The page adds colours of text and background, and fits labels to its width."""
+"""A plotly.js figure, its title and its key. The page adds colours, and fits labels to its width."""
 
 Usage: TypeAlias = Literal["none", "used", "wasted", "late"]
 """The use of a gradient. "late": by the step of a later loss. "wasted": by no step. "none": no gradient exists."""
@@ -35,17 +35,11 @@ class RunView:
     def __init__(self, log: Log) -> None:
         self.log, self.run = log, Run(log)
 
-    def step_axis(self, measured: str = "") -> dict[str, Any]:
-        """Return the x axis of steps. Its title says if a figure has values for only some of the steps."""
+    def step_axis(self) -> dict[str, Any]:
+        """Return the x axis of steps."""
         # Without a tick at each step, plotly would also mark halves.
         ticks: dict[str, Any] = {"dtick": 1} if len(self.steps) <= _MOST_TICKS else {}
-        return {
-            "title": {"text": f"optimizer step{measured}"},
-            "automargin": True,
-            "fixedrange": True,
-            "tickformat": "d",
-            **ticks,
-        }
+        return {"title": {"text": "optimizer step"}, "fixedrange": True, "tickformat": "d", **ticks}
 
     @functools.cached_property
     def groups(self) -> Mapping[int, str]:
@@ -138,20 +132,15 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def sampled(measured: int, total: int, noun: str) -> str:
-    """Return what an axis says about a figure with values for only some of the steps or calls; otherwise ""."""
-    return f", sampled at {measured:,} of {total:,} {noun}" if measured < total else ""
-
-
-def figure(traces: Sequence[Any], *, title: str = "", **layout: Any) -> Figure:
-    """Return a figure with the common layout."""
+def figure(traces: Sequence[Any], *, title: str = "", key: Sequence[Any] = (), **layout: Any) -> Figure:
+    """Return a figure with the common layout. ``key`` holds pairs of a name and a colour."""
     plain = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left"},
-        "margin": {"l": 8, "r": 12, "t": 12, "b": 8},
+        "margin": {"l": 8, "r": 12, "t": 12, "b": 48},
     }
-    return {"title": title, "data": list(traces), "layout": plain | layout}
+    return {"title": title, "key": list(key), "data": list(traces), "layout": plain | layout}
 
 
 def _module(name: str, depth: int) -> str:

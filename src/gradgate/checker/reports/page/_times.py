@@ -64,7 +64,7 @@ def draw(view: RunView) -> list[Figure]:
         figure(
             [bars],
             height=90 + 30 * len(shown),
-            xaxis={"title": {"text": title}, "automargin": True, "fixedrange": True},
+            xaxis={"title": {"text": title}, "fixedrange": True},
             yaxis={"autorange": "reversed", "automargin": True, "fixedrange": True},
         )
     ]

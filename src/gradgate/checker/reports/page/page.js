@@ -2,8 +2,7 @@
 (() => {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const holder = document.getElementById("figures");
-  const figures = holder ? JSON.parse(holder.textContent) : [];
+  const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "[]");
   const plots = () => [...document.querySelectorAll(".plot")];
 
   // plotly.js comes compressed.
@@ -32,35 +31,22 @@
       },
     };
   };
-  // A label gets a limited number of characters in a line. It is wrapped at spaces, and longer words lose their middle.
+  // Labels are wrapped at spaces, and words that are too long for a line lose their middle.
   const short = (word, most) =>
     word.length > most ? `${word.slice(0, most >> 1)}…${word.slice(1 + (most >> 1) - most)}` : word;
   const wrapped = (text, most) => text.split(/ +/).map((word) => short(word, most)).join(" ")
     .match(new RegExp(`.{1,${Math.floor(most)}}(?= |$)`, "g")).map((line) => line.trim()).join("<br>");
-  const fitted = ({ data, layout }, room) => {
-    const [{ type, node, link }] = data;
-    const { ticktext } = layout.yaxis ?? {};
-    if (ticktext) layout.yaxis.ticktext = ticktext.map((text) => short(text, Math.floor(room / 3)));
-    if (type === "sankey") {
-      const first = new Set(link.source.filter((number) => !link.target.includes(number)));
-      node.label = node.customdata.map((text, number) => wrapped(text, Math.max(8, room / (first.has(number) ? 2 : 4) - 2)));
-    }
-    return [data, layout];
-  };
   const draw = () => Promise.all(plots().map((plot, number) => {
-    const [data, layout] = fitted(structuredClone(figures[number]), plot.clientWidth / 7);
+    const { data, layout } = structuredClone(figures[number]);
+    const [{ node, link }] = data, { ticktext } = layout.yaxis ?? {}, room = plot.clientWidth / 7;
+    const most = (box) => Math.max(8, room / (link.target.includes(box) ? 4 : 2) - 2);
+    if (node) node.label = node.customdata.map((text, box) => wrapped(text, most(box)));
+    if (ticktext) layout.yaxis.ticktext = ticktext.map((text) => short(text, room / 3));
     plot.style.height = `${layout.height}px`;
     return Plotly.react(plot, data, { ...layout, template: template(), autosize: true }, { displayModeBar: false });
   }));
 
   system.addEventListener("change", () => { root.dataset.theme = system.matches ? "dark" : "light"; draw(); });
-  plots().forEach((plot, number) => plot.previousElementSibling.querySelectorAll("button").forEach((button, curve) => {
-    button.addEventListener("click", () => {
-      const trace = figures[number].data[curve];
-      trace.visible = button.classList.toggle("off") ? "legendonly" : true;
-      draw();
-    });
-  }));
   for (const button of document.querySelectorAll(".copy")) {
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.dataset.copy);
