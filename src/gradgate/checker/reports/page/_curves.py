@@ -118,16 +118,16 @@ def draw(view: RunView) -> list[Figure]:
     backwards = view.run.of(Backward)
     measured = _sampled(sum(map(_has_loss, backwards)), len(backwards), "backward calls")
     return [
-        *_curves(view, "Loss", losses(view), measured=measured),
+        *_curves(view, "Loss", losses(view), measured),
         *_curves(view, "Learning rate", rates(view)),
-        *_curves(view, "Gradient norm", whole_norms(view), measured=_with_norms(view)),
+        *_curves(view, "Gradient norm", whole_norms(view), _with_norms(view)),
     ]
 
 
 def draw_gradients(view: RunView) -> list[Figure]:
     """Return the figure of each module's gradient norm, if any was measured."""
     found = {name: {step: at.gradient for step, at in points.items()} for name, points in norms(view).items()}
-    return _curves(view, "Gradient norm", found, measured=_with_norms(view), height=320)
+    return _curves(view, "Gradient norm", found, _with_norms(view), 320)
 
 
 def draw_ratios(view: RunView) -> list[Figure]:
@@ -136,7 +136,7 @@ def draw_ratios(view: RunView) -> list[Figure]:
         name: {step: at.change / at.weights for step, at in points.items() if at.weights}
         for name, points in norms(view).items()
     }
-    return _curves(view, "Change / weights", found, measured=_with_norms(view), height=320)
+    return _curves(view, "Change / weights", found, _with_norms(view), 320)
 
 
 def _with_norms(view: RunView) -> str:
@@ -148,9 +148,7 @@ def _sampled(measured: int, total: int, noun: str) -> str:
     return f", sampled at {measured:,} of {total:,} {noun}" if measured < total else ""
 
 
-def _curves(
-    view: RunView, title: str, lines: Lines, *, measured: str = "", height: int = 180
-) -> list[Figure]:
+def _curves(view: RunView, title: str, lines: Lines, measured: str = "", height: int = 180) -> list[Figure]:
     """Return a figure of curves, or no figure if there is no curve of two points.
 
     Positive values that differ much get a logarithmic axis. The page shows the names of the curves.

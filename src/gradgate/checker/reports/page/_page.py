@@ -38,12 +38,8 @@ def to_html(report: Content) -> str:
     )
     log = max(report.logs, key=lambda log: (log.steps, log.backwards), default=None)
     sections = _sections(log) if log is not None and log.events else {}
-    figures = [
-        {part: figure[part] for part in ("data", "layout")}  # what plotly gets, with names that are escaped
-        for section in sections.values()
-        if not isinstance(section, str)
-        for figure in section
-    ]
+    drawn = [figure for section in sections.values() if not isinstance(section, str) for figure in section]
+    figures = [{part: figure[part] for part in ("data", "layout")} for figure in drawn]  # names are escaped
     verdict, severity = report.verdict()
     return environment.get_template("page.html").render(
         script=short_path(report.script) if report.script else "a loop",

@@ -39,7 +39,8 @@
   const draw = () => Promise.all(plots().map((plot, number) => {
     const { data, layout } = structuredClone(figures[number]);
     const [{ node, link }] = data, { ticktext } = layout.yaxis ?? {}, room = plot.clientWidth / 7;
-    const most = (box) => Math.max(8, room / (link.target.includes(box) ? 4 : 2) - 2);
+    // The labels of the second and the third column share a space.
+    const most = (box) => Math.max(8, (room - 12) / (link.target.includes(box) ? 4 : 2));
     if (node) node.label = node.customdata.map((text, box) => wrapped(text, most(box)));
     if (ticktext) layout.yaxis.ticktext = ticktext.map((text) => short(text, room / 3));
     plot.style.height = `${layout.height}px`;
