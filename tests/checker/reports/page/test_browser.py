@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gradgate.checker.reports import Report
+from tests.checker.reports.made import SUMMARY, finding
 from tests.checker.reports.page.runs import EVERY, deep
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -102,6 +103,15 @@ def test_a_fix_can_be_copied(chromium: Any, tmp_path: Path) -> None:
     page.locator(".copy", has_text="Copied").first.wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == page.get_attribute(".copy", "data-copy")
     assert said == []
+    page.context.close()
+
+
+def test_a_long_path_is_wrapped(chromium: Any, tmp_path: Path) -> None:
+    path, script = tmp_path / "report.html", f"{'a_folder_with_a_long_name/' * 4}{'train' * 20}.py"
+    Report(script, (finding(script),), SUMMARY).save(path)
+    page, said = opened(chromium, path, 390, "light")
+    assert said == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.context.close()
 
 

@@ -145,13 +145,13 @@ def test_values_of_one_size_have_a_linear_axis_from_zero() -> None:
     assert _curves._scale([0.2, 0.9])["rangemode"] == "tozero"
 
 
-def test_a_run_of_one_step_has_no_curves_and_no_times() -> None:
+def test_a_run_of_one_step_has_no_figure_over_the_steps() -> None:
     layer = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     with watch() as watching:
         layer(torch.ones(4, 2)).mean().backward()
         optimizer.step()
-    assert list(_page._sections(watching.report.logs[0])) == ["flow", "reach"]
+    assert list(_page._sections(watching.report.logs[0])) == ["flow"]
 
 
 def test_the_loss_is_shown_as_the_script_names_it_and_a_division_before_is_named() -> None:

@@ -126,8 +126,10 @@ def draw(view: RunView) -> list[Figure]:
 
 
 def draw_map(view: RunView) -> list[Figure]:
-    """Return a map for each loss: its modules over the steps."""
+    """Return a map for each loss: its modules over the steps, of which there are at least two."""
     steps = view.step_numbers
+    if len(steps) < 2:
+        return []
     width = max(1, -(-len(steps) // _MOST_COLUMNS))  # steps per column
     columns = -(-len(steps) // width)
     maps: dict[str, dict[str, list[int]]] = defaultdict(dict)
