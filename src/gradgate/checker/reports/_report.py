@@ -32,8 +32,8 @@ class Report(Content):
     def save(self, path: str | Path) -> None:
         """Write the report to a file in the format of its extension: .html, .json, .sarif or .txt.
 
-        The .html page is one file that opens offline. It shows the findings, the flow of gradients, the timeline
-        of a window, and norms over the steps. It needs ``pip install 'gradgate[show]'``.
+        The .html page is one file that opens offline. It shows the findings, the flow of gradients, the times
+        of an update, and norms over the steps. It needs ``pip install 'gradgate[show]'``.
 
         Raises:
             OptionError: the extension is unknown, the folder does not exist, or the page needs a package that is

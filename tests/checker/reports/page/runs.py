@@ -73,6 +73,26 @@ def deep() -> Report:
     return watching.report
 
 
+@functools.cache
+def sampled() -> Report:
+    """A run that is long enough to be watched in parts, whose names are too long for a narrow page."""
+    torch.manual_seed(0)
+    names = [f"encoder_with_a_name_that_is_too_long_for_a_narrow_page_{number}" for number in range(3)]
+    model = nn.ModuleDict({name: nn.Linear(4, 4) for name in names})
+    optimizer_of_the_whole_encoder = torch.optim.SGD(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer_of_the_whole_encoder, 0.95)
+    with watch() as watching:
+        for _ in range(300):
+            x = torch.randn(8, 4)
+            for layer in model.values():
+                x = layer(x)
+            (x.square().mean() * 1.0).backward()
+            optimizer_of_the_whole_encoder.step()
+            optimizer_of_the_whole_encoder.zero_grad()
+            scheduler.step()
+    return watching.report
+
+
 class Hostile(nn.Module):
     """Names that would be markup, or end the script that holds them, if anybody took them for it."""
 
@@ -101,4 +121,4 @@ def hostile() -> Report:
     return watching.report
 
 
-EVERY = {"adversaries": adversaries, "accumulated": accumulated, "hostile": hostile}
+EVERY = {"adversaries": adversaries, "accumulated": accumulated, "hostile": hostile, "sampled": sampled}

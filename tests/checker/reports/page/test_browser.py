@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gradgate.checker.reports import Report
+from tests.checker.reports.made import SUMMARY, finding
 from tests.checker.reports.page.runs import EVERY, deep
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -19,6 +20,22 @@ pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium, Chrome or Edge is on PATH"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # playwright's own
 ]
+
+
+# Labels outside of their figure or over another label, and text that is cut off. The boxes of text include space
+# around the letters, so an overlap of up to three pixels in height is none.
+MISPLACED = """() => [...document.querySelectorAll('.plot')].flatMap(plot => {
+  const frame = plot.getBoundingClientRect();
+  const boxes = [...plot.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()])
+    .filter(([text, box]) => text.trim() && box.width);
+  const outside = ([, box]) => box.left < frame.left - 1 || box.right > frame.right + 1
+    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+  const covers = ([, a], [, b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  return boxes.filter((one, number) => outside(one) || boxes.slice(number + 1).some(other => covers(one, other)))
+    .map(([text]) => `${plot.className}: ${text}`);
+}).concat([...document.querySelectorAll('p, pre, dd, h1, h2, h3')]
+  .filter(part => part.scrollWidth > part.clientWidth + 1).map(part => part.textContent))"""
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +77,9 @@ def test_every_figure_is_drawn_and_nothing_is_complained_of(
         "'.sankey-link, .heatmaplayer image, .barlayer path, .scatterlayer path').length)"
     )
     assert all(number > 0 for number in marks)
-    # Nothing hangs out of the window, and no letter is too small to read.
+    # Nothing hangs out of the window or of its figure, no label covers another, and no letter is too small to read.
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(MISPLACED) == []
     sizes = page.evaluate(
         "[...document.querySelectorAll('p, dd, td, h1, h2, h3, a, .plot text')]"
         ".map(e => parseFloat(getComputedStyle(e).fontSize))"
@@ -85,6 +103,27 @@ def test_a_fix_can_be_copied(chromium: Any, tmp_path: Path) -> None:
     page.locator(".copy", has_text="Copied").first.wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == page.get_attribute(".copy", "data-copy")
     assert said == []
+    page.context.close()
+
+
+def test_a_long_path_is_wrapped(chromium: Any, tmp_path: Path) -> None:
+    path, script = tmp_path / "report.html", f"{'a_folder_with_a_long_name/' * 4}{'train' * 20}.py"
+    Report(script, (finding(script),), SUMMARY).save(path)
+    page, said = opened(chromium, path, 390, "light")
+    assert said == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.context.close()
+
+
+def test_a_label_that_is_misplaced_is_noticed(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    EVERY["sampled"]().save(path)
+    text = path.read_text("utf-8").replace(
+        "const short = (word, most) =>", "const short = (word, most) => true ? word :"
+    )
+    path.write_text(text, "utf-8")
+    page, _ = opened(chromium, path, 390, "light")
+    assert any(label.startswith("plot reach") for label in page.evaluate(MISPLACED))
     page.context.close()
 
 

@@ -14,8 +14,8 @@ from gradgate.checker.reports import Report
 # private: each figure's numbers are those of the run, before plotly draws them
 from gradgate.checker.reports.page import _curves, _flows, _page, _times
 from gradgate.checker.reports.page._run_view import RunView
-from gradgate.events import Span, Stepped
-from tests.checker.reports.page.runs import EVERY, accumulated, adversaries
+from gradgate.events import Span
+from tests.checker.reports.page.runs import EVERY, accumulated, adversaries, sampled
 
 
 def seen(report: Report) -> RunView:
@@ -27,12 +27,13 @@ def test_plotly_knows_every_property_of_the_figures(make: Callable[[], Report]) 
     graph_objects = pytest.importorskip("plotly.graph_objects")
     report = make()
     sections = _page._sections(report.logs[0]).values()
-    figures = [section for section in sections if isinstance(section, dict)]
-    assert len(figures) == 6
+    figures = [figure for section in sections for figure in section if not isinstance(section, str)]
+    assert len(sections) == 6
+    assert len(figures) >= 8
     for figure in figures:
-        graph_objects.Figure(figure)
+        graph_objects.Figure(data=figure["data"], layout=figure["layout"])
         with pytest.raises(ValueError, match="Invalid property"):
-            graph_objects.Figure({**figure, "layout": {**figure["layout"], "no_such": 1}})
+            graph_objects.Figure(data=figure["data"], layout={**figure["layout"], "no_such": 1})
 
 
 def test_a_loss_that_reaches_the_other_network_is_waste_there() -> None:
@@ -59,14 +60,11 @@ def test_parameters_that_no_gradient_comes_to_are_shown_too() -> None:
 
 
 def test_the_map_tells_step_by_step_what_was_used() -> None:
-    figure = _flows.draw_map(seen(adversaries()))
-    assert figure is not None
+    figures = _flows.draw_map(seen(adversaries()))
+    assert [figure["title"].partition(".")[0] for figure in figures] == ["c_loss", "g_loss"]
     modules = ["critic.0", "critic.2", "generator.0", "generator.2"]
-    assert figure["layout"]["yaxis"]["ticktext"] == ["", *modules, "", *modules]
-    lines = [(title["y"], title["text"].partition(".")[0]) for title in figure["layout"]["annotations"]]
-    assert lines == [(0, "c_loss"), (5, "g_loss")]
-    cells = figure["data"][0]["z"]
-    of_critic, of_generator = cells[1:5], cells[6:]
+    assert [figure["layout"]["yaxis"]["ticktext"] for figure in figures] == [modules, modules]
+    of_critic, of_generator = (figure["data"][0]["z"] for figure in figures)
     # Steps alternate: the critic's, the generator's. 0: not reached, 1: used, 2: used by no step.
     assert of_critic == [[1, 0] * 5] * 2 + [[2, 0] * 5] * 2
     # What the last loss of the generator left in the critic nobody had cleared when the run ended.
@@ -82,27 +80,119 @@ def test_the_times_of_an_update_are_medians_and_a_single_update_is_not_drawn() -
 
     def drawn(count: int) -> dict[str, float] | None:
         log = dataclasses.replace(accumulated().logs[0], spans=tuple(spans[: 3 * count]))
-        figure = _times.draw(RunView(log))
-        return (
-            None if figure is None else dict(zip(figure["data"][0]["y"], figure["data"][0]["x"], strict=True))
-        )
+        for figure in _times.draw(RunView(log)):
+            return dict(zip(figure["data"][0]["y"], figure["data"][0]["x"], strict=True))
+        return None
 
     assert drawn(1) is None
     assert drawn(5) == {"forward": 0.75, "backward": 2.0, "step": 0.125}
 
 
-def test_a_logarithmic_axis_carries_powers_of_ten_and_a_sampled_curve_says_so() -> None:
-    log = accumulated().logs[0]
-    steps = [number for number, event in enumerate(log.events) if isinstance(event, Stepped)]
-    events = list(log.events)
-    events[steps[-1]] = dataclasses.replace(events[steps[-1]], norms=())  # type: ignore[type-var]
-    figure = _curves.draw_ratios(RunView(dataclasses.replace(log, events=tuple(events))))
-    assert figure is not None
-    axis, values = figure["layout"]["yaxis"], [y for trace in figure["data"] for y in trace["y"] if y]
-    assert (axis["type"], axis["dtick"]) == ("log", 1)
-    assert 10 ** axis["range"][0] <= min(values) <= max(values) <= 10 ** axis["range"][1]
-    title = figure["layout"]["xaxis"]["title"]["text"]
-    assert title == f"optimizer step, sampled at {len(steps) - 1} of {len(steps)}"
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_a_curve_ends_at_the_last_step_or_the_figure_says_that_it_is_sampled(
+    make: Callable[[], Report],
+) -> None:
+    view = seen(make())
+    figures = [*_curves.draw(view), *_curves.draw_gradients(view), *_curves.draw_ratios(view)]
+    titles = [figure["title"].partition(", ") for figure in figures]
+    names = ["Loss", "Learning rate", "Gradient norm", "Gradient norm", "Change / weights"]
+    assert [name for name, _, _ in titles] == names
+    assert len(view.steps) > 80 or not any(measured for _, _, measured in titles)
+    for figure, (_, _, measured) in zip(figures, titles, strict=True):
+        assert figure["layout"]["xaxis"]["range"] == [0.5, len(view.steps) + 0.5]
+        end = max(trace["x"][-1] for trace in figure["data"])
+        assert end == len(view.steps) or measured.startswith("sampled at ")
+
+
+def test_a_title_says_how_much_of_a_long_run_was_measured() -> None:
+    view = seen(sampled())
+    measured = sum(bool(event.norms) for _, event in view.steps)
+    assert 0 < measured < len(view.steps) == 300
+    loss, rate, norm = _curves.draw(view)
+    titles = [figure["title"].partition(", ")[2] for figure in (loss, rate, norm)]
+    assert titles[:2] == [f"sampled at {len(loss['data'][0]['x'])} of 300 backward calls", ""]
+    assert titles[2] == f"sampled at {measured} of 300 steps"
+    # Dots show which of the points that a line connects are measured.
+    assert loss["data"][0]["mode"] == norm["data"][0]["mode"] == "lines+markers"
+
+
+def test_a_second_optimizer_that_steps_on_the_same_loss_makes_no_curve_sampled() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in model]
+    with watch() as watching:
+        for _ in range(3):
+            model(torch.ones(4, 2)).square().mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+    titles = [figure["title"] for figure in _curves.draw(seen(watching.report))]
+    assert titles == ["Loss", "Learning rate", "Gradient norm"]
+
+
+@pytest.mark.parametrize(
+    ("lowest", "ticks"), [(0.05, [-2, -1, 0]), (3e-5, [-4, -2, 0]), (1e-17, [-15, -10, -5, 0])]
+)
+def test_a_logarithmic_axis_carries_a_few_whole_powers_of_ten(lowest: float, ticks: list[int]) -> None:
+    scale = _curves._scale([lowest, 0.7, 0.9])
+    low, high = scale["range"]
+    assert scale["type"] == "log"
+    assert 10**low <= lowest < 10 ** (low + 1)
+    assert high == 0
+    assert [power for power in range(low, high + 1) if power % scale["dtick"] == 0] == ticks
+
+
+def test_values_of_one_size_have_a_linear_axis_from_zero() -> None:
+    assert _curves._scale([0.2, 0.9])["rangemode"] == "tozero"
+
+
+def test_a_run_of_one_step_has_no_figure_over_the_steps() -> None:
+    layer = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with watch() as watching:
+        layer(torch.ones(4, 2)).mean().backward()
+        optimizer.step()
+    assert list(_page._sections(watching.report.logs[0])) == ["flow"]
+
+
+def test_the_loss_is_shown_as_the_script_names_it_and_a_division_before_is_named() -> None:
+    layer, values = nn.Linear(2, 1), []
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
+    with watch() as watching:
+        for _ in range(3):
+            for _ in range(4):
+                loss = layer(torch.randn(4, 2)).square().mean()
+                (loss / 4).backward()
+                values.append(loss.item())
+                share = loss.detach() + layer(torch.randn(4, 2)).square().mean()
+                share = share / 4
+                share.backward()
+                (
+                    0.5 * layer(torch.randn(4, 2)).sum() / 4 / 2 + 0.25 * layer(torch.randn(4, 2)).sum()
+                ).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    shown = _curves.losses(seen(watching.report))
+    whole, divided, _ = shown.values()
+    assert whole == pytest.approx(
+        {step: sum(values[4 * step - 4 : 4 * step]) / 4 for step in (1, 2, 3)}, rel=1e-6
+    )
+    assert [", divided by 4" in name for name in shown] == [False, True, False]
+    assert max(divided.values()) < min(whole.values())
+
+
+def test_a_loss_that_a_gradient_scaler_has_scaled_is_not_shown() -> None:
+    layer, scaler = nn.Linear(2, 1), torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with watch() as watching:
+        for _ in range(3):
+            scaler.scale(layer(torch.ones(4, 2)).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert [figure["title"] for figure in _curves.draw(seen(watching.report))] == [
+        "Learning rate",
+        "Gradient norm",
+    ]
 
 
 def test_norms_and_ratios_are_those_of_the_steps() -> None:

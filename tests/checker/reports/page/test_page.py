@@ -18,7 +18,7 @@ from gradgate.checker.reports import Report, report_on
 from gradgate.checker.reports._content import Entry, SourceLine
 from gradgate.checker.reports.page._page import highlighted
 from gradgate.checker.reports.page._run_view import RunView
-from gradgate.checker.rules import Finding
+from gradgate.checker.rules import Finding, rules
 from tests.checker.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
 
 MOST_BYTES = 2_100_000
@@ -53,11 +53,17 @@ def page_of(report: Report, tmp_path: Path) -> str:
     return (tmp_path / "report.html").read_text("utf-8")
 
 
-def figures_in(page: str) -> dict[str, object]:
+def figures_in(page: str) -> list[object]:
     found = re.search(r'<script id="figures" type="application/json">(.*?)</script>', page, re.DOTALL)
     assert found is not None
-    figures: dict[str, object] = json.loads(found[1])
+    figures: list[object] = json.loads(found[1])
+    assert len(figures) == page.count('<div class="plot ')
     return figures
+
+
+def drawn_in(page: str) -> list[str]:
+    """Return the section of each figure."""
+    return re.findall(r'<div class="plot (\w+)">', page)
 
 
 @pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
@@ -81,9 +87,12 @@ def test_it_says_what_the_report_says(make: Callable[[], Report], tmp_path: Path
 
 
 def test_it_has_every_figure_that_there_is_something_to_draw_for(tmp_path: Path) -> None:
-    drawn = {name: list(figures_in(page_of(make(), tmp_path))) for name, make in EVERY.items()}
-    assert drawn["accumulated"] == ["overview", "flow", "reach", "window", "norms", "ratios"]
-    assert drawn["adversaries"] == ["overview", "flow", "reach", "window", "norms", "ratios"]
+    sections = ["overview", "flow", "reach", "window", "norms", "ratios"]
+    for make, losses in ((accumulated, 1), (adversaries, 2)):
+        page = page_of(make(), tmp_path)
+        assert list(dict.fromkeys(drawn_in(page))) == sections
+        assert drawn_in(page).count("overview") == 3
+        assert drawn_in(page).count("reach") == losses
 
 
 def test_names_and_source_of_a_script_stay_text(tmp_path: Path) -> None:
@@ -134,9 +143,31 @@ def test_the_explanation_of_a_rule_is_open_where_there_is_no_fix(tmp_path: Path)
     assert [mark == "" for mark in marks] == [bool(entry.edits) for entry in entries]
 
 
-def test_findings_come_before_the_figures(tmp_path: Path) -> None:
+def test_findings_come_before_the_summary_and_the_figures(tmp_path: Path) -> None:
     page = page_of(accumulated(), tmp_path)
-    assert page.rindex("<article") < page.index('<section class="figure"')
+    assert (
+        page.rindex("<article")
+        < page.index("<dt>watched")
+        < page.index('<section class="figure" id="overview"')
+    )
+
+
+def test_an_explanation_has_no_example_of_another_mistake(tmp_path: Path) -> None:
+    """One rule finds several mistakes: its example of one optimizer would not fit a GAN."""
+    page = page_of(accumulated(), tmp_path)
+    headings = re.findall(r"<h4>(.*?)</h4>", page)
+    assert set(headings) == {"What it does", "Why is this bad?", "Known limits", "Sources"}
+    (rule,) = (rule for rule in rules() if rule.code == accumulated().findings[0].code)
+    example = rule.doc.partition("## Example")[2].partition("##")[0].strip().splitlines()[-1].strip()
+    assert example in rule.doc
+    assert example not in html.unescape(page).partition("<details")[2].partition("</details>")[0]
+
+
+def test_a_curve_is_named_beside_its_figure(tmp_path: Path) -> None:
+    page = page_of(adversaries(), tmp_path).partition('<section class="figure" id="overview">')[2]
+    names = re.findall(r'<span><i style="background:#\w+"></i>(.*?)</span>', page)
+    starts = ["c_loss.backward()", "g_loss.backward()", "opt_c (Adam)", "opt_g (Adam)"]
+    assert [name.partition("  ")[0] for name in names[:4]] == starts
 
 
 def test_a_run_without_training_is_a_page_without_figures(tmp_path: Path) -> None:
@@ -151,7 +182,8 @@ def test_a_figure_that_fails_costs_no_finding(tmp_path: Path, monkeypatch: pytes
     page = page_of(accumulated(), tmp_path)
     assert "could not be drawn because of a bug in gradgate: ZeroDivisionError" in page
     assert accumulated().findings[0].code in page
-    assert list(figures_in(page)) == ["overview", "window"]
+    assert drawn_in(page) == ["overview"] * 3 + ["window"]
+    assert len(figures_in(page)) == 4
 
 
 def test_the_page_says_how_and_where_the_run_took_place(tmp_path: Path) -> None:

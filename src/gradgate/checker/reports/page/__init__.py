@@ -1,6 +1,6 @@
 """The report as an HTML page: one file that opens offline.
 
-Each figure has its own file with a function that returns a plotly figure, or None if there is nothing to draw.
+Each figure has its own file with functions that return plotly figures, or none if there is nothing to draw.
 """
 
 from gradgate.checker.reports.page._page import to_html

@@ -29,7 +29,6 @@ CLEARED, LEFT, UNOWNED = "cleared before a step", "left in .grad", "in no optimi
 NO_LINE = "no gradient"
 _MOST_COLUMNS = 80
 _MOST_LINES = 8
-_MOST_TALL_ROWS = 60
 USAGES: dict[Usage, tuple[str, str]] = {
     "none": ("no gradient", faint(NOTHING)),
     "used": ("used by a step", USED),
@@ -85,11 +84,11 @@ def _ends(view: RunView, contribution: Contribution) -> list[str]:
     return [LEFT if contribution.cleared is None else CLEARED]
 
 
-def draw(view: RunView) -> Figure | None:
-    """Return the Sankey diagram, or None if there was no backward call."""
+def draw(view: RunView) -> list[Figure]:
+    """Return the Sankey diagram, if there was a backward call."""
     found = flows(view)
     if not found:
-        return None
+        return []
     calls: dict[str, set[int]] = defaultdict(set)
     for flow in found:
         calls[flow.line] |= flow.calls
@@ -115,17 +114,22 @@ def draw(view: RunView) -> Figure | None:
         "pad": 16,
         "thickness": 14,
         "line": {"width": 0},
-        "hovertemplate": "%{label}<extra></extra>",
+        "customdata": [escaped(name) for _, name in nodes],
+        "hovertemplate": "%{customdata}<extra></extra>",
     }
     hover = {"hovertemplate": "%{customdata}<extra></extra>"}
     tallest = max(Counter(column for column, _ in nodes).values())
-    diagram = {"type": "sankey", "arrangement": "snap", "node": boxes, "link": links | hover}
-    return figure([diagram], height=max(260, 34 * tallest + 40))
+    diagram = {"type": "sankey", "arrangement": "snap", "textfont": {"size": 11}}
+    diagram |= {"node": boxes, "link": links | hover}
+    margin = {"l": 8, "r": 12, "t": 12, "b": 20}  # room for the label of a thin node at the bottom
+    return [figure([diagram], height=max(260, 34 * tallest + 52), margin=margin)]
 
 
-def draw_map(view: RunView) -> Figure | None:
-    """Return a map over the steps, with rows of modules grouped by loss. None if there was no step."""
+def draw_map(view: RunView) -> list[Figure]:
+    """Return a map for each loss: its modules over the steps, of which there are at least two."""
     steps = view.step_numbers
+    if len(steps) < 2:
+        return []
     width = max(1, -(-len(steps) // _MOST_COLUMNS))  # steps per column
     columns = -(-len(steps) // width)
     maps: dict[str, dict[str, list[int]]] = defaultdict(dict)
@@ -138,46 +142,31 @@ def draw_map(view: RunView) -> Figure | None:
         for module in view.by_group(contribution.atom):
             row = modules.setdefault(module, [0] * columns)
             row[after // width] = max(row[after // width], usage)
-    if not maps:
-        return None
-    names: list[str] = []
-    titles: list[dict[str, Any]] = []
-    cells: list[list[Any]] = []
-    for line in list(maps)[:_MOST_LINES]:
-        place = {"x": 0, "xref": "paper", "xanchor": "left", "y": len(names)}
-        titles.append({"text": escaped(line), "showarrow": False, "font": {"size": 12}, **place})
-        found = {module: maps[line][module] for module in view.order if module in maps[line]}
-        names += ["", *map(escaped, found)]
-        cells += [[None] * columns, *found.values()]
     colors = [color for _, color in USAGES.values()]
-    row_height = 24 if len(names) <= _MOST_TALL_ROWS else 15
-    heatmap = {
+    look = {
         "type": "heatmap",
         "x": [column * width + 1 for column in range(columns)],
-        "y": list(range(len(names))),
-        "z": cells,
         "zmin": 0,
         "zmax": 3,
         "colorscale": [[(number + end) / 4, color] for number, color in enumerate(colors) for end in (0, 1)],
         "showscale": False,
-        "hoverongaps": False,
         "xgap": 1,
         "ygap": 2,
         "hovertemplate": "step %{x}<br>%{y}<extra></extra>",
     }
-    return figure(
-        [heatmap],
-        height=row_height * len(names) + 60,
-        annotations=titles,
-        margin={"l": 8, "r": 12, "t": 12, "b": 48},
-        xaxis={**view.step_axis(), "fixedrange": True, "showgrid": False},
-        yaxis={
-            "tickvals": list(range(len(names))),
-            "ticktext": names,
-            "ticks": "",
-            "autorange": "reversed",
-            "automargin": True,
-            "fixedrange": True,
-            "showgrid": False,
-        },
-    )
+    figures = []
+    for line in list(maps)[:_MOST_LINES]:
+        reached = [module for module in view.order if module in maps[line]]
+        rows = list(range(len(reached)))
+        labels = {"tickvals": rows, "ticktext": [escaped(module) for module in reached], "ticks": ""}
+        figures.append(
+            figure(
+                [look | {"y": rows, "z": [maps[line][module] for module in reached]}],
+                title=line,
+                height=24 * len(rows) + 60,
+                xaxis={**view.step_axis(), "showgrid": False},
+                yaxis=labels
+                | {"autorange": "reversed", "automargin": True, "fixedrange": True, "showgrid": False},
+            )
+        )
+    return figures

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import importlib
-import itertools
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gradgate.checker.reports._content import Content, SourceLine
 from gradgate.checker.reports._words import short_path
@@ -20,7 +19,7 @@ from gradgate.events import Log
 
 _FOLDER = Path(__file__).parent
 # In the order of the page. The template holds the titles and captions.
-_SECTIONS: Mapping[str, Callable[[RunView], Figure | None]] = {
+_SECTIONS: Mapping[str, Callable[[RunView], list[Figure]]] = {
     "overview": _curves.draw,
     "flow": _flows.draw,
     "reach": _flows.draw_map,
@@ -39,7 +38,8 @@ def to_html(report: Content) -> str:
     )
     log = max(report.logs, key=lambda log: (log.steps, log.backwards), default=None)
     sections = _sections(log) if log is not None and log.events else {}
-    figures = {name: section for name, section in sections.items() if isinstance(section, dict)}
+    drawn = [figure for section in sections.values() if not isinstance(section, str) for figure in section]
+    figures = [{part: figure[part] for part in ("data", "layout")} for figure in drawn]  # names are escaped
     verdict, severity = report.verdict()
     return environment.get_template("page.html").render(
         script=short_path(report.script) if report.script else "a loop",
@@ -49,13 +49,11 @@ def to_html(report: Content) -> str:
         facts=list(report.facts()),
         circumstances=_circumstances(log),
         sections=sections,
-        figures=figures,
-        figures_json=_for_script(figures),
+        figures_json=json.dumps(figures, allow_nan=False).replace("<", "\\u003c"),  # safe in a script element
         usages=_flows.USAGES,
         highlighted=highlighted,
-        rule_of=_rule_of,
+        rules=rules(),
         explained=_explained,
-        copied=_copied,
         css=(_FOLDER / "page.css").read_text("utf-8") + _token_styles(),
         js=(_FOLDER / "page.js").read_text("utf-8"),
         plotly=_packed_plotly() if figures else "",
@@ -76,24 +74,19 @@ def _packed_plotly() -> str:
     return base64.b64encode(zlib.compress(plotly.offline.get_plotlyjs().encode(), 9)).decode("ascii")
 
 
-def _sections(log: Log) -> dict[str, Figure | str]:
-    """Return the sections by name: plotly figures, or why a figure could not be drawn."""
+def _sections(log: Log) -> dict[str, list[Figure] | str]:
+    """Return the sections by name: figures, or why they could not be drawn."""
     view = RunView(log)
-    found: dict[str, Figure | str] = {}
+    found: dict[str, list[Figure] | str] = {}
     for name, draw in _SECTIONS.items():
         try:
-            section: Figure | str | None = draw(view)
+            section: list[Figure] | str = draw(view)
         except Exception as error:  # noqa: BLE001  (a bug in a figure must not cost the findings)
             why = f"{type(error).__name__}: {error}"
             section = f"This figure could not be drawn because of a bug in gradgate: {why}"
-        if section is not None:
+        if section:
             found[name] = section
     return found
-
-
-def _for_script(value: Any) -> str:
-    """Return a value as JSON that is safe inside a script element."""
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
 
 
 def highlighted(lines: Sequence[SourceLine]) -> list[tuple[SourceLine, str]]:
@@ -107,27 +100,17 @@ def highlighted(lines: Sequence[SourceLine]) -> list[tuple[SourceLine, str]]:
     return [(line, str(highlight(line.text, lexer, formatter)).rstrip("\n")) for line in lines]
 
 
-def _copied(changes: Sequence[SourceLine]) -> str:
-    """Return the text for the copy button: the lines that a fix adds."""
-    return "\n".join(line.text for line in changes if line.mark == "+")
+def _explained(rule: Rule) -> list[tuple[str, list[str]]]:
+    """Return the sections of a rule's docstring: a heading, and paragraphs.
 
-
-def _rule_of(code: str) -> Rule | None:
-    """Return the rule that has a code."""
-    return next((rule for rule in rules() if rule.code == code), None)
-
-
-def _explained(rule: Rule) -> list[tuple[str, str]]:
-    """Return a rule's docstring as blocks of (kind, text). Kinds are "heading", "text" and "code"."""
-
-    def kind(line: str) -> str:
-        return "heading" if line.startswith("## ") else "code" if line.startswith("    ") else "text"
-
-    blocks = []
-    for paragraph in rule.doc.strip().split("\n\n"):
-        for what, lines in itertools.groupby(paragraph.splitlines(), key=kind):
-            blocks.append((what, "\n".join(line.removeprefix("## ").removeprefix("    ") for line in lines)))
-    return blocks
+    The example is left out. It shows one of several mistakes that a rule finds, and rarely the one of the finding.
+    """
+    parts = [part.partition("\n") for part in f"\n{rule.doc.strip()}".split("\n## ")]
+    return [
+        (heading, re.split(r"\n\n|\n(?=- )", text.replace("``", "").strip()))
+        for heading, _, text in parts
+        if heading not in ("Example", "Use instead")
+    ]
 
 
 def _token_styles() -> str:

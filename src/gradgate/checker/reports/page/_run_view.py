@@ -23,7 +23,7 @@ _MOST_TICKS = 12
 _NUMBERED = re.compile(r"(?P<before>(?:[^.]*[^.\d][^.]*\.)*)(?P<number>\d+)(?P<after>(?:\..*)?)")
 
 Figure: TypeAlias = "dict[str, Any]"
-"""A plotly.js figure. The page adds the colours of text and background."""
+"""A plotly.js figure, its title and its key. The page adds colours, and fits labels to its width."""
 
 Usage: TypeAlias = Literal["none", "used", "wasted", "late"]
 """The use of a gradient. "late": by the step of a later loss. "wasted": by no step. "none": no gradient exists."""
@@ -35,13 +35,11 @@ class RunView:
     def __init__(self, log: Log) -> None:
         self.log, self.run = log, Run(log)
 
-    def step_axis(self, measured: int = 0) -> dict[str, Any]:
-        """Return the x axis of steps. Its title says if a figure has values for only some of the steps."""
+    def step_axis(self) -> dict[str, Any]:
+        """Return the x axis of steps."""
         # Without a tick at each step, plotly would also mark halves.
         ticks: dict[str, Any] = {"dtick": 1} if len(self.steps) <= _MOST_TICKS else {}
-        total = len(self.steps)
-        sampled = f", sampled at {measured:,} of {total:,}" if 0 < measured < total else ""
-        return {"title": {"text": f"optimizer step{sampled}"}, "automargin": True, "tickformat": "d", **ticks}
+        return {"title": {"text": "optimizer step"}, "fixedrange": True, "tickformat": "d", **ticks}
 
     @functools.cached_property
     def groups(self) -> Mapping[int, str]:
@@ -134,15 +132,15 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def figure(traces: Sequence[Any], **layout: Any) -> Figure:
-    """Return a figure with the common layout."""
+def figure(traces: Sequence[Any], *, title: str = "", key: Sequence[Any] = (), **layout: Any) -> Figure:
+    """Return a figure with the common layout. ``key`` holds pairs of a name and a colour."""
     plain = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left"},
-        "margin": {"l": 8, "r": 12, "t": 12, "b": 8},
+        "margin": {"l": 8, "r": 12, "t": 12, "b": 48},
     }
-    return {"data": list(traces), "layout": plain | layout}
+    return {"title": title, "key": list(key), "data": list(traces), "layout": plain | layout}
 
 
 def _module(name: str, depth: int) -> str:

@@ -43,11 +43,11 @@ def updates(view: RunView) -> list[Counter[str]]:
     return found[_WARM:] if len(found) >= _WARM + _FEWEST else found
 
 
-def draw(view: RunView) -> Figure | None:
-    """Return the bars, or None if too few updates were timed."""
+def draw(view: RunView) -> list[Figure]:
+    """Return the figure of bars, if enough updates were timed."""
     timed = updates(view)
     if len(timed) < _FEWEST:
-        return None
+        return []
     seconds = {name: median(spent[name] for spent in timed) for name in _COLORS}
     shown = {name: value for name, value in seconds.items() if value > 0}
     unit, scale = ("ms", 1e3) if sum(shown.values()) < 2 else ("s", 1.0)
@@ -59,13 +59,12 @@ def draw(view: RunView) -> Figure | None:
         "marker": {"color": [_COLORS[name] for name in shown]},
         "hovertemplate": f"%{{y}}: %{{x:.3g}} {unit}<extra>median of {len(timed)} updates</extra>",
     }
-    return figure(
-        [bars],
-        height=90 + 30 * len(shown),
-        xaxis={
-            "title": {"text": f"{unit}, median of {len(timed)} updates"},
-            "automargin": True,
-            "fixedrange": True,
-        },
-        yaxis={"autorange": "reversed", "automargin": True, "fixedrange": True},
-    )
+    title = f"{unit}, median of {len(timed):,} updates"
+    return [
+        figure(
+            [bars],
+            height=90 + 30 * len(shown),
+            xaxis={"title": {"text": title}, "fixedrange": True},
+            yaxis={"autorange": "reversed", "automargin": True, "fixedrange": True},
+        )
+    ]

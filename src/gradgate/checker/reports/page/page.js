@@ -2,8 +2,7 @@
 (() => {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const holder = document.getElementById("figures");
-  const figures = holder ? JSON.parse(holder.textContent) : {};
+  const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "[]");
   const plots = () => [...document.querySelectorAll(".plot")];
 
   // plotly.js comes compressed.
@@ -28,17 +27,24 @@
     return {
       layout: {
         font: { family: style.fontFamily, size: 12.5, color: color("--text") },
-        hoverlabel: ground, xaxis: axis, yaxis: axis,
+        hoverlabel: ground, xaxis: { ...axis, title: { font: { size: 12.5 } } }, yaxis: axis,
       },
     };
   };
-  const draw = () => Promise.all(plots().map((plot) => {
-    const { data, layout } = figures[plot.dataset.figure];
-    const narrow = plot.clientWidth < 520;
-    const shown = { ...layout, template: template(), autosize: true };
-    if (narrow) shown.margin = { ...layout.margin, l: 4, r: 6 };
+  // Labels are wrapped at spaces, and words that are too long for a line lose their middle.
+  const short = (word, most) =>
+    word.length > most ? `${word.slice(0, most >> 1)}…${word.slice(1 + (most >> 1) - most)}` : word;
+  const wrapped = (text, most) => text.split(/ +/).map((word) => short(word, most)).join(" ")
+    .match(new RegExp(`.{1,${Math.floor(most)}}(?= |$)`, "g")).map((line) => line.trim()).join("<br>");
+  const draw = () => Promise.all(plots().map((plot, number) => {
+    const { data, layout } = structuredClone(figures[number]);
+    const [{ node, link }] = data, { ticktext } = layout.yaxis ?? {}, room = plot.clientWidth / 7;
+    // The labels of the second and the third column share a space.
+    const most = (box) => Math.max(8, (room - 12) / (link.target.includes(box) ? 4 : 2));
+    if (node) node.label = node.customdata.map((text, box) => wrapped(text, most(box)));
+    if (ticktext) layout.yaxis.ticktext = ticktext.map((text) => short(text, room / 3));
     plot.style.height = `${layout.height}px`;
-    return Plotly.react(plot, data, shown, { displayModeBar: false, responsive: true });
+    return Plotly.react(plot, data, { ...layout, template: template(), autosize: true }, { displayModeBar: false });
   }));
 
   system.addEventListener("change", () => { root.dataset.theme = system.matches ? "dark" : "light"; draw(); });
@@ -48,7 +54,10 @@
       button.textContent = "Copied";
     });
   }
-  load().then(draw).then(() => { root.dataset.drawn = String(plots().length); }).catch((error) => {
+  load().then(draw).then(() => {
+    addEventListener("resize", draw);
+    root.dataset.drawn = String(plots().length);
+  }).catch((error) => {
     for (const plot of plots()) plot.textContent = `This browser cannot draw the figures (${error.message}).`;
     root.dataset.drawn = "0";
   });
