@@ -163,7 +163,7 @@ def test_every_page_has_the_version_and_leads_to_the_repository(site: Site) -> N
 def test_the_page_of_the_command_line_has_every_option(site: Site) -> None:
     page = site.pages["docs/reference/command_line.html"]
     assert {"check", "rules", "explain"} <= page.ids
-    for option in ("--format", "--output", "--select", "--ignore", "--max-steps"):
+    for option in ("--format", "--output", "--select", "--ignore", "--max-steps", "--max-seconds"):
         assert option in page.html
     assert re.search(r"--write\b(?!-)", page.html) is None  # hidden: ours alone
 
