@@ -45,7 +45,7 @@ help:  ## say what there is
 demo: $(READY)  ## train in micro-batches beside the whole batch, and check scripts with a mistake in them
 	@echo "==> demo: examples/demo.py"
 	@$(BIN)/python examples/demo.py $(ARGS)
-	@for name in digits padding rings; do \
+	@for name in diabetes digits padding rings; do \
 	    for script in $$name $${name}_fixed; do \
 	        echo; echo "==> demo: gradgate check examples/checked/$$script.py"; \
 	        $(BIN)/gradgate check examples/checked/$$script.py; found=$$?; \

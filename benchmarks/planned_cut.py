@@ -122,8 +122,7 @@ def compare(title: str, lengths: list[list[int]], rounds: int, device: str) -> s
     scale = max(float(each.abs().max()) for each in one)
     error = max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True)) / scale
     results = alternate(ways, rounds=rounds * len(windows), warm_up=len(windows), device=device)
-    first = next(iter(results.values())).seconds
-    faster = first / results["gradgate, by plan"].seconds
+    faster = 1 / results["gradgate, by plan"].ratio
     split = plan.split(windows[0])
     padded = sum(BY_HAND * max(each[i : i + BY_HAND]) for each in lengths for i in range(0, WINDOW, BY_HAND))
     return table(title, results) + (

@@ -261,9 +261,17 @@ def test_an_endless_loop_is_stopped_even_where_it_swallows_everything(tmp_path: 
     assert done.returncode == 0
     assert done.stdout.startswith(
         "step\nstep\nNo mistakes found, but this run is too short: some rules need 8 steps.\n"
-        "watched  3 steps, 3 backward calls; stopped by --max-steps\n"
+        "watched  3 steps, 3 backward calls; stopped early\n"
     )
     assert (tmp_path / "kept.txt").read_text("utf-8") == "step\nstep\n"
+
+
+def test_an_endless_loop_is_stopped_after_so_many_seconds(tmp_path: Path) -> None:
+    done = gradgate(
+        tmp_path, "check", "--max-seconds", "0.5", "train.py", script=ENDLESS.format(caught="KeyError")
+    )
+    assert done.returncode == 0
+    assert re.search(r"^watched  \d[\d,]* steps?, .*; stopped early$", done.stdout, re.MULTILINE)
 
 
 def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
@@ -358,7 +366,8 @@ def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
         ("[tool.gradgate]\nselct = []", "[tool.gradgate] has no option 'selct'. Did you mean 'select'?"),
         (
             "[tool.gradgate]\nlevel = 1",
-            "[tool.gradgate] has no option 'level'. The options are baseline, select, ignore, format, max-steps.",
+            "[tool.gradgate] has no option 'level'. The options are baseline, select, ignore, format, max-steps, "
+            "max-seconds.",
         ),
         (
             "[tool.gradgate]\nignore = 'GG1'",
@@ -367,6 +376,10 @@ def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
         (
             "[tool.gradgate]\nmax-steps = true",
             "[tool.gradgate]: max-steps is True. Write an integer of 1 or more.",
+        ),
+        (
+            "[tool.gradgate]\nmax-seconds = 0",
+            "[tool.gradgate]: max-seconds is 0. Write a number above 0.",
         ),
         (
             "[tool.gradgate]\nformat = 'pdf'",

@@ -175,7 +175,7 @@ def test_rules_and_losses_are_found_by_their_names(site: Site) -> None:
 def test_the_page_of_the_command_line_has_every_option(site: Site) -> None:
     page = site.pages["docs/reference/command_line.html"]
     assert {"check", "rules", "explain"} <= page.ids
-    for option in ("--format", "--output", "--select", "--ignore", "--max-steps"):
+    for option in ("--format", "--output", "--select", "--ignore", "--max-steps", "--max-seconds"):
         assert option in page.html
     assert re.search(r"--write\b(?!-)", page.html) is None  # hidden: ours alone
 

@@ -31,6 +31,16 @@ def test_links_lead_to_a_file_and_to_a_heading_of_it(page: Path) -> None:
         assert not anchor or anchor in pages.anchors(target), link
 
 
+def test_only_readme_says_how_to_install_gradgate() -> None:
+    install = re.compile(r"\b(pip|pipx|uvx?) [^`\n]*(gradgate\b|\.\[|dist/)")
+    said = [name(page) for page in PAGES if install.search(pages.read(page))]
+    assert said == ["CHANGELOG.md", "README.md", "README.zh-CN.md"]  # the changelog says how it was
+
+
+def test_readme_counts_the_rules() -> None:
+    assert f"gradgate's [{len(rules())} rules](docs/rules/index.md)" in pages.read(ROOT / "README.md")
+
+
 @pytest.mark.parametrize("page", [*ROOT.glob("docs/*.md"), *CASES], ids=name)
 def test_code_shows_what_it_prints_and_is_as_wide_as_a_page(page: Path) -> None:
     code = [block for block in pages.blocks(page) if block.language in ("python", "py", "text")]

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import runpy
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from gradgate.checker.recording import Watcher
 from gradgate.checker.rules import Finding, check
+from tests.interpreter import python
+from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 CHECKED = ROOT / "examples" / "checked"
@@ -28,6 +31,7 @@ def findings(script: Path) -> list[Finding]:
 @pytest.mark.parametrize(
     ("name", "code", "line"),
     [
+        ("diabetes", "GG107", "loss = ((model(x[rows]) - y[rows]) ** 2).mean()"),
         ("digits", "GG101", "if i % ACCUMULATE == 0:"),
         ("padding", "GG103", "(loss / ACCUMULATE).backward()"),
         ("rings", "GG203", "opt_d.zero_grad()"),
@@ -40,5 +44,12 @@ def test_the_planted_mistake_is_found_and_its_fixed_version_is_right(name: str, 
     assert [each for each in findings(CHECKED / f"{name}_fixed.py") if each.severity != "info"] == []
 
 
-def difference(before: list[str], after: list[str]) -> list[str]:
-    return [line for line in after if line not in before]
+def test_readme_shows_what_the_command_prints() -> None:
+    command = "gradgate check examples/checked/diabetes.py"
+    (shown,) = [block.text for block in blocks(ROOT / "README.md") if f"$ {command}\n" in block.text]
+    done = python("-m", *command.split(), cwd=ROOT)
+    assert done.returncode == 1, done.stderr
+    expected, printed = (
+        re.sub(r"took .*", "took", text) for text in (shown.partition(f"$ {command}\n")[2], done.stdout)
+    )
+    assert printed == expected

@@ -114,6 +114,10 @@ def check(
     max_steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Stop the script after N optimizer steps.")
     ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(metavar="S", min=0.1, help="Stop the script at the next step after S seconds."),
+    ] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="Ask, then apply the suggested edits and check again.")
     ] = False,
@@ -136,7 +140,8 @@ def check(
     """  # noqa: D301  (click reads the backspace: keep the lines below it)
     from gradgate.cli._check import check_program
 
-    run = partial(check_program, module, arguments or [], select=select, ignore=ignore, max_steps=max_steps)
+    run = partial(check_program, module, arguments or [], select=select, ignore=ignore)
+    run = partial(run, max_steps=max_steps, max_seconds=max_seconds)
     run = partial(run, fix=_same_check(arguments or []) if fix else None, yes=yes)
     run = partial(run, baseline=baseline, new_baseline=write_baseline)
     _parsed.append(partial(run, form="diff" if diff else format, output=output))

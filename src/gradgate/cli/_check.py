@@ -43,6 +43,7 @@ def check_program(
     ignore: list[str] | None,
     form: str | None,
     max_steps: int | None,
+    max_seconds: float | None,
     baseline: Path | None,
     new_baseline: Path | None,
     output: Path | None,
@@ -101,7 +102,12 @@ def check_program(
             second = fix_and_check_again(report, yes=yes, command=fix)
         return second if second is not None else code or (_FOUND if report.faults else 0)
 
-    return WatchedRun(program, max_steps=max_steps or settings.get("max_steps"), on_end=end).run()
+    return WatchedRun(
+        program,
+        max_steps=max_steps or settings.get("max_steps"),
+        max_seconds=max_seconds or settings.get("max_seconds"),
+        on_end=end,
+    ).run()
 
 
 def _destination(form: str | None, output: Path | None, usual: str | None) -> tuple[str, Path | None]:

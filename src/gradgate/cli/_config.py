@@ -30,6 +30,10 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "ignore": (_are_names, 'Write a list of strings: ignore = ["GG103"].'),
     "format": (_FORMATS.__contains__, f"Write one of {', '.join(_FORMATS)}."),
     "max-steps": (lambda value: type(value) is int and value > 0, "Write an integer of 1 or more."),
+    "max-seconds": (
+        lambda value: type(value) in (int, float) and value > 0,
+        "Write a number above 0.",
+    ),
 }
 
 

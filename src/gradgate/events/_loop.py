@@ -91,4 +91,6 @@ class Gap(Event):
 class Ended(Event):
     """The run is over. ``site`` is empty."""
 
-    how: Annotated[Literal["finished", "stopped", "failed"], "'stopped': after the requested number of steps"]
+    how: Annotated[
+        Literal["finished", "stopped", "failed"], "'stopped': after the requested number of steps or seconds"
+    ]

@@ -1,5 +1,6 @@
 """The watcher leaves no trace: torch, the user's objects and what they compute are as without it."""
 
+import contextlib
 import copy
 import gc
 import io
@@ -117,6 +118,20 @@ def test_a_failure_of_the_watcher_is_noted_and_does_not_stop_the_script(
         watcher.stop()
     (failure, *_) = watcher.log().failures
     assert "ZeroDivisionError" in failure
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(1e-9, 1), (1e9, 10)])
+def test_a_run_is_stopped_at_the_step_that_ends_after_the_time_that_was_asked_for(
+    seconds: float, steps: int
+) -> None:
+    watcher = Watcher(max_seconds=seconds)
+    watcher.start()
+    try:
+        with contextlib.suppress(StopRun):
+            train(10)
+    finally:
+        watcher.stop()
+    assert (watcher.steps, watcher.stop_raised) == (steps, steps < 10)
 
 
 def test_a_run_is_stopped_after_the_steps_that_were_asked_for() -> None:

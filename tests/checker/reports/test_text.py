@@ -91,7 +91,7 @@ def test_the_command_that_explains_a_rule_stands_once_below_its_last_finding(tmp
             {"outcome": "stopped", "processes": 2, "seconds": 200.0, "silenced": 1},
             "No mistakes found.\n"
             "watched  30 steps, 120 backward calls (4 for each step) in each of 2 processes; stopped\n"
-            "         by --max-steps\n"
+            "         early\n"
             "took     3 min 20 s, 0% of it spent on watching\n"
             "silenced 1 finding, by `# gradgate: ignore`",
         ),

@@ -6,6 +6,7 @@ A *close look* also records data that takes time, such as samples of values and 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 import traceback
@@ -59,7 +60,9 @@ class Recorder:
 
     site = staticmethod(here)  # the user's line that is running
 
-    def __init__(self, max_steps: int | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self, max_steps: int | None = None, max_seconds: float | None = None, *, strict: bool = False
+    ) -> None:
         self.strict = strict
         self.failures: list[str] = []
         self.events = EventBuffer()
@@ -80,7 +83,8 @@ class Recorder:
         self.loaders: Numbers[Any] = Numbers()
         # Number of a node that a gradient scaler made -> the scaler's number, or ~number if the scaler is disabled.
         self.scaled: dict[int, int] = {}
-        self.max_steps = max_steps
+        self.max_steps = math.inf if max_steps is None else max_steps
+        self._stop_at = math.inf if max_seconds is None else time.perf_counter() + max_seconds
         self.on_stop: Callable[[int], None] = lambda times: None
         self.stop_by: type[StopRun] = StopRun
         self.raised = 0  # times StopRun was raised
@@ -238,13 +242,13 @@ class Recorder:
                 self._closely.undo()
 
     def stop_if_due(self) -> None:
-        """Raise StopRun after the requested number of steps.
+        """Raise StopRun after the requested number of steps or seconds.
 
         In a loop without an optimizer, each backward call counts as a step.
         """
-        if self.max_steps is None:
-            return
         steps = self.steps if len(self.optimizers) else self.backwards + self.derivatives
+        if time.perf_counter() >= self._stop_at:
+            self.max_steps = min(self.max_steps, steps + 1)  # the step that is going on is the last one
         if steps < self.max_steps or not (self.active or self.left_off):
             return
         self.raised += 1

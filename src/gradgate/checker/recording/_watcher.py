@@ -35,12 +35,20 @@ class Watcher:
     Args:
         script: the file to watch, as named in the log.
         max_steps: raise :class:`StopRun` in the script after this many optimizer steps.
+        max_seconds: raise it at the end of the step that follows this many seconds.
         strict: raise the watcher's own errors, for tests. By default, the log stores them.
     """
 
-    def __init__(self, script: str = "", max_steps: int | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        script: str = "",
+        max_steps: int | None = None,
+        max_seconds: float | None = None,
+        *,
+        strict: bool = False,
+    ) -> None:
         self._script = script
-        self._recorder = Recorder(max_steps, strict=strict)
+        self._recorder = Recorder(max_steps, max_seconds, strict=strict)
         self._parts = Parts(self._recorder)
         self._date = time.strftime("%Y-%m-%d %H:%M %z")
         self._started: float | None = None
@@ -59,7 +67,7 @@ class Watcher:
 
     @property
     def stop_raised(self) -> bool:
-        """Whether StopRun was raised because the script made the requested number of steps."""
+        """Whether StopRun was raised because the script reached ``max_steps`` or ``max_seconds``."""
         return self._recorder.raised > 0
 
     def stop_with(self, kind: type[StopRun], on_stop: Callable[[int], None]) -> None:

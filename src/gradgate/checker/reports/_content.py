@@ -192,7 +192,7 @@ def _watched(summary: Summary) -> str:
         text += f" in {'each' if summary.equal_counts else 'the longest'} of {summary.processes} processes"
     if summary.ended_apart:
         text += f"; {counted(summary.ended_apart, 'tensor')} ended with different values on the ranks"
-    return text + ("; stopped by --max-steps" if summary.outcome == "stopped" else "")
+    return text + ("; stopped early" if summary.outcome == "stopped" else "")
 
 
 def _holds(held: Held) -> str:

@@ -47,7 +47,7 @@ class Summary:
     known: int = 0  # findings left out because they are in the baseline
     gone: int = 0  # findings in the baseline that this run did not have
     notes: tuple[str, ...] = ()  # limits of this check, and their reasons
-    outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
+    outcome: str = "finished"  # or "stopped" (--max-steps, --max-seconds), "interrupted", "failed"
     # The script's exit code, or 128 + the number of the signal that ended it. None for a loop in this process.
     exit_code: int | None = None
     edited: bool = False  # whether the script failed only because of the edits of --fix

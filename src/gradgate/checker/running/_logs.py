@@ -21,10 +21,11 @@ _INJECTED = str(Path(__file__).parent / "inject")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The run's log folder and its maximum number of steps. An environment variable passes both to every child."""
+    """The run's log folder and when to stop. An environment variable passes them to every child."""
 
     folder: str
     max_steps: int | None = None
+    max_seconds: float | None = None
 
     def added_to(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return a copy of an environment that makes new processes join the run."""
@@ -55,8 +56,8 @@ def write_log(path: Path, log: Log) -> None:
 class ChildLogs:
     """A folder for the logs of child processes. An environment variable passes the path to the children."""
 
-    def __init__(self, max_steps: int | None) -> None:
-        self.settings = Settings(tempfile.mkdtemp(prefix="gradgate-"), max_steps)
+    def __init__(self, max_steps: int | None, max_seconds: float | None) -> None:
+        self.settings = Settings(tempfile.mkdtemp(prefix="gradgate-"), max_steps, max_seconds)
         self._before = {name: os.environ.get(name) for name in ("PYTHONPATH", VARIABLE)}
         os.environ.update(self.settings.added_to(os.environ))
 

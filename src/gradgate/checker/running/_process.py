@@ -120,7 +120,7 @@ def start() -> None:
     from gradgate.checker.recording import StopRun, Watcher
 
     script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    watcher = state.watcher = Watcher(script, state.settings.max_steps)
+    watcher = state.watcher = Watcher(script, state.settings.max_steps, state.settings.max_seconds)
     watcher.stop_with(StopRun, _stopping)
     watcher.start()
 

@@ -21,18 +21,24 @@ from gradgate.torch_compat import end_threads, run_exit_functions
 
 
 class WatchedRun:
-    """Runs a program and watches it. Each process stops after ``max_steps`` optimizer steps.
+    """Runs a program and watches it. Each process stops after ``max_steps`` optimizer steps, or the next step
+    after ``max_seconds``.
 
     ``on_end`` is called once, with the program's outcome, exit code, and logs of all processes. It returns the exit
     code for this process, which is used even if the program ends the process itself.
     """
 
     def __init__(
-        self, program: Program, *, max_steps: int | None, on_end: Callable[[How, int, list[Log]], int]
+        self,
+        program: Program,
+        *,
+        max_steps: int | None = None,
+        max_seconds: float | None = None,
+        on_end: Callable[[How, int, list[Log]], int],
     ) -> None:
         self._program = program
         self._on_end = on_end
-        self._max_steps = max_steps
+        self._limits = max_steps, max_seconds
         self._children: ChildLogs | None = None
         self._path, self._folder = list(sys.path), Path.cwd()
         self._ending = threading.RLock()
@@ -44,7 +50,7 @@ class WatchedRun:
 
         A child that the program forked also returns from this method, with its own exit code.
         """
-        self._children = ChildLogs(self._max_steps)
+        self._children = ChildLogs(*self._limits)
         _process.watch_this_process(self._children.settings, self._end)
         guard_exits()
         guard_termination()
