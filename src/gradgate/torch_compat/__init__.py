@@ -20,7 +20,6 @@ from gradgate.torch_compat._backward import (
 from gradgate.torch_compat._graphs import (
     call_node,
     is_packed,
-    leaf_hooks,
     next_node_number,
     node_number,
     node_shape,
@@ -116,7 +115,6 @@ __all__ = [
     "is_dtensor",
     "is_packed",
     "is_replicated",
-    "leaf_hooks",
     "move_hook",
     "next_node_number",
     "node_number",
