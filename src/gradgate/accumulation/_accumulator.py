@@ -11,12 +11,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._calls import check_window
-from gradgate.accumulation._checkpoint import (
-    load_state,
-    read_checkpoint,
-    state_in_bytes,
-    state_of,
-)
+from gradgate.accumulation._checkpoint import load_state, state_of
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._loss_checks import BatchNorms
 from gradgate.accumulation._replay import Dealt, LossFunction, run_batch, run_coupled, run_given
@@ -144,6 +139,12 @@ class Accumulator:
 
         def __exit__(self, *error: object) -> None:
             """Exists so that ``with accumulator:`` gets as far as ``__enter__``."""
+
+    def __reduce__(self) -> NoReturn:
+        raise UpdateError(
+            "Accumulator: an accumulator cannot be copied or pickled. Copy the model and its optimizers together, "
+            "and create an accumulator from the copies. To save a run, save accumulator.state_dict()."
+        )
 
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]
@@ -365,7 +366,10 @@ class Accumulator:
         Tensors are copies. The state holds only tensors, numbers, strings and containers, so that
         ``torch.load(..., weights_only=True)`` reads it. It does not include the model, optimizer, scheduler, scaler
         and random state; save these separately. Inside a window, call this after the last backward of a
-        micro-batch.
+        micro-batch; with several ranks, each rank then saves its own part of the window.
+
+        Raises:
+            StateError: under ``fully_shard``, a window is unfinished.
         """
         return state_of(self._state)
 
@@ -378,42 +382,14 @@ class Accumulator:
         an uninterrupted run.
 
         Raises:
-            StateError: the state belongs to other parameters or another version; nothing is changed.
+            StateError: the state belongs to other parameters or another version, or its unfinished window to
+                another rank or number of ranks; nothing is changed.
             UpdateError: an update is open.
             GradientError: decayed gradients would overwrite existing gradients.
         """
         if self._state.open_update is not None:
             raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
         load_state(self._state, state)
-
-    def state_by_rank(self) -> dict[str, Any]:
-        """Return :meth:`state_dict` for a checkpoint that all ranks write together.
-
-        For ``torch.distributed.checkpoint.save({"accumulator": accumulator.state_by_rank(), ...}, ...)``:
-        each rank saves its part of an unfinished window under its own key.
-
-        Raises:
-            StateError: under ``fully_shard``, a window is unfinished.
-        """
-        return state_in_bytes(self._state)
-
-    def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
-        """Load the state that :meth:`state_by_rank` saved in a ``torch.distributed`` checkpoint.
-
-        Each rank continues its own part of an unfinished window, bit for bit, if you give it the same window. A
-        checkpoint from between two windows can be loaded on any number of ranks.
-
-        Args:
-            checkpoint_id: the folder given to ``torch.distributed.checkpoint.save``.
-            key: the key of the accumulator in the checkpoint.
-
-        Raises:
-            StateError: the checkpoint has no such key, belongs to other parameters, or holds an unfinished window
-                of another number of ranks.
-            UpdateError, GradientError: the same as for :meth:`load_state_dict`.
-        """
-        rank, ranks = self._state.ranks.position(self._state.settings)
-        self.load_state_dict(read_checkpoint(checkpoint_id, key, rank, ranks))
 
     def discard(self) -> None:
         """Discard a window that an interrupt left open, or one that was loaded from a checkpoint.

@@ -40,7 +40,7 @@ from gradgate.accumulation._step import (
 )
 from gradgate.accumulation._sums import GradientSums, Stamps
 from gradgate.accumulation._windows import Window
-from gradgate.batch_size import NoiseScale, SmallBatch, add_window, bind_noise_scale, refuse_sharded
+from gradgate.batch_size import NoiseScale, SmallBatch, add_window, refuse_sharded
 from gradgate.coupled import Encode
 from gradgate.errors import CountError, GradientError, GraphError, OwnerError, UpdateError
 from gradgate.forward_state import AtRest, is_out_of_memory
@@ -77,32 +77,6 @@ class TrainingState:
     open_update: Update | None = None
     stepping: bool = False
     update_hooks: OrderedDict[int, Callable[[Any], object]] = field(default_factory=OrderedDict)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy or a pickle, with the gradients that torch leaves out of both."""
-        if self.open_update is not None:
-            raise UpdateError(
-                "Accumulator: an update is open, and a copy or pickle of the accumulator would lose its window. "
-                "Copy or save the accumulator before the block or after it. Inside the block, save "
-                "accumulator.state_dict(), which includes the window."
-            )
-        left = [
-            p.grad.detach().clone() if p.grad is not None and self.left.holds(p) else None
-            for p in self.settings.parameters
-        ]
-        return {**vars(self), "left": left}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        parameters = self.settings.parameters
-        for parameter, gradient in zip(parameters, state["left"], strict=True):
-            if gradient is not None:
-                parameter.grad_dtype = gradient.dtype
-                parameter.grad = gradient
-        self.left = Stamps(parameters)
-        if self.noise_scale is not None:
-            bind_noise_scale(self.noise_scale, self)
-        watch_optimizers(self)
 
 
 class SavedGradients:

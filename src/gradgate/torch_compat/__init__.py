@@ -58,7 +58,6 @@ from gradgate.torch_compat._modules import (
     parameters_of,
     sequence_of,
     unsaved_buffers,
-    without_hooks,
 )
 from gradgate.torch_compat._private import Private, unseen
 from gradgate.torch_compat._python import (
@@ -146,5 +145,4 @@ __all__ = [
     "unsaved_buffers",
     "unseen",
     "view_base",
-    "without_hooks",
 ]
