@@ -604,7 +604,7 @@ CASES: dict[str, Any] = {
     "a rate for ranks that are not there": rate_per_rank,
     "a loss function that moves parameters": moves_in_place,
     "a reentrant checkpoint": reentrant_checkpoint,
-    "a deal without a plan": step(None, deal="parts"),
+    "a deal without a plan": step(None, deal="whole"),
     "a step that returns a number": step(3.0),
     "an accuracy as the count": step((F.mse_loss(torch.ones(4, requires_grad=True), torch.zeros(4)), 0.75)),
     "a step without a count": step(torch.ones((), requires_grad=True) * 1),

@@ -213,9 +213,8 @@ class Accumulator:
             batch: one batch: a pytree of tensors, numpy arrays and lists with the samples along dimension 0
                 (details: docs/plan.md). If you already have micro-batches, use :meth:`step_window`.
             plan: how to split the batch, from :func:`gradgate.plan`. Without a plan, the batch is not split.
-            deal: with several ranks and a ``plan``, redistribute the samples so that ranks finish together.
-                "whole": every rank passes the same whole batch. "parts": each rank passes its own part, as from
-                DistributedSampler; the parts are joined first. None: each rank keeps its own samples.
+            deal: with several ranks and a ``plan``, "whole" distributes a batch, which every rank passes whole, so
+                that ranks finish together. None: each rank passes its own samples.
             reduction: whether the loss is a "mean" or a "sum" over its items.
             batch_dim: the dimension of the samples, if it is not 0, or None for data that all samples share; see
                 :func:`gradgate.plan`. If memory runs out, this is asked for before the first replay where a tensor
@@ -288,21 +287,19 @@ class Accumulator:
         window: Iterable[Any],
         loss_fn: Callable[[Any], Tensor],
         *,
-        budget_bytes: float | str | None = None,
         batch_dim: BatchDim | NotGiven = NOT_GIVEN,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
         """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.
 
         Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, it rolls back, splits and
-        replays as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
+        replays as :meth:`Accumulator.step` does. The update is the same.
 
         Args:
             encode: takes a micro-batch and returns its representations.
             window: the micro-batches: a list, or a window from :func:`windows`. To split a single batch, use a
                 plan: ``[micro.data for micro in plan.split(batch)]``.
             loss_fn: takes the representations of the whole window and returns their loss.
-            budget_bytes: memory for graphs of the first pass; see :meth:`Update.backward_coupled`.
             batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
             collate: turns a list of raw samples into the input of ``encode``. Micro-batches are then such lists.
 
@@ -326,7 +323,7 @@ class Accumulator:
         check_function("step_coupled", "encode", encode, call)
         check_function("step_coupled", "loss_fn", loss_fn, call)
         check_window(window, "step_coupled")
-        return run_coupled(self._state, encode, list(window), loss_fn, budget_bytes, batch_dim, collate)
+        return run_coupled(self._state, encode, list(window), loss_fn, batch_dim, collate)
 
     def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
         """Register a function to be called at the end of each update, including skipped ones.

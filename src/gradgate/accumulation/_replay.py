@@ -28,8 +28,8 @@ from gradgate.user_warnings import warn
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
 AddAll: TypeAlias = "Callable[[Update, Sequence[Any]], None]"
 
-Dealt: TypeAlias = Literal["whole", "parts"]
-"""Whether each rank passes the whole batch or only its own part, to be redistributed over ranks."""
+Dealt: TypeAlias = Literal["whole"]
+"""Each rank passes the whole batch, which is distributed over ranks."""
 
 _log = logging.getLogger("gradgate")
 
@@ -47,7 +47,7 @@ def run_batch(
     """Check the arguments of :meth:`Accumulator.step`, and run the window of one batch."""
     plain = collate is None and isinstance(batch_dim, NotGiven)
     if plan is not None:
-        check_choice("step", "deal", deal, ("whole", "parts", None))
+        check_choice("step", "deal", deal, ("whole", None))
         if not plain:
             raise OptionError(
                 "step: with a plan, pass batch_dim and collate to the plan: gradgate.plan(..., batch_dim=...)."
@@ -219,18 +219,13 @@ def run_coupled(
     encode: Encode,
     window: list[Any],
     loss_fn: Callable[[Any], Tensor],
-    budget_bytes: float | str | None,
     batch_dim: BatchDim | NotGiven,
     collate: Callable[[list[Any]], Any] | None,
 ) -> Update:
-    """Run a window with one loss over all of its items. From the second attempt on, keep no graphs."""
-    attempts: list[None] = []
+    """Run a window with one loss over all of its items."""
 
     def add_all(update: Update, micro_batches: Sequence[Any]) -> None:
-        tight = bool(attempts) or state.samples_that_fit is not None
-        attempts.append(None)
-        budget = 0 if tight else budget_bytes
-        update.backward_coupled(_collated(encode, collate), micro_batches, loss_fn, budget_bytes=budget)
+        update.backward_coupled(_collated(encode, collate), micro_batches, loss_fn)
 
     batch_dim = batch_dim if collate is None else "list"
     return run_window(state, add_all, lambda _: GivenMicroBatches(state, window, batch_dim))
@@ -294,7 +289,7 @@ class GivenMicroBatches:
 class PlannedMicroBatches:
     """The micro-batches of a plan. If some do not fit, the plan splits the rest of the batch into smaller ones.
 
-    ``dealt`` says whether each rank passes the whole batch or its own part. If None, each keeps its own samples.
+    With ``dealt``, each rank passes the whole batch and gets its share. If None, each keeps its own samples.
     """
 
     def __init__(
@@ -310,8 +305,7 @@ class PlannedMicroBatches:
         if dealt is None or coordinator is ALONE:
             self._split = plan.split(batch, rank=0, ranks=1)
             return
-        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_objects(batch))
-        self._split = plan.split(whole, rank=coordinator.rank, ranks=coordinator.count)
+        self._split = plan.split(batch, rank=coordinator.rank, ranks=coordinator.count)
 
     def pieces(self) -> Sequence[Any]:
         """Return the micro-batches of the plan."""

@@ -25,7 +25,7 @@ from gradgate.accumulation._calls import (
     receivers,
 )
 from gradgate.accumulation._counts import STEP, UPDATE, Count, Reduction, checked_count
-from gradgate.accumulation._coupled import add_coupled, budget_of
+from gradgate.accumulation._coupled import add_coupled
 from gradgate.accumulation._loss_checks import BatchNorms, LossChecks, check_scalar
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._precision import Wide, keep_loaded_state_wide, narrow, widen
@@ -627,7 +627,6 @@ class Update:
         micro_batches: Iterable[Any],
         loss_fn: Callable[[Any], Tensor],
         *,
-        budget_bytes: float | str | None = None,
         name: str | None = None,
         into: Into | None = None,
     ) -> None:
@@ -635,9 +634,9 @@ class Update:
 
         The gradient is that of the unsplit batch, for any ``loss_fn``. Micro-batches are encoded without graphs.
         The loss, and its gradient with respect to the representations, are computed from the representations of all
-        items. Then each micro-batch is encoded again, and its part of that gradient is backpropagated. Dropout
-        draws the same numbers both times. Buffers (running statistics), and parameters that no optimizer owns (a
-        momentum encoder), change once.
+        items. Then each micro-batch is encoded again, except the last one, whose graph was kept, and its part of
+        that gradient is backpropagated. Dropout draws the same numbers both times. Buffers (running statistics),
+        and parameters that no optimizer owns (a momentum encoder), change once.
 
         With several ranks, ``loss_fn`` receives the representations of all ranks, in rank order, and returns the
         same loss on each. A rank may have no micro-batch.
@@ -652,9 +651,6 @@ class Update:
             loss_fn: takes the output of ``encode``, concatenated over micro-batches along dimension 0. Returns the
                 loss, shape ``[]``, not divided by anything. Parameters that it uses, such as a temperature, get
                 their gradient.
-            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". The last
-                micro-batches, as many as fit, are not encoded again. By default only the last graph is kept, which
-                takes no more memory than encoding it again; 0 keeps none. Not available under ``fully_shard``.
             name: the name of the loss, by default "coupled", "coupled 2" and so on. The loss is added to the
                 update's other losses, coupled or ordinary.
             into: the same as for :meth:`Update.backward`.
@@ -664,7 +660,7 @@ class Update:
                 loss is not a floating scalar.
             GraphError: the loss does not depend on the representations, or they depend on no owned parameter.
             CountError: the window has no items.
-            OptionError: ``micro_batches`` is one batch; or a budget is given under ``fully_shard``.
+            OptionError: ``micro_batches`` is one batch.
             UpdateError: ``encode`` returns different representations the second time, or changes a large parameter
                 that earlier windows left unchanged; or the update is not open.
             RankError: ranks have different representations, or another rank has stopped.
@@ -702,7 +698,6 @@ class Update:
             encode,
             list(micro_batches),
             loss_fn,
-            budget_of(budget_bytes, sharded=self._coordinator.sharded is not None),
             name,
             None if into is None else self._receivers(into),
         )
