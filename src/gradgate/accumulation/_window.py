@@ -594,11 +594,12 @@ class Update:
                 reduction,
                 counter.expected,
                 later,
-                graph,
-                self._shared.batch_norms,
                 left_out=left_out,
+                batch_norms=self._shared.batch_norms,
                 traces=not (sharded or self._planned),
             )
+            if name in checks.settled:
+                checks.known[name, later] = graph
         sums.add(name, loss, count, reduction, retain_graph, receiving)
         checks.node_number = next_node_number.use()  # backward passes make nodes too
         counter.calls += 1
