@@ -149,6 +149,41 @@ def test_sums_of_sixteen_bit_parameters_are_wide(dtype: torch.dtype) -> None:
     torch.testing.assert_close(steps[0][0], expected, rtol=0, atol=float(expected.abs().max()) * 1e-2)
 
 
+def test_a_hook_on_the_loss_may_change_the_seed_in_place() -> None:
+    model, parts = Towers(), sizes_of(CUT)
+
+    def loss_fn(z: Any) -> Tensor:
+        loss = contrastive(model, z)
+        loss.register_hook(lambda seed: seed.mul_(3))
+        return loss
+
+    expected = gradient(loss_fn(model(torch.cat(parts))), model)
+    with received(optimizer := sgd(model)) as steps, gg.Accumulator(optimizer, model=model).update() as update:
+        update.backward_coupled(model, parts, loss_fn)
+    assert_same(steps[0], expected)
+
+
+@pytest.mark.parametrize("with_model", [True, False])
+def test_the_second_pass_draws_what_the_first_one_drew_even_if_backward_passes_draw_too(
+    with_model: bool,
+) -> None:
+    model, parts = Towers(dropout=0.5), sizes_of([3, 2, 3])
+    torch.manual_seed(3)
+    expected = in_one_graph(model, contrastive, parts)
+
+    def encode(x: Tensor) -> Any:
+        z = model(x)
+        if z["left"].requires_grad:
+            z["left"].register_hook(lambda gradient: gradient + 0 * torch.rand(()).to(gradient))
+        return z
+
+    torch.manual_seed(3)
+    accumulator = gg.Accumulator(optimizer := sgd(model), model=model if with_model else None)
+    with received(optimizer) as steps, accumulator.update() as update:
+        update.backward_coupled(encode, parts, lambda z: contrastive(model, z))
+    assert_same(steps[0], expected)
+
+
 def test_checkpointed_encoders_are_exact() -> None:
     from torch.utils.checkpoint import checkpoint
 
