@@ -158,7 +158,10 @@ def test_a_hook_on_the_loss_may_change_the_seed_in_place() -> None:
         return loss
 
     expected = gradient(loss_fn(model(torch.cat(parts))), model)
-    with received(optimizer := sgd(model)) as steps, gg.Accumulator(optimizer, model=model).update() as update:
+    with (
+        received(optimizer := sgd(model)) as steps,
+        gg.Accumulator(optimizer, model=model).update() as update,
+    ):
         update.backward_coupled(model, parts, loss_fn)
     assert_same(steps[0], expected)
 

@@ -94,9 +94,10 @@ def run_window(
     parameters = settings.parameters
     coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
     versions = [tensor_version(parameter) for parameter in parameters]
-    modules = () if coordinator.sharded else settings.models  # sharded models are not replayed
-    with on_purpose():  # tells the checker to ignore the copies
-        forward_state = ForwardState(modules, parameters, state.at_rest)
+    forward_state = None
+    if settings.models and not coordinator.sharded:  # otherwise, the window is not replayed
+        with on_purpose():  # tells the checker to ignore the copies
+            forward_state = ForwardState(settings.models, parameters, state.at_rest)
     unfinished = state.unfinished
     with _reporting(coordinator):
         source = source_of(coordinator)
@@ -108,10 +109,13 @@ def run_window(
             with update:
                 add_all(update, pieces)
                 added = True
-            with on_purpose():
-                forward_state.settle()
+            if forward_state is not None:
+                with on_purpose():
+                    forward_state.settle()
             return update
         except ReplayError as error:
+            if forward_state is None:
+                raise
             reason = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
             # If the step itself runs out of memory, a finer split does not help. All ranks replay together; under
@@ -120,7 +124,7 @@ def run_window(
             if not may_replay or not update._coordinator.replays():
                 raise
             covered = {id(parameter) for parameter in settings.models.parameters()}
-            if not covered.issuperset(map(id, parameters)):
+            if forward_state is None or not covered.issuperset(map(id, parameters)):
                 raise BudgetError(
                     f"step: memory ran out ({_first_line(error)}), and the window cannot be replayed in smaller "
                     "micro-batches: without the whole model, changes by the forward pass (batch norms, momentum "

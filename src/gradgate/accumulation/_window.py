@@ -139,7 +139,7 @@ class SavedGradients:
 
 def check_left(parameters: Sequence[Tensor], settings: UpdateSettings, left: Stamps) -> None:
     """Raise GradientError if a parameter holds a gradient that is not ``left``."""
-    strange = [p for p in parameters if p.grad is not None and not left.holds(p)]
+    strange = [p for p in parameters if p.grad is not None and not left.made(p, p.grad)]
     if strange:
         raise GradientError(
             f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
