@@ -21,7 +21,7 @@
     GradgateWarning       (UserWarning)
     ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
     ├── CountWarning                         counts do not match the items that the losses' graphs show
-    ├── CoupledLossWarning                   a loss or a model couples items, or a gate clips each micro-batch
+    ├── CoupledLossWarning                   a loss or a model couples items, or a hook clips each micro-batch
     ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches or items
     └── EstimateWarning                      a plan's estimate is uncertain, or left fake tensors behind
 
@@ -108,7 +108,7 @@ class BatchNormWarning(GradgateWarning):
 
 
 class CoupledLossWarning(GradgateWarning):
-    """No split is exact: a loss or model couples the items of a micro-batch, or a gate clips its gradient.
+    """No split is exact: a loss or model couples the items of a micro-batch, or a hook or gate clips its gradient.
 
     A loss couples items if it compares them, or if it is a function of their mean.
     """

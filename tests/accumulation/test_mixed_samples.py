@@ -1,4 +1,4 @@
-"""A window whose model mixes samples, or clips the gradient of each micro-batch, is warned of once."""
+"""A window whose model mixes samples, or whose hooks clip each micro-batch, is warned of once."""
 
 from collections.abc import Callable
 
@@ -72,10 +72,60 @@ def test_who_counts_operations_counts_those_of_training_alone() -> None:
     assert counted[0] == counted[1]
 
 
-# -- gates that clip ---------------------------------------------------------------------------------
+# -- hooks that clip ---------------------------------------------------------------------------------
+
+
+def clamped(gradient: Tensor) -> Tensor:
+    return gradient.clamp(-LIMIT, LIMIT)
+
+
+def clipped(gradient: Tensor) -> Tensor:
+    return gradient * (LIMIT / gradient.norm()).clamp(max=1.0)
+
+
+@pytest.mark.parametrize("hook", [clamped, clipped])
+def test_a_hook_that_clips_is_warned_of_once(hook: Change) -> None:
+    model = model_of()
+    for parameter in model.parameters():
+        parameter.register_hook(hook)
+    with warns(CoupledLossWarning, "a hook that clips", "'0.weight'") as said:
+        train(model, model=model)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+LINEAR: dict[str, Callable[[Tensor], Tensor | None]] = {
+    "logged": lambda gradient: None,
+    "scaled": lambda gradient: gradient * 0.1,
+    "reversed": lambda gradient: -gradient,
+    "masked": lambda gradient: gradient * (torch.arange(gradient.shape[-1]) % 2),
+    "centred": lambda gradient: gradient - gradient.mean(),
+    "set to zero": lambda gradient: gradient * 0,
+    "made finite": lambda gradient: gradient.nan_to_num(),
+    "limited, but never reached": lambda gradient: gradient.clamp(-1e6, 1e6),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_hook_that_commutes_with_the_sum_is_silent(name: str) -> None:
+    model = model_of()
+    for parameter in model.parameters():
+        parameter.register_hook(LINEAR[name])
+    with no_warning():
+        train(model, windows=3)
 
 
 def test_a_window_of_one_micro_batch_may_be_clipped() -> None:
     model = model_of()
+    model[0].weight.register_hook(clamped)
     with no_warning():
         train(model, lambda h: gg.clip_gradient(h, max_value=LIMIT), sizes=(6,))
+
+
+def test_each_hook_runs_once_in_each_backward_pass_and_may_remove_itself() -> None:
+    model, ran = model_of(), list[str]()
+    model[0].weight.register_hook(lambda _: ran.append("stays"))
+    handle = model[0].weight.register_hook(lambda _: (ran.append("goes"), handle.remove())[0])
+    model[0].weight.register_post_accumulate_grad_hook(lambda _: ran.append("after"))
+    train(model, windows=1)
+    assert ran == ["stays", "goes", "after", "stays", "after", "stays", "after"]

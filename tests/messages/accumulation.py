@@ -412,11 +412,13 @@ def mixed_samples() -> None:
             update.backward(F.cross_entropy(last(h - h.mean(0)), torch.tensor([0, 1, 2, 0])))
 
 
-def clipped_in_parts() -> None:
+def clipped_in_parts(hook: bool) -> None:
     model = nn.Linear(3, 1)
+    if hook:
+        model.weight.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
     with gg.Accumulator(SGD(model.parameters(), lr=1.0), model=model).update() as update:
         for x in update.micro_batches(torch.randn(8, 3).split(4)):
-            out = gg.clip_gradient(model(x), max_value=0.01)
+            out = model(x) if hook else gg.clip_gradient(model(x), max_value=0.01)
             update.backward(F.mse_loss(out, torch.ones(4, 1)), count=4)
 
 
@@ -634,7 +636,8 @@ CASES: dict[str, Any] = {
     "a function of a mean": root_of_a_mean,
     "a function of a mean, without a count": root_without_a_count,
     "a model that mixes samples": mixed_samples,
-    "a gate that clips in a window": clipped_in_parts,
+    "a hook that clips": lambda: clipped_in_parts(hook=True),
+    "a gate that clips in a window": lambda: clipped_in_parts(hook=False),
     "class weights of each micro-batch": weights_of_each_part,
     "a batch norm in training": batch_norm_in_training,
     "counts of samples, not of labels": counted_by_samples,

@@ -585,7 +585,9 @@ class Update:
             type(node),
             getattr(node, "_saved_reduction", None),
         )
-        if checks.known.get((name, later)) != graph:
+        if checks.known.get((name, later)) == graph:
+            sums.add(name, loss, count, reduction, retain_graph, receiving)
+        else:
             sharded = self._coordinator.sharded is not None
             checks.check(
                 name,
@@ -600,11 +602,17 @@ class Update:
             )
             if name in checks.settled:
                 checks.known[name, later] = graph
-        sums.add(name, loss, count, reduction, retain_graph, receiving)
+            with checks.clips.observed(() if sharded or name in checks.settled else sums.parameters):
+                sums.add(name, loss, count, reduction, retain_graph, receiving)
+            if later or counter.expected > 1:
+                checks.clips.warn(self._name)
         checks.node_number = next_node_number.use()  # backward passes make nodes too
         counter.calls += 1
         if not counter.in_loop:
             counter.micro_batches = max(counter.micro_batches, len(sums.by_name[name].contributions))
+
+    def _name(self, parameter: Tensor) -> str:
+        return self._settings.models.name(parameter, self._settings.optimizers)
 
     def _checked_receivers(self, loss: Tensor, count: Count, into: Into | None) -> list[Tensor] | None:
         empty = not isinstance(count, Tensor) and count == 0

@@ -20,6 +20,7 @@ from gradgate.torch_compat._backward import (
 from gradgate.torch_compat._graphs import (
     call_node,
     is_packed,
+    leaf_hooks,
     next_node_number,
     node_number,
     node_shape,
@@ -114,6 +115,7 @@ __all__ = [
     "is_dtensor",
     "is_packed",
     "is_replicated",
+    "leaf_hooks",
     "move_hook",
     "next_node_number",
     "node_number",

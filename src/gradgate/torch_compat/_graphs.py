@@ -137,6 +137,32 @@ call_node: Private[[Any, dict[int, Any]], list[Any]] = Private(
 )
 
 
+def _hooks(tensor: Any) -> list[Any]:
+    return [hooks for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks) if hooks]
+
+
+def _shows_hooks(hooks: Callable[[Any], list[Any]]) -> bool:
+    ran: list[Any] = []
+    x = torch().ones((), requires_grad=True)
+    x.register_hook(lambda gradient: gradient * 2)
+    (table,) = hooks(x)
+    for key in table:
+        table[key] = ran.append
+    with torch().enable_grad():
+        _backward(x * 3)
+    return len(ran) == 1 and float(x.grad) == 3
+
+
+# The tables of a leaf's hooks. The first holds hooks on its gradient, the other one hooks after accumulation.
+leaf_hooks: Private[[Any], list[Any]] = Private(
+    "torch.Tensor._backward_hooks",
+    "see which hooks clip the gradient of a micro-batch",
+    find=lambda: _hooks,
+    instead=lambda tensor: [],
+    works=_shows_hooks,
+)
+
+
 def stored_stack(node: Any) -> Any:
     """Return the stack that anomaly mode got from :data:`stack_formatter` and stored in the node."""
     return node.metadata.get("traceback_")

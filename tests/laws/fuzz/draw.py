@@ -7,7 +7,7 @@ from typing import Any
 from tests.laws.fuzz.between import IN_ONE_PROCESS, OVER_RANKS, WITH_DDP
 from tests.laws.fuzz.data import LAYOUTS
 from tests.laws.fuzz.losses import LOSSES, SECOND
-from tests.laws.fuzz.models import BODIES, BY_MICRO_BATCH, GATES, MIXES, OF_WORDS
+from tests.laws.fuzz.models import BODIES, BY_MICRO_BATCH, CLIPS, GATES, MIXES, OF_WORDS
 from tests.laws.fuzz.scenario import Scenario, Sizes, Window
 from tests.laws.fuzz.ways import IN_LOOPS, WAYS
 
@@ -77,6 +77,7 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
 def spoiled(choose: Choose) -> Scenario:
     """Draw a loop of one process in which no split is exact, and in which this can be seen."""
     scenario = in_one_process(choose)
+    clips = scenario.model not in ("sparse", "complex") and choose([False, False, True])
     model = scenario.model if scenario.model not in HIDING else "norm"
     words = model in OF_WORDS
     window = Window(sizes=(tuple(choose(SMALL[1:]) for _ in range(choose([2, 3, 4]))),), way=choose(SEEN_IN))
@@ -88,7 +89,7 @@ def spoiled(choose: Choose) -> Scenario:
     return dataclasses.replace(
         scenario,
         windows=(window,),
-        spoiled=choose(list(MIXES)),
+        spoiled=choose(list(CLIPS if clips else MIXES)),
         model=model,
         losses=(choose(losses),),
         layout=layout,

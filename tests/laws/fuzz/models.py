@@ -57,7 +57,7 @@ def _of_batch(x: Tensor) -> Tensor:
     return ((flat @ flat.mT / flat.shape[1] ** 0.5).softmax(-1) @ flat).view_as(x)
 
 
-# What no split gives the whole batch's gradient of: these mix the samples of a body's output.
+# What no split gives the whole batch's gradient of. The first ones mix the samples of a body's output.
 MIXES: dict[str, Gate] = {
     "centred": lambda x: x - x.mean(0),
     "normed": lambda x: (x - x.mean(0)) / (x.var(0, correction=0) + 0.1).sqrt(),
@@ -65,6 +65,11 @@ MIXES: dict[str, Gate] = {
     "attention over the batch": _of_batch,
     "neighbours": lambda x: x + x.roll(1, 0),
     "spread": lambda x: torch.cat([x[..., 1:], x.var(0, correction=0).mean().expand_as(x[..., :1])], -1),
+}
+# These clip the gradient of each parameter in each micro-batch.
+CLIPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "clamped": lambda gradient: gradient.clamp(-1e-4, 1e-4),
+    "clipped": lambda gradient: gradient * (1e-4 / gradient.norm().clamp(min=1e-30)).clamp(max=1.0),
 }
 
 
@@ -204,6 +209,9 @@ class Net(nn.Module):
         self.log_scales = nn.Parameter(torch.tensor([0.3, -0.2]))
         mix = MIXES.get(spoiled, _identity)
         self.gate = lambda x: mix(gate(x))
+        for parameter in self.parameters() if spoiled in CLIPS else ():
+            if parameter.requires_grad:
+                parameter.register_hook(CLIPS[spoiled])
 
     def forward(self, x: Tensor, mask: Tensor | None = None, image: Tensor | None = None) -> Tensor:
         out: Tensor = self.head(self.gate(self.body(x) if mask is None else self.body(x, mask)))
