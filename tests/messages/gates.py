@@ -73,6 +73,13 @@ def tied_twice() -> None:
     gg.param_groups(model, {"a": 0.1, "b": 0.5}, lr=0.1)
 
 
+def scaled_and_loaded_anew() -> None:
+    model = linear()
+    with gg.scaled(model, factor=0.1):
+        model.load_state_dict(model.state_dict(), assign=True)
+        SGD(model.parameters(), lr=0.1).step()
+
+
 def middle_detached() -> Tensor:
     return PAIR[1](PAIR[0](torch.ones(1, 2)).detach()).sum()  # type: ignore[no-any-return]
 
@@ -96,6 +103,7 @@ CASES: dict[str, Any] = {
     "a scaled tensor": lambda: gg.scaled(X, factor=0.1),  # type: ignore[arg-type]
     "scaled without parameters": lambda: gg.scaled(nn.ReLU(), factor=0.1),
     "a scaled shard": lambda: gg.scaled(holding(sharded()), factor=0.1),
+    "scaled and loaded anew": scaled_and_loaded_anew,
     "rows under LBFGS": rows_under_lbfgs,
     "rows with the state of others": rows_with_state_of_others,
     "rows chosen twice": rows_twice,

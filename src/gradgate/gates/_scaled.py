@@ -16,7 +16,8 @@ class ScaledModules:
     def __init__(self, modules: tuple[nn.Module, ...], factor: Factor) -> None:
         self._modules, self._factor = modules, factor
         parameters = dict.fromkeys(p for module in modules for p in module.parameters())
-        self._hooks = GradientHooks(self._times, parameters)
+        parts = (part for module in modules for part in module.modules())
+        self._hooks = GradientHooks("scaled", self._times, parameters, parts)
 
     def __repr__(self) -> str:
         names = ", ".join(type(module).__name__ for module in self._modules)
@@ -50,8 +51,7 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
 
     Args:
         modules: the modules, with all their submodules. A parameter that they share is scaled once; a second call
-            multiplies the factors. Parameters that replace these later (``load_state_dict(assign=True)``, a
-            parametrization) are not scaled.
+            multiplies the factors.
         factor: a finite number; a tensor that broadcasts to every gradient; or a function that is called for each
             gradient and returns one of these.
 
@@ -60,7 +60,8 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
         contain the backward pass.
 
     Raises:
-        OptionError: no module is given, the factor is not finite, or parameters are sharded.
+        OptionError: no module is given, the factor is not finite, or parameters are sharded; at the next step of
+            an optimizer, if it owns parameters that have replaced these.
 
     Example:
         >>> trunk, head = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)

@@ -86,14 +86,14 @@ _hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyD
 class TrainedRows:
     """A handle on a parameter of which some rows are trained. Made by :func:`train_rows`."""
 
-    def __init__(self, parameter: Tensor, rows: _Rows) -> None:
+    def __init__(self, parameter: Tensor, rows: _Rows, modules: Sequence[nn.Module]) -> None:
         self._parameter: Tensor | None = parameter
         self._rows = rows
         trained_rows[parameter] = rows
         _order_hooks()
         if parameter.grad is not None:
             parameter.grad = rows.masked(parameter.grad)
-        self._hooks = GradientHooks(rows.masked, [parameter])
+        self._hooks = GradientHooks("train_rows", rows.masked, [parameter], modules)
 
     def __repr__(self) -> str:
         if self._parameter is None:
@@ -128,8 +128,6 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
     Args:
         embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``,
             ``nn.Linear``), or such a parameter itself. Its optimizer may be created before or after this call.
-            A parameter that replaces it later (``load_state_dict(assign=True)``, a parametrization) trains all
-            rows.
         ids: the indices of the rows, each once. Shape ``[n]``.
 
     Returns:
@@ -138,7 +136,8 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
     Raises:
         OptionError: an id is out of range or given twice, or there is none; the embedding renormalizes rows in its
             forward pass (``max_norm``); rows of this parameter are chosen already. At the next step of an
-            optimizer, if it holds state of other rows.
+            optimizer, if it owns another parameter that has become the module's weight, or holds state of other
+            rows.
 
     Example:
         >>> embedding = torch.nn.Embedding(5, 2)
@@ -160,7 +159,8 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
         )
     if not parameter.dim():
         raise ShapeError("train_rows: the parameter is a single number. Pass one that has rows.")
-    return TrainedRows(parameter, _Rows(_checked_ids(ids, len(parameter))))
+    modules = [embedding] if isinstance(embedding, nn.Module) else []
+    return TrainedRows(parameter, _Rows(_checked_ids(ids, len(parameter))), modules)
 
 
 def _weight(given: nn.Module | Tensor) -> Tensor:
