@@ -1,10 +1,10 @@
 """What does a loss over a whole window cost, when only a part of it is in memory at a time?
 
-The variants take turns: the whole batch at once, `update.backward_coupled` with budgets for 0, 25, 50 and 100 % of
-the graphs, and three others where they are installed: GradCache (`pip install gradcache`), the cached loss of
-sentence-transformers, and OpenCLIP's `--accum-freq`. OpenCLIP needs torchvision and its own models, so its loop is
-written here after `open_clip_train/train.py` of version 3.3. All compute the same gradient of the same loss, with
-the plain formula. The whole batch is the first row, so ratios are relative to it.
+The variants take turns: the whole batch at once, `update.backward_coupled` with micro-batches of several sizes, of
+which the last one is encoded only once, and three others where they are installed: GradCache (`pip install
+gradcache`), the cached loss of sentence-transformers, and OpenCLIP's `--accum-freq`. OpenCLIP needs torchvision and
+its own models, so its loop is written here after `open_clip_train/train.py` of version 3.3. All compute the same
+gradient of the same loss, with the plain formula. The whole batch is the first row, so ratios are relative to it.
 """
 
 import sys
@@ -57,24 +57,10 @@ class Trained:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def coupled(self, budget: float) -> None:
+    def coupled(self, size: int) -> None:
+        window = list(zip(*(side.split(size) for side in self.batch), strict=True))
         with self.accumulator.update() as update:
-            update.backward_coupled(self.encode, self.window, lambda z: contrastive(*z), budget_bytes=budget)
-
-    def graph_bytes(self) -> int:
-        """Return what the graphs of the whole batch save, inputs and parameters aside."""
-        known = {each.untyped_storage().data_ptr() for each in (self.batch, *self.model.parameters())}
-        saved: dict[int, int] = {}
-
-        def pack(tensor: Tensor) -> Tensor:
-            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            kept = self.encode((self.batch[0], self.batch[1]))
-        total = sum(size for pointer, size in saved.items() if pointer not in known)
-        del kept
-        return total
+            update.backward_coupled(self.encode, window, lambda z: contrastive(*z))
 
 
 def with_gradcache(trained: Trained) -> partial[None]:
@@ -156,12 +142,9 @@ def main() -> None:
     question = "A loss over a whole window, a part of it in memory at a time"
     given = arguments(question)
     trained = Trained(given.device)
-    everything = trained.graph_bytes()
     ways = {"whole batch at once": trained.whole}
-    for percent in (0, 25, 50, 100):
-        ways[f"backward_coupled, {percent} % of the graphs"] = partial(
-            trained.coupled, everything * percent * 1.02 / 100
-        )
+    for size in (MICRO_BATCH, 128, 256):
+        ways[f"backward_coupled, micro-batches of {size}"] = partial(trained.coupled, size)
     notes = []
     for name, make in (("GradCache", with_gradcache), ("sentence-transformers", with_sentence_transformers)):
         way = if_installed(make, trained)

@@ -149,6 +149,44 @@ def test_sums_of_sixteen_bit_parameters_are_wide(dtype: torch.dtype) -> None:
     torch.testing.assert_close(steps[0][0], expected, rtol=0, atol=float(expected.abs().max()) * 1e-2)
 
 
+def test_a_hook_on_the_loss_may_change_the_seed_in_place() -> None:
+    model, parts = Towers(), sizes_of(CUT)
+
+    def loss_fn(z: Any) -> Tensor:
+        loss = contrastive(model, z)
+        loss.register_hook(lambda seed: seed.mul_(3))
+        return loss
+
+    expected = gradient(loss_fn(model(torch.cat(parts))), model)
+    with (
+        received(optimizer := sgd(model)) as steps,
+        gg.Accumulator(optimizer, model=model).update() as update,
+    ):
+        update.backward_coupled(model, parts, loss_fn)
+    assert_same(steps[0], expected)
+
+
+@pytest.mark.parametrize("with_model", [True, False])
+def test_the_second_pass_draws_what_the_first_one_drew_even_if_backward_passes_draw_too(
+    with_model: bool,
+) -> None:
+    model, parts = Towers(dropout=0.5), sizes_of([3, 2, 3])
+    torch.manual_seed(3)
+    expected = in_one_graph(model, contrastive, parts)
+
+    def encode(x: Tensor) -> Any:
+        z = model(x)
+        if z["left"].requires_grad:
+            z["left"].register_hook(lambda gradient: gradient + 0 * torch.rand(()).to(gradient))
+        return z
+
+    torch.manual_seed(3)
+    accumulator = gg.Accumulator(optimizer := sgd(model), model=model if with_model else None)
+    with received(optimizer) as steps, accumulator.update() as update:
+        update.backward_coupled(encode, parts, lambda z: contrastive(model, z))
+    assert_same(steps[0], expected)
+
+
 def test_checkpointed_encoders_are_exact() -> None:
     from torch.utils.checkpoint import checkpoint
 
@@ -223,37 +261,15 @@ def test_batch_norm_is_named_and_its_statistics_move_once(with_model: bool) -> N
 # -- which graphs are kept ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("budget", "calls"),
-    [
-        (None, [False, False, False, True] + [True] * 3),
-        (0, [False] * 4 + [True] * 4),
-        (1, [True, False, False, False] + [True] * 4),  # the first one is measured
-        (2 * 5 * 8 * 8, [True, False, True, True] + [True] * 2),
-        ("1 GiB", [True] * 4),
-    ],
-)
-def test_as_many_graphs_are_kept_as_the_budget_allows(budget: Any, calls: list[bool]) -> None:
-    """Tanh saves its output, and so does Linear its input: 5 rows of 8 numbers of 8 bytes, for each micro-batch."""
+def test_the_graph_of_the_last_micro_batch_is_kept() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3, bias=False)).double()
     encode, x = Counted(net), torch.randn(20, 5, dtype=torch.float64)
     expected = gradient(spread(net(x)), net)
     with received(optimizer := sgd(net)) as steps, gg.Accumulator(optimizer, model=net).update() as update:
-        update.backward_coupled(encode, x.split(5), spread, budget_bytes=budget)
-    assert encode.calls == calls
+        update.backward_coupled(encode, x.split(5), spread)
+    assert encode.calls == [False, False, False, True] + [True] * 3
     assert_same(steps[0], expected)
-
-
-def test_a_kept_graph_whose_tensors_were_written_in_place_is_an_error() -> None:
-    net = on_device(nn.Sequential(nn.Linear(5, 3), Counter()))
-    with (
-        pytest.raises(
-            RuntimeError, match=r"modified by an inplace operation after it was saved\. Pass budget_bytes=0"
-        ),
-        gg.Accumulator(sgd(net), model=net).update() as update,
-    ):
-        update.backward_coupled(net, sizes_of([2, 2]), spread, budget_bytes=1e9)
 
 
 # -- what is refused ----------------------------------------------------------------------------------
@@ -289,9 +305,7 @@ def test_step_coupled_splits_where_memory_runs_out_and_makes_the_same_update() -
     optimizer = sgd(model)
     accumulator = gg.Accumulator(optimizer, model=model)
     with received(optimizer) as steps:
-        update = accumulator.step_coupled(
-            encode, x.split(4), lambda z: contrastive(model, z), budget_bytes="1GiB"
-        )
+        update = accumulator.step_coupled(encode, x.split(4), lambda z: contrastive(model, z))
     assert_same(steps[0], expected)
     assert (accumulator.samples_that_fit, update.micro_batch_count, update.count) == (2, 6, 12)
     assert len(steps) == 1

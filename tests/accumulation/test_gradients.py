@@ -64,5 +64,15 @@ def test_the_norm_of_16_bit_gradients_is_taken_in_32() -> None:
     assert float(total_norm(values)) == pytest.approx(3000.0)
 
 
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(torch.tensor(300.0).half(), 50_000), (torch.tensor(1.0).bfloat16(), 3)],
+    ids=["beyond float16", "between two numbers of bfloat16"],
+)
+def test_the_norm_of_16_bit_gradients_is_no_16_bit_number(value: torch.Tensor, number: int) -> None:
+    norm = float(value) * math.sqrt(number)
+    assert float(total_norm([value.repeat(number)])) == pytest.approx(norm, rel=(number + 1) * 2**-24)
+
+
 def test_the_norm_of_a_nan_is_nan() -> None:
     assert math.isnan(float(total_norm([torch.tensor([math.nan, 1.0])])))

@@ -103,6 +103,17 @@ def test_an_optimizer_that_wants_one_type_receives_the_sum_rounded_once(made: Ma
     assert torch.equal(steps[0][0], exact_mean().float().bfloat16())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_weight_of_a_16_bit_loss_is_not_rounded(dtype: torch.dtype) -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    optimizer = SGD([weight], lr=0.1)
+    with received(optimizer) as steps, gg.Accumulator(optimizer).update() as update:
+        # The second pass weighs 1/3 of the first, which neither dtype holds.
+        for gradient, count in update.micro_batches([([0.0, 1.0], 3), ([1.0, 1.0], 1)]):
+            update.backward((weight.to(dtype) * torch.tensor(gradient, dtype=dtype)).sum(), count=count)
+    assert error(steps[0], [torch.tensor([0.25, 1.0])]) < 2**-22
+
+
 def test_a_plain_bfloat16_loop_is_off_by_far_more() -> None:
     weight = weight_in(torch.bfloat16)
     optimizer = SGD([weight], lr=0.1)

@@ -1,7 +1,6 @@
 """Law 1, cut, for the cuts that a plan makes: the gradient is that of the uncut batch."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ def mask_of(batch: dict[str, Tensor]) -> Tensor:
     return batch["y"] != IGNORED
 
 
-def by_plan(task: Problem, budget_bytes: int, *, window: bool) -> list[Tensor]:
+def by_plan(task: Problem, budget_bytes: int) -> list[Tensor]:
     """One update with a plan, and the gradient that the optimizer received."""
     optimizer = torch.optim.SGD(task.model.parameters(), lr=1.0)
     before = [one.detach().clone() for one in task.model.parameters()]
@@ -33,17 +32,12 @@ def by_plan(task: Problem, budget_bytes: int, *, window: bool) -> list[Tensor]:
         return task.loss_sum(batch["x"], batch["y"]), mask_of(batch).sum()
 
     plan = gg.plan(loss_fn, batch_of(task), budget_bytes=budget_bytes, lengths=mask_of, trim=["x", "y"])
-    batch: Any = batch_of(task)
-    if window:
-        several = [{key: value[i : i + 2] for key, value in batch.items()} for i in range(0, len(task.x), 2)]
-        batch = plan.pool(several)
-    gg.Accumulator(optimizer).step(loss_fn, batch, plan=plan, reduction="sum")
+    gg.Accumulator(optimizer).step(loss_fn, batch_of(task), plan=plan, reduction="sum")
     return [old - now.detach() for old, now in zip(before, task.model.parameters(), strict=True)]
 
 
-def mean_of_means(task: Problem, budget_bytes: int, *, window: bool) -> list[Tensor]:
+def mean_of_means(task: Problem, budget_bytes: int) -> list[Tensor]:
     """Known to be wrong: each micro-batch counts the same."""
-    del window
     plan = gg.plan(
         lambda b: task.loss_mean(b["x"], b["y"]),
         batch_of(task),
@@ -56,12 +50,10 @@ def mean_of_means(task: Problem, budget_bytes: int, *, window: bool) -> list[Ten
     return list(torch.autograd.grad(total, list(task.model.parameters())))
 
 
-def error(
-    way: Callable[..., list[Tensor]], valid: list[int], budget_bytes: int, *, window: bool = False
-) -> float:
+def error(way: Callable[..., list[Tensor]], valid: list[int], budget_bytes: int) -> float:
     task = problem(valid, time=TIME)
     truth = whole_batch_gradient(task)
-    received = way(task, budget_bytes, window=window)
+    received = way(task, budget_bytes)
     largest = max(float(one.abs().max()) for one in truth)
     return max(float((one - other).abs().max()) for one, other in zip(received, truth, strict=True)) / largest
 
@@ -69,12 +61,9 @@ def error(
 @given(
     valid=st.lists(st.integers(1, TIME), min_size=1, max_size=9),
     budget=st.integers(4000, 12000),
-    window=st.booleans(),
 )
-def test_a_planned_cut_gives_the_gradient_of_the_uncut_batch(
-    valid: list[int], budget: int, window: bool
-) -> None:
-    assert error(by_plan, valid, budget, window=window) <= RTOL
+def test_a_planned_cut_gives_the_gradient_of_the_uncut_batch(valid: list[int], budget: int) -> None:
+    assert error(by_plan, valid, budget) <= RTOL
 
 
 def test_the_law_rejects_means_of_means() -> None:

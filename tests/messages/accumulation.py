@@ -338,12 +338,6 @@ def one_noise_scale_for_two() -> None:
     del kept
 
 
-def copied_while_open() -> None:
-    _, _, accumulator = named()
-    with accumulator.update():
-        copy.deepcopy(accumulator)
-
-
 def class_weights_or_weights_of_samples() -> None:
     def loss_fn(batch: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -612,7 +606,7 @@ CASES: dict[str, Any] = {
     "a rate for ranks that are not there": rate_per_rank,
     "a loss function that moves parameters": moves_in_place,
     "a reentrant checkpoint": reentrant_checkpoint,
-    "a deal without a plan": step(None, deal="parts"),
+    "a deal without a plan": step(None, deal="whole"),
     "a step that returns a number": step(3.0),
     "an accuracy as the count": step((F.mse_loss(torch.ones(4, requires_grad=True), torch.zeros(4)), 0.75)),
     "a step without a count": step(torch.ones((), requires_grad=True) * 1),
@@ -622,7 +616,7 @@ CASES: dict[str, Any] = {
     "loading into an open update": load_while_open,
     "an encoder without tensors": coupled(lambda _: "words"),
     "an encoder with other rows": coupled(lambda x: x, window=[torch.ones(2, 2), torch.ones(2, 3)]),
-    "a copy of an open update": copied_while_open,
+    "a copy of an accumulator": lambda: copy.deepcopy(named()[2]),
     "weights of classes or of samples": class_weights_or_weights_of_samples,
     "a clip that is a word": lambda: named(clip_norm="1"),
     "a scheduler of another optimizer": lambda: named(scheduler=StepLR(named()[1], 1)),

@@ -74,11 +74,6 @@ def state_unseen() -> Plan:
     return gg.plan(lambda x: MODEL(x).mean(), FOUR, budget_bytes="1 MB", optimizer=optimizer)
 
 
-def pool_full_ones() -> None:
-    full = [{"x": torch.ones(2, width, dtype=torch.long), "mask": torch.ones(2, width)} for width in (4, 6)]
-    plan(full[0], lengths="mask").pool(full)
-
-
 def nested(*parts: Tensor) -> Tensor:
     return torch.nested.nested_tensor(list(parts), layout=torch.jagged)
 
@@ -132,15 +127,8 @@ CASES: dict[str, Any] = {
     "a length beyond the columns": lambda: plan({"ids": IDS}, lengths=[1, 2, 9], trim=["ids"]),
     "a later field of another width": lambda: of_text().split({**WIDER, "ids": IDS}),
     "another batch with the first one's lengths": lambda: plan(IDS, lengths=LENGTHS).split(IDS.clone()),
-    "pooling with the first one's lengths": lambda: plan(IDS, lengths=LENGTHS).pool([IDS, IDS]),
     "a rank that does not exist": lambda: plan().split(FOUR, rank=2, ranks=2),
     "another kind of batch": lambda: plan({"x": FOUR}).split(FOUR),
-    "an empty pool": lambda: plan().pool([]),
-    "pooling other shared values": lambda: plan({"x": FOUR, "r": 2.0}).pool(
-        [{"x": FOUR, "r": 2.0}, {"x": FOUR, "r": 3.0}]
-    ),
-    "pooling other widths": lambda: plan().pool([FOUR, torch.ones(4, 9)]),
-    "pooling batches that show no padding": pool_full_ones,
     "an estimate that is uncertain": padded_to_powers_of_two,
     "a state that is not counted": state_unseen,
     "a fake tensor in a slot": kept_in_a_slot,

@@ -15,7 +15,7 @@ import gradgate as gg
 
 # private: how a size in bytes is read, whatever its unit
 from gradgate.byte_sizes import as_bytes
-from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.errors import BudgetError, CountError
 from tests.messages import raises
 
 WIDTH = 12
@@ -132,41 +132,7 @@ def test_raw_samples_are_collated() -> None:
     for micro in cut:
         assert micro.data.shape == (len(micro.indices), max(len(samples[index]) for index in micro.indices))
         assert micro.count == sum(len(samples[index]) for index in micro.indices)
-    pooled = plan.split(plan.pool([samples[:2], samples[2:]]))
-    assert sorted(index for micro in pooled for index in micro.indices) == list(range(6))
-
-
-@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-def test_the_batches_of_a_window_are_pooled(left: bool) -> None:
-    window = []
-    for lengths, width in (([3, 8, 1], 8), ([12, 2], 12), ([4, 4, 1, 5], 5)):
-        x, mask = padded(lengths, left=left, width=width)
-        labels = torch.where(mask == 1, x, -100)
-        window.append({"x": x, "labels": labels, "mask": mask})
-    trim = ["x", "labels", "mask"] if left else None
-    plan = gg.plan(length_loss(lambda b: b["x"]), window[1], budget_bytes="800 B", lengths="mask", trim=trim)
-    cut = plan.split(plan.pool(window))
-    assert sorted(index for micro in cut for index in micro.indices) == list(range(9))
-    rows = [row for batch in window for row in batch["x"]]
-    for micro in cut:
-        assert set(micro.data) == {"x", "labels", "mask"}
-        assert torch.equal(micro.data["labels"] != -100, micro.data["mask"] == 1)
-        for row, index in zip(micro.data["x"], micro.indices, strict=True):
-            assert row[row > 0].tolist() == rows[index][rows[index] > 0].tolist()
-
-
-def test_what_a_window_is_padded_with_is_asked_where_nothing_shows_it() -> None:
-    def full(width: int) -> dict[str, Tensor]:
-        return {"x": torch.ones(2, width, dtype=torch.long), "mask": torch.ones(2, width)}
-
-    options = {"budget_bytes": "1MiB", "lengths": "mask"}
-    plan = gg.plan(length_loss(lambda b: b["x"]), full(4), **options)
-    with raises(OptionError, "pooling batches that show no padding", 'pad={"x": 0}'):
-        plan.pool([full(4), full(6)])
-    plan = gg.plan(length_loss(lambda b: b["x"]), full(4), pad={"x": 9, "mask": 0}, **options)
-    (micro,) = plan.split(plan.pool([full(4), full(6)]))
-    assert micro.data["x"].tolist() == [[1] * 4 + [9] * 2] * 2 + [[1] * 6] * 2
-    assert micro.data["mask"].sum() == 20
+    assert sorted(index for micro in cut for index in micro.indices) == list(range(6))
 
 
 def test_a_sample_that_cannot_fit_is_named() -> None:

@@ -208,20 +208,3 @@ def test_a_later_batch_is_trimmed_as_the_first_was() -> None:
     wrong = {**batch(10), "ids": torch.ones(SAMPLES, 11, dtype=torch.long)}
     with raises(OptionError, "a later field of another width", 'batch["ids"]', "11 columns"):
         plan.split(wrong)
-
-
-# -- several batches made one ----------------------------------------------------------------------
-
-
-def test_what_batches_share_is_the_same_in_all_that_are_pooled() -> None:
-    plan = gg.plan(
-        lambda b: b["x"].mean() * b["rate"],
-        {"x": torch.ones(4, 2, requires_grad=True), "rate": 2.0},
-        budget_bytes="1 MB",
-    )
-    some = {"x": torch.ones(3, 2), "rate": 2.0}
-    assert plan.pool([some, some])["x"].shape == (6, 2)
-    with raises(OptionError, "pooling other shared values", 'batch["rate"]'):
-        plan.pool([some, {**some, "rate": 3.0}])
-    with raises(OptionError, "an empty pool"):
-        plan.pool([])

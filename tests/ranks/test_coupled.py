@@ -84,10 +84,13 @@ def train(rank: int, cut: Cut, kind: str, fails: str | None = None, shared: bool
     accumulator = gg.Accumulator(adam(both), model=[net, both[1]], clip_norm=0.5)
     encode = encoder(net)
 
+    seen: list[list[int]] = []
+
     def failing(rows: list[int]) -> dict[str, Tensor]:
         if fails == "other dtypes" and rank == 1:
             return {key: value.float() for key, value in encode(rows).items()}
-        if rank == 1 and fails == ("first" if not torch.is_grad_enabled() else "second"):
+        seen.append(rows)
+        if rank == 1 and fails == ("first" if seen.count(rows) == 1 else "second"):
             raise ValueError("no such file")
         return encode(rows)
 
@@ -96,8 +99,7 @@ def train(rank: int, cut: Cut, kind: str, fails: str | None = None, shared: bool
             if fails == "absent" and rank == 1:
                 update.backward(net(data()[0]).sum(), count=24)
             else:
-                budget = 0 if fails else None
-                update.backward_coupled(failing if fails else encode, cut[rank], both[1], budget_bytes=budget)
+                update.backward_coupled(failing if fails else encode, cut[rank], both[1])
     values = [p.full_tensor() if hasattr(p, "full_tensor") else p.clone() for p in both.parameters()]
     return {
         "values": [value.detach() for value in values],

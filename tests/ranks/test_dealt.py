@@ -26,13 +26,6 @@ def batch() -> dict[str, Tensor]:
     return {"x": torch.randn(SAMPLES, LONGEST, 4, generator=generator, dtype=torch.float64), "mask": mask}
 
 
-def part_of(whole: dict[str, Tensor], rank: int) -> dict[str, Tensor]:
-    """What a DistributedSampler gives a rank, cut to its own longest."""
-    part = {key: value[rank::RANKS] for key, value in whole.items()}
-    width = int(part["mask"].sum(1).max())
-    return {key: value[:, :width] for key, value in part.items()}
-
-
 def model() -> nn.Module:
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
@@ -42,18 +35,16 @@ def loss_of(net: nn.Module, part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     return (net(part["x"])[..., 0].square() * part["mask"]).sum(), part["mask"].sum()
 
 
-def train(rank: int, dealt: Any) -> Any:
+def train(rank: int) -> Any:
     net, whole = model(), batch()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     accumulator = gg.Accumulator(optimizer, model=net)
-    given = part_of(whole, rank) if dealt == "parts" else whole
     plan = gg.plan(
         lambda part: loss_of(net, part)[0],
-        given,
+        whole,
         budget_bytes="40KiB",
         lengths="mask",
         trim=["x", "mask"],
-        pad=0,
     )
     tokens = []
 
@@ -62,7 +53,7 @@ def train(rank: int, dealt: Any) -> Any:
         return loss_of(net, part)
 
     for _ in range(2):
-        update = accumulator.step(loss_fn, given, plan=plan, deal=dealt, reduction="sum")
+        update = accumulator.step(loss_fn, whole, plan=plan, deal="whole", reduction="sum")
     return [one.detach() for one in net.parameters()], update.count, sum(tokens) // 2
 
 
@@ -77,10 +68,9 @@ def trained_on_one_process() -> nn.Module:
     return net
 
 
-@pytest.mark.parametrize("dealt", ["whole", "parts"])
-def test_a_batch_that_is_dealt_gives_the_update_of_one_process_and_balanced_ranks(dealt: str) -> None:
+def test_a_batch_that_is_dealt_gives_the_update_of_one_process_and_balanced_ranks() -> None:
     net, total = trained_on_one_process(), int(batch()["mask"].sum())
-    found = together(train, RANKS, dealt)
+    found = together(train, RANKS)
     for values, counted, _ in found:
         assert_same(values, [one.detach() for one in net.parameters()])
         assert counted == total
@@ -128,7 +118,7 @@ def without_room(rank: int) -> Any:
     short = {key: value[:, : 3 if rank else LONGEST] for key, value in whole.items()}
     plan = gg.plan(
         lambda part: loss_of(net, part)[0],
-        part_of(whole, 0),
+        {key: value[::RANKS] for key, value in whole.items()},
         budget_bytes="40KiB",
         lengths="mask",
         trim=["x", "mask"],

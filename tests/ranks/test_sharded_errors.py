@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import gradgate as gg
-from gradgate.errors import GradientError, RankError
+from gradgate.errors import GradientError, RankError, StateError
 from tests.ranks.processes import together
 from tests.ranks.test_sharded import sharded, whole
 from tests.ranks.work import adam, data, model
@@ -86,3 +86,17 @@ def test_a_backward_pass_that_raised_on_all_ranks_leaves_a_model_that_trains_on(
         optimizer.step()
     for values in together(raising_in_backward, 2):
         assert_same(values, [one.detach() for one in net.parameters()])
+
+
+def saved_within_a_window(rank: int) -> bool:
+    net, (x, _) = sharded(2), data()
+    accumulator = gg.Accumulator(adam(net), model=net)
+    with accumulator.update() as update:
+        update.backward(net(x).square().mean(), count=len(x))
+        with pytest.raises(StateError, match="state_dict: under fully_shard"):
+            accumulator.state_dict()
+    return update.stepped
+
+
+def test_the_sum_of_an_unfinished_window_is_not_saved() -> None:
+    assert together(saved_within_a_window, 2) == [True, True]

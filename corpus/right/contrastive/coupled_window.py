@@ -49,5 +49,5 @@ for epoch in range(2):
                 update.backward(F.cross_entropy(scores, labels[part]), count=len(part))
     print(f"epoch {epoch}: {update.losses['coupled'].mean:.3f} {update.losses['loss'].mean:.3f}")
 
-again = accumulator.step_coupled(model, images[:70].split(35), loss_fn, budget_bytes=0)
+again = accumulator.step_coupled(model, images[:70].split(35), loss_fn)
 print(f"once more: {again.loss:.3f}")

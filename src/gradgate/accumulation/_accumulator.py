@@ -11,12 +11,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._calls import check_window
-from gradgate.accumulation._checkpoint import (
-    load_state,
-    read_checkpoint,
-    state_in_bytes,
-    state_of,
-)
+from gradgate.accumulation._checkpoint import load_state, state_of
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._loss_checks import BatchNorms
 from gradgate.accumulation._replay import Dealt, LossFunction, run_batch, run_coupled, run_given
@@ -145,6 +140,12 @@ class Accumulator:
         def __exit__(self, *error: object) -> None:
             """Exists so that ``with accumulator:`` gets as far as ``__enter__``."""
 
+    def __reduce__(self) -> NoReturn:
+        raise UpdateError(
+            "Accumulator: an accumulator cannot be copied or pickled. Copy the model and its optimizers together, "
+            "and create an accumulator from the copies. To save a run, save accumulator.state_dict()."
+        )
+
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]
         kinds = ", ".join(type(optimizer).__name__ for optimizer in self._settings.optimizers)
@@ -212,9 +213,8 @@ class Accumulator:
             batch: one batch: a pytree of tensors, numpy arrays and lists with the samples along dimension 0
                 (details: docs/plan.md). If you already have micro-batches, use :meth:`step_window`.
             plan: how to split the batch, from :func:`gradgate.plan`. Without a plan, the batch is not split.
-            deal: with several ranks and a ``plan``, redistribute the samples so that ranks finish together.
-                "whole": every rank passes the same whole batch. "parts": each rank passes its own part, as from
-                DistributedSampler; the parts are joined first. None: each rank keeps its own samples.
+            deal: with several ranks and a ``plan``, "whole" distributes a batch, which every rank passes whole, so
+                that ranks finish together. None: each rank passes its own samples.
             reduction: whether the loss is a "mean" or a "sum" over its items.
             batch_dim: the dimension of the samples, if it is not 0, or None for data that all samples share; see
                 :func:`gradgate.plan`. If memory runs out, this is asked for before the first replay where a tensor
@@ -287,21 +287,19 @@ class Accumulator:
         window: Iterable[Any],
         loss_fn: Callable[[Any], Tensor],
         *,
-        budget_bytes: float | str | None = None,
         batch_dim: BatchDim | NotGiven = NOT_GIVEN,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
         """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.
 
         Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, it rolls back, splits and
-        replays as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
+        replays as :meth:`Accumulator.step` does. The update is the same.
 
         Args:
             encode: takes a micro-batch and returns its representations.
             window: the micro-batches: a list, or a window from :func:`windows`. To split a single batch, use a
                 plan: ``[micro.data for micro in plan.split(batch)]``.
             loss_fn: takes the representations of the whole window and returns their loss.
-            budget_bytes: memory for graphs of the first pass; see :meth:`Update.backward_coupled`.
             batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
             collate: turns a list of raw samples into the input of ``encode``. Micro-batches are then such lists.
 
@@ -325,7 +323,7 @@ class Accumulator:
         check_function("step_coupled", "encode", encode, call)
         check_function("step_coupled", "loss_fn", loss_fn, call)
         check_window(window, "step_coupled")
-        return run_coupled(self._state, encode, list(window), loss_fn, budget_bytes, batch_dim, collate)
+        return run_coupled(self._state, encode, list(window), loss_fn, batch_dim, collate)
 
     def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
         """Register a function to be called at the end of each update, including skipped ones.
@@ -365,7 +363,10 @@ class Accumulator:
         Tensors are copies. The state holds only tensors, numbers, strings and containers, so that
         ``torch.load(..., weights_only=True)`` reads it. It does not include the model, optimizer, scheduler, scaler
         and random state; save these separately. Inside a window, call this after the last backward of a
-        micro-batch.
+        micro-batch; with several ranks, each rank then saves its own part of the window.
+
+        Raises:
+            StateError: under ``fully_shard``, a window is unfinished.
         """
         return state_of(self._state)
 
@@ -378,42 +379,14 @@ class Accumulator:
         an uninterrupted run.
 
         Raises:
-            StateError: the state belongs to other parameters or another version; nothing is changed.
+            StateError: the state belongs to other parameters or another version, or its unfinished window to
+                another rank or number of ranks; nothing is changed.
             UpdateError: an update is open.
             GradientError: decayed gradients would overwrite existing gradients.
         """
         if self._state.open_update is not None:
             raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
         load_state(self._state, state)
-
-    def state_by_rank(self) -> dict[str, Any]:
-        """Return :meth:`state_dict` for a checkpoint that all ranks write together.
-
-        For ``torch.distributed.checkpoint.save({"accumulator": accumulator.state_by_rank(), ...}, ...)``:
-        each rank saves its part of an unfinished window under its own key.
-
-        Raises:
-            StateError: under ``fully_shard``, a window is unfinished.
-        """
-        return state_in_bytes(self._state)
-
-    def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
-        """Load the state that :meth:`state_by_rank` saved in a ``torch.distributed`` checkpoint.
-
-        Each rank continues its own part of an unfinished window, bit for bit, if you give it the same window. A
-        checkpoint from between two windows can be loaded on any number of ranks.
-
-        Args:
-            checkpoint_id: the folder given to ``torch.distributed.checkpoint.save``.
-            key: the key of the accumulator in the checkpoint.
-
-        Raises:
-            StateError: the checkpoint has no such key, belongs to other parameters, or holds an unfinished window
-                of another number of ranks.
-            UpdateError, GradientError: the same as for :meth:`load_state_dict`.
-        """
-        rank, ranks = self._state.ranks.position(self._state.settings)
-        self.load_state_dict(read_checkpoint(checkpoint_id, key, rank, ranks))
 
     def discard(self) -> None:
         """Discard a window that an interrupt left open, or one that was loaded from a checkpoint.

@@ -1,9 +1,7 @@
-"""Saves, loads and copies the state of an accumulator, in one process or with several ranks."""
+"""Saves and loads the state of an accumulator."""
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +43,13 @@ def load_state(state: TrainingState, saved: dict[str, Any]) -> None:
     """Load what :func:`state_of` returned, or raise and change nothing."""
     settings, parameters = state.settings, state.settings.parameters
     _check_state(saved, parameters, settings)
+    window = saved["window"]
+    if window is not None and window["rank"] != (rank := list(state.ranks.position(settings))):
+        raise StateError(
+            "load_state_dict: the unfinished window was saved by rank {} of {}, but this is rank {} of {}, and its "
+            "sums cannot be distributed anew. Load it on as many ranks, each with its own state, and finish that "
+            "window, or save between windows.".format(*window["rank"], *rank)
+        )
     carried, zeros = saved["carried"], saved["zeros"]
     if carried is not None or (zeros is not None and settings.clear == "zero"):
         check_left(parameters, settings, state.left)
@@ -60,31 +65,23 @@ def load_state(state: TrainingState, saved: dict[str, Any]) -> None:
                 dtype = parameter.grad_dtype
                 parameter.grad = torch.zeros_like(parameter, dtype=dtype) if filled else None
     state.left = Stamps(parameters, earlier=state.left)
-    state.unfinished = saved["window"]
+    state.unfinished = window
     state.samples_that_fit = saved["samples_that_fit"]
     if state.noise_scale is not None and saved["noise_scale"] is not None:
         state.noise_scale.load_state_dict(saved["noise_scale"])
 
 
-def state_in_bytes(state: TrainingState) -> dict[str, Any]:
-    """Return what :meth:`Accumulator.state_by_rank` documents."""
-    rank, ranks = state.ranks.position(state.settings)
-    update = state.open_update
-    if update is not None and update._coordinator.sharded:
-        raise StateError(
-            "state_by_rank: under fully_shard, torch holds the sum of an unfinished window, which cannot be "
-            "read. Save between two windows."
-        )
-    file = io.BytesIO()  # as bytes, because the ranks that load it do not know its size
-    torch.save(state_of(state), file)
-    return {"ranks": ranks, f"rank {rank}": file.getvalue()}
-
-
 def _unfinished(window: Update) -> dict[str, Any]:
     """Return a copy of a window so far, in plain containers."""
     window._counter.refuse_idle("state_dict")
-    scale, first = window._scale, window._sums.first()
+    coordinator, scale, first = window._coordinator, window._scale, window._sums.first()
+    if coordinator.sharded:
+        raise StateError(
+            "state_dict: under fully_shard, torch holds the sum of an unfinished window, which cannot be read. "
+            "Save between two windows."
+        )
     return {
+        "rank": [coordinator.rank, coordinator.count],
         "micro_batches": window._counter.done,
         "scale": None if scale is None else scale.value(),
         "sums": window._sums.state(),
@@ -130,33 +127,3 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
             f"{'with' if scaled else 'without'} a GradScaler, but this accumulator has "
             f"{'none' if scaled else 'one'}. Create the accumulator with the same settings as when it was saved."
         )
-
-
-def read_checkpoint(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]:
-    """Return this rank's saved state.
-
-    Raises:
-        StateError: the checkpoint holds no state under this key, or an unfinished window of more or fewer ranks.
-    """
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    known = FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
-    saved = sum(name.startswith(f"{key}.rank ") for name in known)
-    if not saved:
-        raise StateError(
-            f"load_checkpoint: the checkpoint holds no accumulator under {key!r}. Save it with that key: "
-            f"dcp.save({{{key!r}: accumulator.state_by_rank(), ...}}, checkpoint_id=...)."
-        )
-    wanted: dict[str, Any] = {key: {f"rank {rank if saved == ranks else 0}": b""}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns about reading in a single process
-        load(wanted, checkpoint_id=checkpoint_id, no_dist=True)
-    (file,) = wanted[key].values()
-    state: dict[str, Any] = torch.load(io.BytesIO(file), weights_only=True)
-    if saved != ranks and state["window"] is not None:
-        raise StateError(
-            f"load_checkpoint: the checkpoint was saved within a window of {saved} ranks, and its sums cannot be "
-            f"distributed over {ranks}. Load it with {saved} ranks and finish that window, or save between windows."
-        )
-    return state

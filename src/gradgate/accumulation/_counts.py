@@ -56,6 +56,8 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction, caller: Caller
     """Return ``count`` as a number, or as a detached tensor if reading it would synchronize with a device."""
     if count is None:
         count = _read_or_ask(loss, reduction, caller)
+        if type(count) is int:
+            return count
     if isinstance(count, Tensor):
         if count.numel() != 1:
             raise CountError(

@@ -12,9 +12,8 @@ from torch import Tensor
 from gradgate.accumulation._calls import refuse_unreached
 from gradgate.accumulation._loss_checks import check_scalar, refuse_hidden_parameters
 from gradgate.autograd_graph import Graph
-from gradgate.byte_sizes import as_bytes
 from gradgate.coupled import Encode, Encoder, two_passes
-from gradgate.errors import GraphError, OptionError
+from gradgate.errors import GraphError
 
 
 def add_coupled(
@@ -22,7 +21,6 @@ def add_coupled(
     encode: Encode,
     micro_batches: list[Any],
     loss_fn: Callable[[Any], Tensor],
-    budget_bytes: int | None,
     name: str,
     receiving: Sequence[Tensor] | None,
 ) -> None:
@@ -56,7 +54,6 @@ def add_coupled(
         owned=sums.parameters,
         at_rest=shared.at_rest,
         sharded=coordinator.sharded is not None,
-        budget_bytes=budget_bytes,
         thorough=first,
     )
     device = sums.parameters[0].device
@@ -76,15 +73,3 @@ def add_coupled(
             del part  # it keeps representations alive
     if unreached:
         refuse_unreached(unreached, models)
-
-
-def budget_of(budget: float | str | None, *, sharded: bool) -> int | None:
-    """Return a budget in bytes."""
-    if budget is None or budget == 0:
-        return None if budget is None else 0
-    if sharded:
-        raise OptionError(
-            "backward_coupled: budget_bytes does not work under fully_shard, where all ranks have to keep the same "
-            "graphs. Leave budget_bytes out: the last micro-batch's graph is kept."
-        )
-    return as_bytes(budget, "backward_coupled")

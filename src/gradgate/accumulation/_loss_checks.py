@@ -103,63 +103,47 @@ class LossChecks:
         reduction: Reduction,
         micro_batches: int,
         later: bool,
-        graph: tuple[Any, ...],
-        batch_norms: BatchNorms,
-        *,
-        left_out: bool = False,
-        traces: bool = True,
-    ) -> None:
-        """Check one loss of an update before its backward pass; raise or warn about what is wrong.
-
-        ``graph`` is the number of autograd nodes created since the last backward pass, and the last operation.
-        ``traces`` is whether gradients may be traced through the graph, which takes memory and needs saved weights.
-        The other arguments are those of :meth:`check_count`.
-        """
-        refuse_hidden_parameters(loss)
-        if not later:
-            check_reduction(loss, reduction)
-        if name in self.settled:
-            self.known[name, later] = graph
-            return
-        if not later:
-            _warn_if_spread(loss, micro_batches)
-        else:
-            if batch_norms.warn_once(name, loss):
-                self._normalized.add(name)
-            if name not in self._checked_for_pairs:
-                self.clips.check_gates(loss)
-        mixes = traces and name not in self._normalized
-        self.check_count(name, loss, count, reduction, micro_batches, later, left_out=left_out, traces=mixes)
-
-    def check_count(
-        self,
-        name: str,
-        loss: Tensor,
-        count: Count,
-        reduction: Reduction,
-        micro_batches: int,
-        later: bool,
         *,
         left_out: bool,
+        batch_norms: BatchNorms | None = None,
         traces: bool = False,
     ) -> None:
-        """Check whether the losses of a window, weighted by their counts, add up to that of the whole batch.
+        """Check one loss before its backward pass; raise or warn about what is wrong.
 
-        ``micro_batches`` is the window's number of micro-batches, if known. ``later`` is whether the window has
-        already had a call for this loss. ``left_out`` is whether ``count`` was read from the graph.
+        Args:
+            name: the name of the loss.
+            loss: the loss.
+            count: the number of its items.
+            reduction: what the caller says of the loss.
+            micro_batches: the window's number of micro-batches, if known.
+            later: whether the window has already had a call for this loss.
+            left_out: whether ``count`` was read from the graph.
+            batch_norms: checks an update's batch norms; None in trainers, which make the graphs themselves.
+            traces: whether gradients may be traced through the graph, which takes memory and needs saved weights.
         """
+        if batch_norms is not None:
+            refuse_hidden_parameters(loss)
+            if not later:
+                check_reduction(loss, reduction)
         if name in self.settled:
             return
         self._calls[name] = self._calls.get(name, 0) + 1
         if self._calls[name] == _CALLS:
             self.settled.add(name)
         if not later:
+            if batch_norms is not None:
+                _warn_if_spread(loss, micro_batches)
             self._warn_if_divided(loss, micro_batches)
-        elif name not in self._checked_for_pairs:
-            warned = self._warn_if_coupled(loss) or self._warn_if_function_of_mean(loss, count)
-            warned = warned or (traces and warn_if_mixed(loss))
-            if warned or not _is_one(count):  # a single sample has no pairs
-                self._checked_for_pairs.add(name)
+        else:
+            if batch_norms is not None and batch_norms.warn_once(name, loss):
+                self._normalized.add(name)
+            if name not in self._checked_for_pairs:
+                if batch_norms is not None:
+                    self.clips.check_gates(loss)
+                warned = self._warn_if_coupled(loss) or self._warn_if_function_of_mean(loss, count)
+                warned = warned or (traces and name not in self._normalized and warn_if_mixed(loss))
+                if warned or not _is_one(count):  # a single sample has no pairs
+                    self._checked_for_pairs.add(name)
         if left_out:
             self._weights.check(name, loss, later)
         if not self._contradicted and reduction == "mean":

@@ -28,8 +28,8 @@ from gradgate.user_warnings import warn
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
 AddAll: TypeAlias = "Callable[[Update, Sequence[Any]], None]"
 
-Dealt: TypeAlias = Literal["whole", "parts"]
-"""Whether each rank passes the whole batch or only its own part, to be redistributed over ranks."""
+Dealt: TypeAlias = Literal["whole"]
+"""Each rank passes the whole batch, which is distributed over ranks."""
 
 _log = logging.getLogger("gradgate")
 
@@ -47,7 +47,7 @@ def run_batch(
     """Check the arguments of :meth:`Accumulator.step`, and run the window of one batch."""
     plain = collate is None and isinstance(batch_dim, NotGiven)
     if plan is not None:
-        check_choice("step", "deal", deal, ("whole", "parts", None))
+        check_choice("step", "deal", deal, ("whole", None))
         if not plain:
             raise OptionError(
                 "step: with a plan, pass batch_dim and collate to the plan: gradgate.plan(..., batch_dim=...)."
@@ -94,9 +94,10 @@ def run_window(
     parameters = settings.parameters
     coordinator = state.ranks.coordinator(parameters, settings)  # each attempt makes its own
     versions = [tensor_version(parameter) for parameter in parameters]
-    modules = () if coordinator.sharded else settings.models  # sharded models are not replayed
-    with on_purpose():  # tells the checker to ignore the copies
-        forward_state = ForwardState(modules, parameters, state.at_rest)
+    forward_state = None
+    if settings.models and not coordinator.sharded:  # otherwise, the window is not replayed
+        with on_purpose():  # tells the checker to ignore the copies
+            forward_state = ForwardState(settings.models, parameters, state.at_rest)
     unfinished = state.unfinished
     with _reporting(coordinator):
         source = source_of(coordinator)
@@ -108,10 +109,13 @@ def run_window(
             with update:
                 add_all(update, pieces)
                 added = True
-            with on_purpose():
-                forward_state.settle()
+            if forward_state is not None:
+                with on_purpose():
+                    forward_state.settle()
             return update
         except ReplayError as error:
+            if forward_state is None:
+                raise
             reason = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
             # If the step itself runs out of memory, a finer split does not help. All ranks replay together; under
@@ -120,7 +124,7 @@ def run_window(
             if not may_replay or not update._coordinator.replays():
                 raise
             covered = {id(parameter) for parameter in settings.models.parameters()}
-            if not covered.issuperset(map(id, parameters)):
+            if forward_state is None or not covered.issuperset(map(id, parameters)):
                 raise BudgetError(
                     f"step: memory ran out ({_first_line(error)}), and the window cannot be replayed in smaller "
                     "micro-batches: without the whole model, changes by the forward pass (batch norms, momentum "
@@ -219,18 +223,13 @@ def run_coupled(
     encode: Encode,
     window: list[Any],
     loss_fn: Callable[[Any], Tensor],
-    budget_bytes: float | str | None,
     batch_dim: BatchDim | NotGiven,
     collate: Callable[[list[Any]], Any] | None,
 ) -> Update:
-    """Run a window with one loss over all of its items. From the second attempt on, keep no graphs."""
-    attempts: list[None] = []
+    """Run a window with one loss over all of its items."""
 
     def add_all(update: Update, micro_batches: Sequence[Any]) -> None:
-        tight = bool(attempts) or state.samples_that_fit is not None
-        attempts.append(None)
-        budget = 0 if tight else budget_bytes
-        update.backward_coupled(_collated(encode, collate), micro_batches, loss_fn, budget_bytes=budget)
+        update.backward_coupled(_collated(encode, collate), micro_batches, loss_fn)
 
     batch_dim = batch_dim if collate is None else "list"
     return run_window(state, add_all, lambda _: GivenMicroBatches(state, window, batch_dim))
@@ -294,7 +293,7 @@ class GivenMicroBatches:
 class PlannedMicroBatches:
     """The micro-batches of a plan. If some do not fit, the plan splits the rest of the batch into smaller ones.
 
-    ``dealt`` says whether each rank passes the whole batch or its own part. If None, each keeps its own samples.
+    With ``dealt``, each rank passes the whole batch and gets its share. If None, each keeps its own samples.
     """
 
     def __init__(
@@ -310,8 +309,7 @@ class PlannedMicroBatches:
         if dealt is None or coordinator is ALONE:
             self._split = plan.split(batch, rank=0, ranks=1)
             return
-        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_objects(batch))
-        self._split = plan.split(whole, rank=coordinator.rank, ranks=coordinator.count)
+        self._split = plan.split(batch, rank=coordinator.rank, ranks=coordinator.count)
 
     def pieces(self) -> Sequence[Any]:
         """Return the micro-batches of the plan."""

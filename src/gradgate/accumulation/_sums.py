@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import starmap
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -41,9 +39,7 @@ from gradgate.torch_compat import (
 )
 
 _trains, _grad = attrgetter("requires_grad"), attrgetter("grad")
-_Stamp: TypeAlias = (
-    "tuple[Tensor, weakref.ref[Tensor] | None, int]"  # a parameter, its gradient and its version
-)
+_Stamp: TypeAlias = "tuple[Tensor, Tensor | None, int]"  # a parameter, its gradient and its version
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
@@ -96,8 +92,7 @@ class LossSum:
 
     def total_count(self) -> int | float:
         """Return the number of items so far. Synchronizes with the device if counts are on a device."""
-        counts = [count for count, _, _ in self.contributions]
-        return total(counts) if any(isinstance(count, Tensor) for count in counts) else sum(counts)  # type: ignore[arg-type]
+        return total([count for count, _, _ in self.contributions])
 
     def factor(self, count: float) -> float:
         """Return the factor that turns the sum into the mean over ``count`` items."""
@@ -151,31 +146,24 @@ class Stamps:
         self._stamps: dict[int, _Stamp] = {}
         for parameter in parameters:
             gradient = parameter.grad
-            if gradient is not None:
-                stamp: _Stamp = parameter, weakref.ref(gradient), version(gradient)
-            else:
-                stamp = before.get(id(parameter)) or (parameter, None, 0)
-            self._stamps[id(parameter)] = stamp
-
-    def holds(self, parameter: Tensor) -> bool:
-        """Return whether a parameter's gradient is still the stamped one, and nothing has written to it."""
-        return _is_unchanged(*self._stamps.get(id(parameter), (parameter, None, 0)))
+            self._stamps[id(parameter)] = (
+                before.get(id(parameter), (parameter, None, 0))
+                if gradient is None
+                else (parameter, gradient, version(gradient))
+            )
 
     def made(self, parameter: Tensor, gradient: Tensor) -> bool:
         """Return whether a gradient is the one stamped for a parameter, and nothing has written to it."""
         _, stamped, version = self._stamps.get(id(parameter), (parameter, None, 0))
-        return stamped is not None and stamped() is gradient and version == tensor_version.use(gradient)
+        return stamped is gradient and version == tensor_version.use(gradient)
 
     def hold(self) -> bool:
         """Return whether all stamped gradients are unchanged."""
-        return all(starmap(_is_unchanged, self._stamps.values()))
-
-
-def _is_unchanged(parameter: Tensor, stamped: weakref.ref[Tensor] | None, version: int) -> bool:
-    gradient = parameter.grad
-    if gradient is None or stamped is None:
-        return gradient is None and stamped is None
-    return stamped() is gradient and tensor_version.use(gradient) == version
+        version_of = tensor_version.use
+        for parameter, stamped, version in self._stamps.values():
+            if parameter.grad is not stamped or (stamped is not None and version_of(stamped) != version):
+                return False
+        return True
 
 
 def _ends(parameters: Sequence[Tensor]) -> list[Tensor]:
@@ -246,7 +234,7 @@ class GradientSums:
         if chosen is None or chosen.name != name:
             chosen = self._choose(name)
         measure = self._measures and items is None and len(self.by_name) == 1 and chosen.known_empty
-        empty = items is None and not isinstance(count, Tensor) and not count
+        empty = items is None and isinstance(count, (int, float)) and not count
         if not empty or self._sharded is not None:  # sharded backward passes need all ranks
             # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
             inputs = tuple(filter(_trains, self.parameters if receiving is None else receiving))
@@ -519,12 +507,12 @@ def as_number(count: Count) -> int | float:
 
 def total(counts: list[Count]) -> int | float:
     """Return the sum of counts. Synchronizes once for each device and dtype of a count."""
-    known = sum(count for count in counts if not isinstance(count, Tensor))
+    known = sum([count for count in counts if isinstance(count, (int, float))])
     alike: dict[
         tuple[torch.device, torch.dtype], list[Tensor]
     ] = {}  # stacking others would round some of them
     for count in counts:
-        if isinstance(count, Tensor):
+        if not isinstance(count, (int, float)):
             alike.setdefault((count.device, count.dtype), []).append(count)
     return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in alike.values())
 

@@ -25,7 +25,7 @@ from gradgate.accumulation._calls import (
     receivers,
 )
 from gradgate.accumulation._counts import STEP, UPDATE, Count, Reduction, checked_count
-from gradgate.accumulation._coupled import add_coupled, budget_of
+from gradgate.accumulation._coupled import add_coupled
 from gradgate.accumulation._loss_checks import BatchNorms, LossChecks, check_scalar
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._precision import Wide, keep_loaded_state_wide, narrow, widen
@@ -40,7 +40,7 @@ from gradgate.accumulation._step import (
 )
 from gradgate.accumulation._sums import GradientSums, Stamps
 from gradgate.accumulation._windows import Window
-from gradgate.batch_size import NoiseScale, SmallBatch, add_window, bind_noise_scale, refuse_sharded
+from gradgate.batch_size import NoiseScale, SmallBatch, add_window, refuse_sharded
 from gradgate.coupled import Encode
 from gradgate.errors import CountError, GradientError, GraphError, OwnerError, UpdateError
 from gradgate.forward_state import AtRest, is_out_of_memory
@@ -77,32 +77,6 @@ class TrainingState:
     open_update: Update | None = None
     stepping: bool = False
     update_hooks: OrderedDict[int, Callable[[Any], object]] = field(default_factory=OrderedDict)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy or a pickle, with the gradients that torch leaves out of both."""
-        if self.open_update is not None:
-            raise UpdateError(
-                "Accumulator: an update is open, and a copy or pickle of the accumulator would lose its window. "
-                "Copy or save the accumulator before the block or after it. Inside the block, save "
-                "accumulator.state_dict(), which includes the window."
-            )
-        left = [
-            p.grad.detach().clone() if p.grad is not None and self.left.holds(p) else None
-            for p in self.settings.parameters
-        ]
-        return {**vars(self), "left": left}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        parameters = self.settings.parameters
-        for parameter, gradient in zip(parameters, state["left"], strict=True):
-            if gradient is not None:
-                parameter.grad_dtype = gradient.dtype
-                parameter.grad = gradient
-        self.left = Stamps(parameters)
-        if self.noise_scale is not None:
-            bind_noise_scale(self.noise_scale, self)
-        watch_optimizers(self)
 
 
 class SavedGradients:
@@ -165,7 +139,7 @@ class SavedGradients:
 
 def check_left(parameters: Sequence[Tensor], settings: UpdateSettings, left: Stamps) -> None:
     """Raise GradientError if a parameter holds a gradient that is not ``left``."""
-    strange = [p for p in parameters if p.grad is not None and not left.holds(p)]
+    strange = [p for p in parameters if p.grad is not None and not left.made(p, p.grad)]
     if strange:
         raise GradientError(
             f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
@@ -622,11 +596,12 @@ class Update:
                 reduction,
                 counter.expected,
                 later,
-                graph,
-                self._shared.batch_norms,
                 left_out=left_out,
+                batch_norms=self._shared.batch_norms,
                 traces=not (sharded or self._planned),
             )
+            if name in checks.settled:
+                checks.known[name, later] = graph
             with checks.clips.observed(() if sharded or name in checks.settled else sums.parameters):
                 sums.add(name, loss, count, reduction, retain_graph, receiving)
             if later or counter.expected > 1:
@@ -661,7 +636,6 @@ class Update:
         micro_batches: Iterable[Any],
         loss_fn: Callable[[Any], Tensor],
         *,
-        budget_bytes: float | str | None = None,
         name: str | None = None,
         into: Into | None = None,
     ) -> None:
@@ -669,9 +643,9 @@ class Update:
 
         The gradient is that of the unsplit batch, for any ``loss_fn``. Micro-batches are encoded without graphs.
         The loss, and its gradient with respect to the representations, are computed from the representations of all
-        items. Then each micro-batch is encoded again, and its part of that gradient is backpropagated. Dropout
-        draws the same numbers both times. Buffers (running statistics), and parameters that no optimizer owns (a
-        momentum encoder), change once.
+        items. Then each micro-batch is encoded again, except the last one, whose graph was kept, and its part of
+        that gradient is backpropagated. Dropout draws the same numbers both times. Buffers (running statistics),
+        and parameters that no optimizer owns (a momentum encoder), change once.
 
         With several ranks, ``loss_fn`` receives the representations of all ranks, in rank order, and returns the
         same loss on each. A rank may have no micro-batch.
@@ -686,9 +660,6 @@ class Update:
             loss_fn: takes the output of ``encode``, concatenated over micro-batches along dimension 0. Returns the
                 loss, shape ``[]``, not divided by anything. Parameters that it uses, such as a temperature, get
                 their gradient.
-            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". The last
-                micro-batches, as many as fit, are not encoded again. By default only the last graph is kept, which
-                takes no more memory than encoding it again; 0 keeps none. Not available under ``fully_shard``.
             name: the name of the loss, by default "coupled", "coupled 2" and so on. The loss is added to the
                 update's other losses, coupled or ordinary.
             into: the same as for :meth:`Update.backward`.
@@ -698,7 +669,7 @@ class Update:
                 loss is not a floating scalar.
             GraphError: the loss does not depend on the representations, or they depend on no owned parameter.
             CountError: the window has no items.
-            OptionError: ``micro_batches`` is one batch; or a budget is given under ``fully_shard``.
+            OptionError: ``micro_batches`` is one batch.
             UpdateError: ``encode`` returns different representations the second time, or changes a large parameter
                 that earlier windows left unchanged; or the update is not open.
             RankError: ranks have different representations, or another rank has stopped.
@@ -736,7 +707,6 @@ class Update:
             encode,
             list(micro_batches),
             loss_fn,
-            budget_of(budget_bytes, sharded=self._coordinator.sharded is not None),
             name,
             None if into is None else self._receivers(into),
         )

@@ -43,7 +43,9 @@ def through(node: Any, names: Container[str]) -> Any:
 
 def leaf_at(node: Any) -> Tensor | None:
     """Return the leaf that a node adds gradient to, directly or through a transposition."""
-    if node is not None and node.name() in ops.TRANSPOSES:
+    name = None if node is None else node.name()
+    if name in ops.TRANSPOSES:
         node = node.next_functions[0][0]
-    leaf: Tensor | None = node.variable if node is not None and node.name() == ops.LEAF else None
+        name = None if node is None else node.name()
+    leaf: Tensor | None = node.variable if name == ops.LEAF else None
     return leaf

@@ -82,8 +82,7 @@ def check_items(node: Any) -> None:
     Raises:
         NotUnderstoodError: an operation between the mean and the model isn't known to keep items apart.
     """
-    node = without_smoothing(node)
-    if _is_usual_classifier(node):
+    if _is_usual_classifier(node) or _is_usual_classifier(node := without_smoothing(node)):
         return
     reader = _GraphReader()
     known = _before_reduction(reader, node) if node.name() in ops.LOSSES else reader.input(node)
@@ -133,8 +132,10 @@ def finds_each_item(node: Any) -> bool:
 
 def _is_usual_classifier(node: Any) -> bool:
     """Return whether a node is cross entropy right after a linear layer. Then the graph need not be walked."""
+    if node.name() != ops.NLL_LOSS:
+        return False
     below = node.next_functions[0][0]
-    if node.name() != ops.NLL_LOSS or below.name() != ops.LOG_SOFTMAX or below._saved_dim != 1:
+    if below.name() != ops.LOG_SOFTMAX or below._saved_dim != 1:
         return False
     linear = below.next_functions[0][0]
     if linear.name() != ops.ADDMM:

@@ -152,16 +152,16 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
     The node's output must be a single number. :func:`check_items` tells whether the summands are the items of a
     batch. A divisor on a device is returned as a tensor, without synchronizing.
     """
+    kind = node.name()
+    if kind in ops.CLASS_LOSSES:  # first, because it is the usual case and read in each micro-batch
+        return _targets(node) if _REDUCTIONS.get(node._saved_reduction) == "mean" else None
     smoothed = _smoothed(node)
     if smoothed is not None:
         return smoothed.total()
-    kind = node.name()
     if kind in ops.MEANS:
         return int(node._saved_self_sym_numel)
     if kind not in ops.LOSSES or reduction_of(node) != "mean":
         return None
-    if kind in ops.CLASS_LOSSES:
-        return _targets(node)
     shape = _input_shape(node)
     if kind in ops.ELEMENT_LOSSES:
         return math.prod(shape)
@@ -214,7 +214,7 @@ def targets_of(node: Any) -> int | Tensor | None:
 def _targets(node: Any) -> int | Tensor | None:
     total: Tensor = node._saved_total_weight
     weighted = node._saved_weight is not None
-    if reduction_of(node) is None or total.dtype in (torch.float16, torch.bfloat16):
+    if node._saved_reduction not in _REDUCTIONS or total.dtype in (torch.float16, torch.bfloat16):
         # An unreduced loss saves no total, and a 16-bit total cannot hold 513. Count unweighted targets instead.
         return None if weighted else (node._saved_target != signed(node._saved_ignore_index)).sum()
     return int(total) if total.is_cpu and not weighted else total  # unweighted, each target counts 1

@@ -5,7 +5,6 @@ from gradgate.batch_size._noise_scale import (
     NoiseScale,
     SmallBatch,
     add_window,
-    bind_noise_scale,
     claim_noise_scale,
     refuse_sharded,
 )
@@ -14,7 +13,6 @@ __all__ = [
     "NoiseScale",
     "SmallBatch",
     "add_window",
-    "bind_noise_scale",
     "claim_noise_scale",
     "refuse_sharded",
     "scale_lr",

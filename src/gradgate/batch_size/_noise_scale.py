@@ -93,9 +93,6 @@ class NoiseScale:
         """The squared norm of the true gradient, ``|G|^2``; negative if noise hides it; None if unknown."""
         return self._square / self._weight if self._weight else None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_owner": None}  # the copy's accumulator binds it again
-
     @property
     def trace(self) -> float | None:
         """The variance of one item's gradient, summed over parameters: ``tr(Sigma)``; None without an estimate."""
@@ -221,11 +218,6 @@ def claim_noise_scale(noise_scale: Any, owner: object) -> None:
             "Accumulator: noise_scale belongs to another accumulator, so the estimate would mix the gradients of "
             "both. Create one for each: noise_scale=gg.NoiseScale()."
         )
-    bind_noise_scale(noise_scale, owner)
-
-
-def bind_noise_scale(noise_scale: NoiseScale, owner: object) -> None:
-    """Bind a noise scale to an accumulator's state, even if it is already bound to another."""
     noise_scale._owner = weakref.ref(owner)
 
 

@@ -1,4 +1,4 @@
-"""Encodes the micro-batches of a window, keeps some of their graphs, and encodes the others again."""
+"""Encodes the micro-batches of a window, keeps the last graph, and encodes the others again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from gradgate.errors import ShapeError, UpdateError
 from gradgate.forward_state import AtRest, ForwardState, random_states
 from gradgate.pytree import children, mapped_tensors, tensors_in
-from gradgate.torch_compat import storage_key, tensor_version
 
 Encode = Callable[[Any], Any]
 
@@ -28,24 +27,19 @@ class Encoded:
     leaves: list[Tensor]  # the tensors of that pytree, attached to their graph if it is kept
     entries: list[Tensor]  # the same tensors, detached; the loss uses these, and they collect its gradient
     random: list[Callable[[], object]]  # functions that restore the random generators as they were before
-    kept_bytes: int | None  # the memory of the kept graph, if it is kept
-
-    def drop_graph(self) -> None:
-        """Free the graph; the micro-batch is then encoded again."""
-        self.leaves, self.kept_bytes = [], None
+    kept: bool  # whether the graph is kept
 
 
 class Encoder:
-    """Runs ``encode`` on every micro-batch once, and again on micro-batches whose graphs were not kept.
+    """Runs ``encode`` on every micro-batch once, and again on all but the last, whose graph is kept.
 
-    Before the second run, random generators, and the buffers, attributes and parameters of modules are restored,
-    except parameters in ``owned`` and tensors ``at_rest``, which encoding does not change. Only the last
-    micro-batches of the window keep their graphs. The others run again in the same order, so the state of modules
-    evolves as before and needs no copy per micro-batch.
+    Keeping one graph takes no more memory than encoding again. Before the second run, random generators, and the
+    buffers, attributes and parameters of modules are restored, except parameters in ``owned`` and tensors
+    ``at_rest``, which encoding does not change. The micro-batches run again in the same order, so the state of
+    modules evolves as before and needs no copy per micro-batch.
 
     Without ``modules``, the state of each module is recorded when it runs. If ``sharded``, only buffers are
-    restored. Without ``budget_bytes``, the last graph is kept. The representations of both runs are compared on a
-    CPU, and with ``thorough`` on other devices too.
+    restored. The representations of both runs are compared on a CPU, and with ``thorough`` on other devices too.
     """
 
     def __init__(
@@ -56,54 +50,25 @@ class Encoder:
         owned: Sequence[Tensor],
         at_rest: AtRest,
         sharded: bool,
-        budget_bytes: int | None,
         thorough: bool,
     ) -> None:
         self._encode, self._owned, self._at_rest = encode, owned, at_rest
-        self._sharded, self._budget, self._thorough = sharded, budget_bytes, thorough
+        self._sharded, self._thorough = sharded, thorough
         self._modules = {id(module): module for module in modules}
         self._before: list[ForwardState] = []
         self._after: list[ForwardState] = []
-        self._bytes_per_input: float | None = None
 
     def first(self, micro_batches: Sequence[Any], begin: Callable[[int], object]) -> list[Encoded]:
         """Encode and return all micro-batches; ``begin`` is called with the number of each."""
         parts: list[Encoded] = []
-        sizes = [sum(tensor.nbytes for tensor in tensors_in(data)) or 1 for data in micro_batches]
         with self._recording():
             for number, data in enumerate(micro_batches):
                 begin(number)
                 random = random_states()
-                if not self._may_keep(sizes[number:]):
-                    for part in parts:
-                        part.drop_graph()
-                    leaves, tree, held = *self._run(data, grad=False), None
-                elif self._budget is None:
-                    leaves, tree, held = *self._run(data, grad=True), 0
-                else:
-                    with _sizes_of_saved([*self._parameters(), *tensors_in(data)]) as saved:
-                        leaves, tree = self._run(data, grad=True)
-                    held = sum(saved.values())
-                    self._bytes_per_input = held / sizes[number]
-                entries = [_entry(leaf) for leaf in leaves]
-                parts.append(Encoded(data, tree, leaves, entries, random, held))
-                self._drop_oldest(parts)
+                last = number == len(micro_batches) - 1
+                leaves, tree = self._run(data, grad=last)
+                parts.append(Encoded(data, tree, leaves, [_entry(leaf) for leaf in leaves], random, last))
         return parts
-
-    def _may_keep(self, sizes: list[int]) -> bool:
-        """Return whether the graphs of the window's last inputs, of these sizes, are expected to fit the budget."""
-        if self._budget is None:
-            return len(sizes) == 1
-        return self._budget > 0 and (self._bytes_per_input or 0) * sum(sizes) <= self._budget
-
-    def _drop_oldest(self, parts: list[Encoded]) -> None:
-        """Drop graphs, the oldest first, until the rest is within the budget."""
-        total = sum(part.kept_bytes or 0 for part in parts)
-        for part in parts:
-            if self._budget is None or total <= self._budget:
-                return
-            total -= part.kept_bytes or 0
-            part.drop_graph()
 
     def again(self, part: Encoded) -> list[Tensor]:
         """Return a micro-batch's representations, encoded again with a graph. The first call restores modules."""
@@ -172,38 +137,6 @@ class Encoder:
         if self._sharded:
             modules = [dict(module.named_buffers(recurse=False)) for module in modules]
         return ForwardState(modules, self._owned, self._at_rest)
-
-    def _parameters(self) -> Iterator[Tensor]:
-        return (
-            parameter for module in self._modules.values() for parameter in module.parameters(recurse=False)
-        )
-
-
-@contextmanager
-def _sizes_of_saved(known: Iterable[Tensor]) -> Iterator[dict[int, int]]:
-    """Yield the bytes of each storage that the block saves for the backward pass, and 0 for those already known."""
-    sizes = {storage_key(tensor.untyped_storage()): 0 for tensor in known if tensor.layout == torch.strided}
-
-    def pack(tensor: Tensor) -> tuple[Tensor, int]:
-        if tensor.layout == torch.strided:
-            storage = tensor.untyped_storage()
-            sizes.setdefault(storage_key(storage), storage.nbytes())
-        # Detached, or a saved output would keep its own graph alive.
-        return tensor.detach(), tensor_version(tensor)
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, _unpack):
-        yield sizes
-
-
-def _unpack(packed: tuple[Tensor, int]) -> Tensor:
-    tensor, version = packed
-    if tensor_version(tensor) != version:  # with hooks, torch does not check this itself
-        raise RuntimeError(
-            f"backward_coupled: a tensor of shape {list(tensor.shape)} that the backward pass needs was modified "
-            "by an inplace operation after it was saved. Pass budget_bytes=0: each micro-batch is then encoded "
-            "just before its backward pass."
-        )
-    return tensor
 
 
 def _entry(leaf: Tensor) -> Tensor:

@@ -51,16 +51,15 @@ def two_passes(
     yield part
     del part
     order = sorted(
-        range(len(parts)), key=lambda number: parts[number].kept_bytes is None
-    )  # kept graphs first
+        range(len(parts)), key=lambda number: not parts[number].kept
+    )  # to free the kept graph first
     reached = False
     try:
         for place, number in enumerate(order):
             encoded = parts[number]
-            again = encoded.kept_bytes is None
             begin(number, True)
             coordinator.begin(last=place == len(order) - 1)
-            leaves = encoder.again(encoded) if again else encoded.leaves
+            leaves = encoded.leaves if encoded.kept else encoder.again(encoded)
             encoded.leaves = []
             reached |= any(leaf.requires_grad for leaf in leaves)
             pairs = _gradients(

@@ -1,14 +1,13 @@
 """Freezes modules. Unfreezing restores their exact previous state.
 
 Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it.
-``copy.deepcopy`` and ``pickle`` see modules and parameters as if they were not frozen.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,7 +21,6 @@ from gradgate.torch_compat import (
     has_forward_hooks,
     parameters_of,
     unsaved_buffers,
-    without_hooks,
 )
 
 _COPYING = ("__deepcopy__", "__reduce_ex__")  # looked up on the object itself before its class
@@ -38,8 +36,8 @@ def frozen(*modules: nn.Module) -> Frozen:
     optimizer would use them. Modules stay in evaluation mode, even after ``model.train()``: batch norms use their
     running statistics without updating them, and dropout drops nothing. If a forward pass writes to buffers, it
     writes to copies, which are dropped afterwards. If it replaces a non-persistent buffer (a cache), the new one is
-    kept. A copy of the modules (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is not
-    frozen, unless the handle is copied with them.
+    kept. A copy of the modules (``deepcopy``, ``pickle``, ``torch.save``) is in evaluation mode, and its parameters
+    require no gradient, but nothing keeps it so: ``copied.train().requires_grad_()`` trains it.
 
     Args:
         modules: the modules to freeze, with all their submodules.
@@ -68,8 +66,6 @@ def frozen(*modules: nn.Module) -> Frozen:
 class Frozen:
     """A handle on frozen modules. Made by :func:`frozen`; as a context manager, it unfreezes them after the block.
 
-    A copy of the handle, made together with a copy of its modules, freezes the copied modules.
-
     Args:
         modules: all frozen modules, submodules included.
     """
@@ -88,11 +84,8 @@ class Frozen:
             self.unfreeze()
             raise
 
-    def __copy__(self) -> Frozen:
-        return self  # another handle on the same modules would freeze them again
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (tuple(self._frozen),)
+        return Frozen, ((),)  # a copy holds nothing
 
     def __repr__(self) -> str:
         inner = {part for module in self._frozen for part in list(module.modules())[1:]}
@@ -139,11 +132,6 @@ class Frozen:
         self.unfreeze()
 
 
-def _restored(modules: tuple[nn.Module, ...]) -> Frozen:
-    """Return a copied handle on copied modules, or an empty handle if the modules are not copied completely yet."""
-    return Frozen(modules if all(vars(module) for module in modules) else ())
-
-
 def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:
     ours = claimed()
     for module in modules if ours else ():
@@ -156,30 +144,6 @@ def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:
                 )
 
 
-def _copying_within(thing: Any, unfrozen: Callable[[], AbstractContextManager[None]]) -> dict[str, Any]:
-    """Return methods for an object, by name, with which it is deep-copied and pickled inside ``unfrozen()``."""
-
-    def method(name: str) -> Callable[..., Any]:
-        def copied(*args: Any) -> Any:
-            with unfrozen():
-                return getattr(type(thing), name)(thing, *args)
-
-        return copied
-
-    return {name: method(name) for name in _COPYING if hasattr(type(thing), name)}
-
-
-@contextmanager
-def _with_attributes(thing: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Replace an object's attributes inside the block."""
-    saved = vars(thing)
-    object.__setattr__(thing, "__dict__", attributes)
-    try:
-        yield
-    finally:
-        object.__setattr__(thing, "__dict__", saved)
-
-
 class _FrozenParameter:
     """A parameter that requires no gradient as long as a frozen module holds it."""
 
@@ -189,17 +153,6 @@ class _FrozenParameter:
         self.holders = 0
         parameter.requires_grad_(False)
         self._gradient, parameter.grad = parameter.grad, None
-        vars(parameter).update(_copying_within(parameter, self._unfrozen))
-
-    @contextmanager
-    def _unfrozen(self) -> Iterator[None]:
-        attributes = {name: value for name, value in vars(self._parameter).items() if name not in _COPYING}
-        with _with_attributes(self._parameter, attributes):
-            self._parameter.requires_grad_(self.required)
-            try:
-                yield
-            finally:
-                self._parameter.requires_grad_(False)
 
     def release(self) -> None:
         """Unfreeze the parameter, unless another module holds it."""
@@ -207,8 +160,6 @@ class _FrozenParameter:
         if self.holders:
             return
         _frozen_parameters.pop(id(self._parameter), None)
-        for name in _COPYING:
-            vars(self._parameter).pop(name, None)
         self._parameter.requires_grad_(self.required)
         gradient = self._gradient
         if gradient is not None:  # the model may have been moved or converted since
@@ -238,7 +189,10 @@ class _FrozenModule:
         self._copies: dict[str, Tensor | None] = {}
         self.holders = 0
         self._parameters: dict[str, _FrozenParameter] = {}
-        vars(module).update(_copying_within(module, self._unfrozen), train=self)
+        vars(module)["train"] = self
+        for name in _COPYING:
+            if hasattr(type(module), name):
+                vars(module)[name] = partial(self._copied, name)
         if hasattr(module, _RESETS):
             vars(module)[_RESETS] = lambda: None
         module.training = False
@@ -288,13 +242,15 @@ class _FrozenModule:
                 child.training = False
         return self._module
 
-    def _unfrozen(self) -> AbstractContextManager[None]:
-        """Return a context with the module's original mode and ``train`` method, and without gradgate's hooks."""
-        attributes = {name: value for name, value in vars(self._module).items() if name not in _REPLACED}
-        if self._own_train is not None:
-            attributes["train"] = self._own_train
-        attributes["training"] = self._training
-        return _with_attributes(self._module, without_hooks(attributes, {hook.id for hook in self._hooks}))
+    def _copied(self, name: str, *args: Any) -> Any:
+        """Copy or pickle the module without the methods that were replaced."""
+        saved = vars(self._module)
+        kept = {name: value for name, value in saved.items() if name not in _REPLACED}
+        object.__setattr__(self._module, "__dict__", kept)
+        try:
+            return getattr(type(self._module), name)(self._module, *args)
+        finally:
+            object.__setattr__(self._module, "__dict__", saved)
 
     def guard_buffers(self, parts: list[_FrozenModule]) -> None:
         """Make the module and its frozen submodules use copies of their buffers while it runs."""
@@ -302,17 +258,15 @@ class _FrozenModule:
             return
         self._parts = parts
         self._hooks = [
-            self._module.register_forward_pre_hook(self._before, prepend=True),
-            self._module.register_forward_hook(self._after, always_call=True),
+            self._module.register_forward_pre_hook(_before, prepend=True),
+            self._module.register_forward_hook(_after, always_call=True),
         ]
 
-    def _before(self, module: nn.Module, _: Any) -> None:
+    def use_copies(self) -> None:
         """Swap in new copies of the buffers, because the backward pass may need the values written to them.
 
         Inside a pass of a module around this one, the copies of that pass stay in use.
         """
-        if module is not self._module:  # DataParallel runs copies of the module
-            return
         parts = [part for part in self._parts if part.holders and part.may_write and part._saved is None]
         copies: dict[Tensor, Tensor] = {}
         for part in parts:
@@ -326,10 +280,10 @@ class _FrozenModule:
             buffers.update(part._copies)
         self._passes.append(parts)
 
-    def _after(self, module: nn.Module, _: Any, __: Any) -> None:
-        if self._passes and module is self._module:
-            for part in self._passes.pop():
-                part._restore_buffers()
+    def drop_copies(self) -> None:
+        """End a pass."""
+        for part in self._passes.pop() if self._passes else ():
+            part._restore_buffers()
 
     def _restore_buffers(self) -> None:
         """Restore the buffers, except for caches that the module has replaced."""
@@ -344,3 +298,21 @@ class _FrozenModule:
         buffers.clear()
         buffers.update({**self._saved, **replaced})
         self._saved = None
+
+
+# As functions, these hooks are copied with a module, and do nothing in its copies, such as those of DataParallel.
+
+
+def _before(module: nn.Module, _: Any) -> None:
+    if frozen := _frozen_at(module):
+        frozen.use_copies()
+
+
+def _after(module: nn.Module, _: Any, __: Any) -> None:
+    if frozen := _frozen_at(module):
+        frozen.drop_copies()
+
+
+def _frozen_at(module: nn.Module) -> _FrozenModule | None:
+    train = vars(module).get("train")
+    return train if isinstance(train, _FrozenModule) and train._module is module else None

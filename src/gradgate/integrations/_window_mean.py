@@ -114,7 +114,7 @@ class WindowMean:
             count = checked_count(loss, passed, "mean", self._caller)
         else:
             count = checked_count(loss, count, "mean", self._caller)
-            self._checks.check_count("loss", loss, count, "mean", micro_batches, self.open, left_out=left_out)
+            self._checks.check("loss", loss, count, "mean", micro_batches, self.open, left_out=left_out)
         weight = self._sum.weight(loss, count, self._first_unit)
         self._sum.record(loss, count, "mean")
 

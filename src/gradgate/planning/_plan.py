@@ -7,7 +7,7 @@ import operator
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from gradgate.planning._estimate import UNCERTAINTY_MARGIN, Estimate
 from gradgate.planning._estimator import Estimator
 from gradgate.planning._memory import ResidentMemory
 from gradgate.planning._micro_batches import Split, counted, deal, pack
-from gradgate.planning._samples import BatchOptions, Collate, Samples, Trim, pooled
+from gradgate.planning._samples import BatchOptions, Collate, Samples, Trim
 from gradgate.pytree import tensors_in
 from gradgate.user_warnings import warn
 
@@ -36,7 +36,6 @@ def plan(
     collate: Collate | None = None,
     batch_dim: BatchDim | NotGiven = NOT_GIVEN,
     trim: Trim = None,
-    pad: Any = None,
     optimizer: Optimizer | None = None,
 ) -> Plan:
     """Estimate the memory that training on a batch needs, and split the batch to fit, with the least padding.
@@ -67,8 +66,6 @@ def plan(
         trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
             with their dimensions; ``()`` for none. By default: ids, labels and masks that are visibly padded beyond
             the lengths. Any other field of that width is an error.
-        pad: the value with which :meth:`Plan.pool` pads batches to one width, if their own padding does not
-            show it: a number, or a dict of numbers by field.
         optimizer: the optimizer whose state is included, even before its first step. None: no state is included.
 
     Returns:
@@ -96,7 +93,7 @@ def plan(
     check_function("plan", "loss_fn", loss_fn, "gg.plan(loss_fn, batch)")
     if trim is not None and not isinstance(trim, Mapping):
         trim = (trim,) if isinstance(trim, str) else tuple(trim)
-    options = BatchOptions(lengths, collate, batch_dim, trim, pad)
+    options = BatchOptions(lengths, collate, batch_dim, trim)
     samples = Samples(batch, options)
     given = None if budget_bytes is None else as_bytes(budget_bytes)
     estimator = Estimator(loss_fn, samples, budget_bytes=given, optimizer=optimizer)
@@ -174,7 +171,7 @@ class Plan:
         deterministic.
 
         Args:
-            batch: one batch of the same kind as the plan's. To join several into one, use :meth:`pool`.
+            batch: one batch of the same kind as the plan's.
             lengths: the lengths of this batch's samples, if the plan was given neither a key nor a function.
             rank: the rank whose share of the batch is split. All shares take about the same time.
             ranks: the number of ranks. All ranks pass the same batch.
@@ -211,48 +208,14 @@ class Plan:
             among = deal([costs[length] for length in lengths_of_all], ranks)[rank]
         return self._packed(samples, among)
 
-    def pool(self, window: Iterable[Any]) -> Any:
-        """Join several batches, such as a window of loader batches, into one, padded to the width of the widest.
-
-        Args:
-            window: batches of the same kind as the plan's.
-
-        Returns:
-            One batch with all their samples in order, for :meth:`split` or ``Accumulator.step``.
-
-        Raises:
-            OptionError: the window is empty; its batches are of different kinds, differ in a shared value, or do
-                not show their padding value.
-
-        Example:
-            >>> model = torch.nn.Linear(8, 1)
-            >>> p = plan(lambda x: model(x).mean(), torch.ones(100, 8), budget_bytes=255)
-            >>> p.pool([torch.ones(60, 8), torch.ones(40, 8)]).shape
-            torch.Size([100, 8])
-        """
-        batches = list(window)
-        if not batches:
-            raise OptionError("pool: the window is empty. Pass at least one batch.")
-        if self._only_batch is not None:
-            raise OptionError(
-                "pool: this plan was given the lengths of one batch, but pool needs those of every batch. Plan "
-                "with a key or a function: lengths=lambda batch: batch[1]."
-            )
-        if self._options.collate is not None:
-            return [sample for batch in batches for sample in batch]
-        samples = [self._read(batch) for batch in batches]
-        if len({each.lengths.width for each in samples if each.lengths is not None}) > 1:
-            samples = [self._read(batch, even_if_full=True) for batch in batches]
-        return pooled(samples, self._options.pad)
-
-    def _read(self, batch: Any, lengths: Any = None, *, even_if_full: bool = False) -> Samples:
+    def _read(self, batch: Any, lengths: Any) -> Samples:
         """Return a later batch as samples."""
         options = self._options if lengths is None else replace(self._options, lengths=lengths)
-        samples = Samples(batch, options, self._like, even_if_full=even_if_full)
+        samples = Samples(batch, options, self._like)
         if samples.kind != self._kind:
             raise OptionError(
                 f"split: the plan was made for {self._kind}, but got {samples.kind}. Make "
-                "another plan, or pass batches of the plan's kind. plan.pool(window) joins several into one."
+                "another plan, or pass batches of the plan's kind."
             )
         if samples.dims and not self._like.dims:
             self._like.dims = samples.dims  # the first batch that shows padding

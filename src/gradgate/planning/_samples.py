@@ -1,4 +1,4 @@
-"""Reads a batch as samples: their lengths, some of them without their padding, and several batches as one.
+"""Reads a batch as samples: their lengths, and some of them without their padding.
 
 Trimming is exact if it removes nothing but padding. Fields that the caller names are trimmed. Ids, labels and masks
 are also trimmed if their data shows the padding: a single value beyond the samples' lengths. Any other field of the
@@ -8,19 +8,16 @@ other columns, and many models use column numbers as positions.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gradgate.batch_layout import (
     NOT_GIVEN,
     BatchDim,
-    FieldDim,
     Layout,
     NotGiven,
     Path,
@@ -31,7 +28,7 @@ from gradgate.batch_layout import (
     layout_of,
 )
 from gradgate.errors import OptionError
-from gradgate.pytree import children, value_at
+from gradgate.pytree import value_at
 
 Collate = Callable[[list[Any]], Any]
 
@@ -75,24 +72,21 @@ class BatchOptions:
     collate: Collate | None = None
     batch_dim: BatchDim | NotGiven = NOT_GIVEN
     trim: Trim = None
-    pad: Any = None
 
 
 class Samples:
     """A batch, read as samples. An earlier batch, ``like``, shows how to read lists and padded fields.
 
-    With ``even_if_full``, the fields to trim are found even if no sample is shorter than the others.
-
     Raises:
         OptionError: the batch has no samples, or does not show where they are.
     """
 
-    def __init__(
-        self, batch: Any, options: BatchOptions, like: Samples | None = None, *, even_if_full: bool = False
-    ) -> None:
+    def __init__(self, batch: Any, options: BatchOptions, like: Samples | None = None) -> None:
         self.batch, self._collate = batch, options.collate
         if not self.collates and isinstance(options.batch_dim, NotGiven):
-            check_batch(batch, "plan", "plan.pool(window), which joins them into one batch")
+            check_batch(
+                batch, "plan", "accumulator.step_window(loss_fn, window), or join them into one batch"
+            )
         source = None
         if options.lengths is not None:
             source = _source_of(options.lengths, batch, collates=self.collates)
@@ -112,7 +106,7 @@ class Samples:
             if not self.collates:
                 known = like.dims if like is not None and like.dims else None
                 self.lengths, self.dims = _dims_to_trim(
-                    batch, self.layout, self.lengths, options.trim, known=known, even_if_full=even_if_full
+                    batch, self.layout, self.lengths, options.trim, known=known
                 )
 
     @property
@@ -272,12 +266,11 @@ class _Field:
 
 
 def _dims_to_trim(
-    batch: Any, layout: Layout, lengths: Lengths, trim: Trim, *, known: Dims | None, even_if_full: bool
+    batch: Any, layout: Layout, lengths: Lengths, trim: Trim, *, known: Dims | None
 ) -> tuple[Lengths, Dims]:
     """Return the lengths, with their width filled in, and the dimensions to trim.
 
-    ``known`` are the dimensions of an earlier batch; exactly these are trimmed. With ``even_if_full``, fields are
-    found even if no sample is shorter than the width.
+    ``known`` are the dimensions of an earlier batch; exactly these are trimmed.
 
     Raises:
         OptionError: the data does not show which fields are padded.
@@ -291,7 +284,7 @@ def _dims_to_trim(
         return _named(fields, lengths, trim)
     width = lengths.width or _width(fields, max(lengths.values))
     lengths = replace(lengths, width=width)
-    if not width or (min(lengths.values) >= width and not even_if_full):
+    if not width or min(lengths.values) >= width:
         return lengths, {}
     for path, field in fields.items():
         _refuse_inverted(path, field, lengths)
@@ -408,90 +401,3 @@ def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool
 
 def _is_constant(values: Tensor) -> bool:
     return bool((values == values.flatten()[0]).all())
-
-
-def pooled(window: Sequence[Samples], pad: Any) -> Any:
-    """Return one batch with all samples of several batches of one kind, padded to the longest.
-
-    ``pad`` is the padding value, if the batches' own padding does not show it: a number, or one for each field.
-
-    Raises:
-        OptionError: batches have different widths, or their shared values differ.
-    """
-    first = window[0]
-    for other in window[1:]:
-        _check_shared(first.batch, other.batch, (), first.layout)
-    widths = {samples.lengths.width for samples in window if samples.lengths is not None}
-    dims: Dims = {path: along for samples in window for path, along in samples.dims.items()}
-
-    def joined(path: Path, _: Any, dim: FieldDim) -> Any:
-        parts = [value_at(samples.batch, path) for samples in window]
-        if dim == "list":
-            return type(parts[0])(item for part in parts for item in part)
-        if len(widths) > 1 and path in dims:
-            value = _padding_value(path, window, pad)
-            pairs = zip(parts, window, strict=True)
-            parts = [_padded(part, dims[path], samples, max(widths), value) for part, samples in pairs]
-        shapes = {(*part.shape[: int(dim or 0)], *part.shape[int(dim or 0) + 1 :]) for part in parts}
-        if len(shapes) > 1:
-            raise OptionError(
-                f"pool: the sizes of {field_name(path)} differ: {sorted(shapes)}. To have the batches padded "
-                "to one width, make the plan with lengths=, and name the field in trim=."
-            )
-        concatenate = torch.cat if isinstance(parts[0], Tensor) else sys.modules["numpy"].concatenate
-        return concatenate(parts, int(dim or 0))
-
-    return first.layout.mapped(first.batch, joined)
-
-
-def _check_shared(value: Any, other: Any, path: Path, layout: Layout) -> None:
-    """Raise OptionError if two batches differ in a value that all samples of a batch share."""
-    if path in layout.fields():
-        return
-    inside = children(value)
-    if inside is None and not _equal(value, other):
-        raise OptionError(
-            f"pool: {field_name(path)} is shared by the samples of each batch, but differs between batches. "
-            "Give each sample its own value, in a tensor or list as long as the batch."
-        )
-    for key, item in inside or ():
-        _check_shared(item, value_at(other, (key,)), (*path, key), layout)
-
-
-def _equal(value: Any, other: Any) -> bool:
-    if is_array(value) or isinstance(value, Tensor):
-        return type(value) is type(other) and value.shape == other.shape and bool((value == other).all())
-    return value is other or bool(value == other)
-
-
-def _padded(part: Any, dims: tuple[int, ...], samples: Samples, width: int, value: Any) -> Any:
-    lengths = samples.lengths
-    if lengths is None or lengths.width == width:
-        return part
-    sizes = [0] * (2 * part.ndim)  # before and after each dimension, the last dimension first
-    for dim in dims:
-        sizes[2 * (part.ndim - 1 - dim) + (not lengths.left)] = width - lengths.width
-    tensor = F.pad(torch.as_tensor(part), sizes, value=value)
-    return tensor if isinstance(part, Tensor) else tensor.numpy()
-
-
-def _padding_value(path: Path, window: Sequence[Samples], pad: Any) -> Any:
-    """Return the padding value of a field: the given one, or one read from the field's padding."""
-    if isinstance(pad, Mapping):
-        if path in pad or (len(path) == 1 and path[0] in pad):
-            return pad[path] if path in pad else pad[path[0]]
-    elif pad is not None:
-        return pad
-    for samples in window:
-        lengths = samples.lengths
-        if lengths is not None and lengths.width:
-            value = torch.as_tensor(value_at(samples.batch, path))
-            dim, column = samples.layout.dims[path], samples.dims.get(path, (1,))[0]
-            rows = value.movedim((dim, column), (0, 1))
-            beyond = rows[lengths.padding(rows.device)]
-            if beyond.numel():
-                return beyond.flatten()[0].item()
-    raise OptionError(
-        f"pool: these batches have different widths, and nothing shows the padding value of {field_name(path)}. "
-        f"Pass it: pad={{{key_of(path)}: 0}}, or one number for all."
-    )

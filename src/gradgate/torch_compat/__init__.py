@@ -59,7 +59,6 @@ from gradgate.torch_compat._modules import (
     parameters_of,
     sequence_of,
     unsaved_buffers,
-    without_hooks,
 )
 from gradgate.torch_compat._private import Private, unseen
 from gradgate.torch_compat._python import (
@@ -148,5 +147,4 @@ __all__ = [
     "unsaved_buffers",
     "unseen",
     "view_base",
-    "without_hooks",
 ]

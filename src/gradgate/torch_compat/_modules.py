@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
 from inspect import unwrap
 from typing import Any
 
@@ -42,31 +41,6 @@ has_forward_hooks: Private[[Any], bool] = Private(
     find=lambda: lambda module: bool(module._forward_hooks or module._forward_pre_hooks),
     instead=lambda module: True,  # so that its buffers are protected in any case
     works=lambda has: has(torch().nn.ReLU()) is False,
-)
-
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called")
-
-
-def _without_hooks(attributes: dict[str, Any], ids: Collection[int]) -> dict[str, Any]:
-    kept = {
-        name: type(attributes[name])((key, hook) for key, hook in attributes[name].items() if key not in ids)
-        for name in _HOOKS
-    }
-    return {**attributes, **kept}
-
-
-def _hides_hooks(without: Any) -> bool:
-    module = torch().nn.ReLU()
-    handle = module.register_forward_hook(lambda *_: None, always_call=True)
-    return not any(without(vars(module), [handle.id])[name] for name in _HOOKS)
-
-
-# A module's attributes without the forward hooks with these ids.
-without_hooks: Private[[dict[str, Any], Collection[int]], dict[str, Any]] = Private(
-    "torch.nn.Module._forward_hooks, _forward_pre_hooks or _forward_hooks_always_called",
-    "copy a frozen module",
-    find=lambda: _without_hooks,
-    works=_hides_hooks,
 )
 
 
