@@ -89,7 +89,7 @@ def test_a_run_that_was_told_to_stop_ends(tmp_path: Path, main: str) -> None:
     patience = "import gradgate.checker.running._process as process; process._STALLED_SECONDS = 1"
     done = check(tmp_path, f"{patience}\n{main}", "--max-steps", "4")
     assert MISSING in done.stdout, done.stderr
-    assert "--max-steps" in done.stdout
+    assert "; stopped early\n" in done.stdout
     assert "Traceback" not in done.stderr
 
 
