@@ -302,7 +302,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "watch": watched,
     "accumulation.Decay": lambda: gg.accumulation.Decay(0.5),
     "accumulation.Caller": lambda: gg.accumulation.Caller("here", "Pass the count."),
-    "accumulation.LossChecks": lambda: gg.accumulation.LossChecks().check_count(
+    "accumulation.LossChecks": lambda: gg.accumulation.LossChecks().check(
         "loss", mean(), 6, "mean", 4, True, left_out=True
     ),
     "accumulation.Stamps": lambda: gg.accumulation.Stamps([_with_gradient()]).hold(),

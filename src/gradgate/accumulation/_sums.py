@@ -507,12 +507,14 @@ def as_number(count: Count) -> int | float:
 
 def total(counts: list[Count]) -> int | float:
     """Return the sum of counts. Synchronizes once for each device and dtype of a count."""
-    known = sum([count for count in counts if isinstance(count, (int, float))])
+    if {*map(type, counts)} <= {int, float}:
+        return sum(counts)  # type: ignore[arg-type]
+    known = sum(count for count in counts if not isinstance(count, Tensor))
     alike: dict[
         tuple[torch.device, torch.dtype], list[Tensor]
     ] = {}  # stacking others would round some of them
     for count in counts:
-        if not isinstance(count, (int, float)):
+        if isinstance(count, Tensor):
             alike.setdefault((count.device, count.dtype), []).append(count)
     return known + sum(_proved(sum(torch.stack(tensors).tolist())) for tensors in alike.values())
 
