@@ -69,8 +69,9 @@ def main() -> None:
             ratios = [outcomes[script].seconds / plain[script].seconds for script in outcomes]
             cost = f"{statistics.median(ratios):.2f} times the plain run"
         figures = counts(CHOSEN, outcomes)
-        found, at_line = figures["all wrong"]["found"], figures["all wrong"]["on the line"]
-        rows.append(f"| {version(name)} | {found} | {at_line} | {figures['all right']['accused']} | {cost} |")
+        found, accused = figures["wrong"]["all"], figures["right"]["all"]["accused"]
+        told = f"{found['found']} | {found['on the line']} | {accused} | {cost}"
+        rows.append(f"| {version(name)} | {told} |")
         print(rows[-1], flush=True)
     report("Beside other checkers", [*rows, HOW], given.write)
 

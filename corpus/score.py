@@ -109,45 +109,45 @@ def _in_fork(tool: Tool, copy: Path, answer: Any) -> None:
     answer.close()
 
 
-def counts(chosen: Sequence[Script], outcomes: Mapping[str, Outcome]) -> dict[str, dict[str, int]]:
-    """Return the figures of each category and topic, and of all wrong and all right scripts."""
-    figures: dict[str, dict[str, int]] = {}
+Figures = dict[str, dict[str, int]]
+
+
+def counts(chosen: Sequence[Script], outcomes: Mapping[str, Outcome]) -> dict[str, Figures]:
+    """Return the figures of the wrong scripts by category and of the right ones by topic, and of all of both."""
+    figures: dict[str, Figures] = {}
     for script in chosen:
         outcome = outcomes[script.script]
         if script.is_wrong:
-            only_a_note = not outcome.warns and any(
-                alarm.is_note and alarm.category == script.category for alarm in outcome.alarms
-            )
             of_script = {
                 "found": outcome.warns,
                 "on the line": any(
                     alarm.line in script.marked_lines for alarm in outcome.alarms if not alarm.is_note
                 ),
-                "only a note": only_a_note,
+                "only a note": not outcome.warns
+                and any(alarm.is_note and alarm.category == script.category for alarm in outcome.alarms),
             }
         else:
             of_script = {"accused": outcome.warns}
         of_script |= {"failed": bool(outcome.failed)}
-        for name in filter(None, ("all wrong" if script.is_wrong else "all right", script.kind)):
-            row = figures.setdefault(name, dict.fromkeys(["scripts", *of_script], 0))
+        rows = figures.setdefault("wrong" if script.is_wrong else "right", {})
+        for name in filter(None, ("all", script.kind)):
+            row = rows.setdefault(name, dict.fromkeys(["scripts", *of_script], 0))
             row["scripts"] += 1
             for key, value in of_script.items():
                 row[key] += value
     return figures
 
 
-def table(chosen: Sequence[Script], figures: Mapping[str, Mapping[str, int]]) -> str:
-    """Return the figures as two Markdown tables."""
+def table(figures: Mapping[str, Figures]) -> str:
+    """Return the figures as Markdown tables."""
     lines: list[str] = []
-    for name, kind, ofs in (
-        ("all wrong", "category", [script for script in chosen if script.is_wrong]),
-        ("all right", "topic", [script for script in chosen if not script.is_wrong]),
-    ):
-        if name in figures:
-            columns = list(figures[name])
-            lines += ["", f"| {kind} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-            for row in [*sorted({script.kind for script in ofs if script.kind}), name]:
-                lines.append(f"| {row} | {' | '.join(str(figures[row][column]) for column in columns)} |")
+    for kind, rows in figures.items():
+        columns = list(rows["all"])
+        lines += ["", f"| {kind} scripts | {' | '.join(columns[1:])} |", "|---" * len(columns) + "|"]
+        for name in [*sorted(rows.keys() - {"all"}), "all"]:
+            row = rows[name]
+            told = " | ".join(str(row[column]) for column in columns[1:])
+            lines.append(f"| {row['scripts']} {name} | {told} |")
     return "\n".join(lines[1:])
 
 
@@ -172,7 +172,7 @@ def main() -> None:
     seconds = time.perf_counter() - begun
     figures = counts(chosen, outcomes)
     print(f"{version(given.tool)} on {len(chosen)} scripts of the set {given.set!r}, {seconds:.0f} s\n")
-    print(table(chosen, figures))
+    print(table(figures))
     for name, outcome in outcomes.items():
         if outcome.failed:
             print(f"{name}: {outcome.failed}")

@@ -93,17 +93,20 @@ def test_each_script_runs_in_a_process_of_its_own_and_is_counted(
     figures = score.counts(chosen, outcomes)
     wrong = {"scripts": 7, "found": 2, "on the line": 1, "only a note": 1, "failed": 3}
     right = {"scripts": 2, "accused": 1, "failed": 0}
-    assert figures == {"graph-retention": wrong, "all wrong": wrong, "data": right, "all right": right}
-    assert score.table(chosen, figures) == (
-        "| category | scripts | found | on the line | only a note | failed |\n"
-        "|---|---|---|---|---|---|\n"
-        "| graph-retention | 7 | 2 | 1 | 1 | 3 |\n"
-        "| all wrong | 7 | 2 | 1 | 1 | 3 |\n"
+    assert figures == {
+        "wrong": {"graph-retention": wrong, "all": wrong},
+        "right": {"data": right, "all": right},
+    }
+    assert score.table(figures) == (
+        "| wrong scripts | found | on the line | only a note | failed |\n"
+        "|---|---|---|---|---|\n"
+        "| 7 graph-retention | 2 | 1 | 1 | 3 |\n"
+        "| 7 all | 2 | 1 | 1 | 3 |\n"
         "\n"
-        "| topic | scripts | accused | failed |\n"
-        "|---|---|---|---|\n"
-        "| data | 2 | 1 | 0 |\n"
-        "| all right | 2 | 1 | 0 |"
+        "| right scripts | accused | failed |\n"
+        "|---|---|---|\n"
+        "| 2 data | 1 | 0 |\n"
+        "| 2 all | 1 | 0 |"
     )
 
 
@@ -128,9 +131,9 @@ def test_gradgate_finds_what_it_finds_and_the_score_is_written(
     file = tmp_path / "score.json"
     monkeypatch.setattr(sys, "argv", ["score", "gradgate", "--jobs", "1", "--json", str(file)])
     score.main()
-    assert "| all wrong | 1 | 1 | 1 | 0 | 0 |" in capsys.readouterr().out
+    assert "| 1 all | 1 | 1 | 0 | 0 |" in capsys.readouterr().out
     told = json.loads(file.read_text("utf-8"))
-    assert told["figures"]["all wrong"]["on the line"] == 1
+    assert told["figures"]["wrong"]["all"]["on the line"] == 1
     [alarm] = told["scripts"][chosen.script]["alarms"]
     assert alarm["category"] == "broken-graph"
 
