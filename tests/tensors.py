@@ -21,12 +21,10 @@ RTOL: float = {torch.float64: 1e-12, torch.float32: 1e-5}[DTYPE]
 tensor = partial(torch.tensor, device=DEVICE, dtype=DTYPE)
 zeros = partial(torch.zeros, device=DEVICE, dtype=DTYPE)
 ones = partial(torch.ones, device=DEVICE, dtype=DTYPE)
-full = partial(torch.full, device=DEVICE, dtype=DTYPE)
 arange = partial(torch.arange, device=DEVICE, dtype=DTYPE)
 rand = partial(torch.rand, device=DEVICE, dtype=DTYPE)
 randn = partial(torch.randn, device=DEVICE, dtype=DTYPE)
 labels = partial(torch.tensor, device=DEVICE, dtype=torch.int64)
-random_labels = partial(torch.randint, device=DEVICE, dtype=torch.int64)
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -70,19 +70,6 @@ def test_a_batch_is_split_into_batches_of_its_own_kind_that_together_are_the_who
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_texts_are_split_as_samples() -> None:
-    assert sample_count(["a", "b", "c"]) == 3
-    assert split(["a", "b", "c"], 2) == [["a", "b"], ["c"]]
-    assert [piece.texts for piece in split(Batch(SIX, list("abcdef")), 2)] == [list("abc"), list("def")]
-    assert split(("a", "b"), 2) == [("a",), ("b",)]
-
-
-def test_what_is_no_sample_goes_along_whole() -> None:
-    first, last = split({"x": SIX, "rate": 0.5, "mask": tensor(1.0), "who": None}, 2)
-    assert (first["rate"], last["rate"], first["who"]) == (0.5, 0.5, None)
-    assert first["mask"] is last["mask"]
-
-
 EIGHT = arange(8)
 SQUARE = torch.rand(8, 8)
 CLASSES = torch.tensor([0, 7, 3, 3, 1, 2, 5, 4])
@@ -136,23 +123,6 @@ def test_an_answer_settles_what_is_shared(answer: Any) -> None:
     batch = {"x": torch.rand(8, 3), "y": CLASSES, "weight": EIGHT}
     part = layout_of(batch, answer).take(batch, [1])
     assert len(part["weight"]) == (8 if answer == {"weight": None} else 1)
-
-
-def test_a_later_batch_is_not_asked_about() -> None:
-    """The first batch has shown that its weights are as long as the batch."""
-    first, later = ({"x": torch.rand(n, 3), "y": torch.rand(n, 4), "weight": torch.rand(n)} for n in (8, 4))
-    assert layout_of(later, like=layout_of(first)).samples == 4
-
-
-def test_what_holds_the_lengths_holds_samples() -> None:
-    batch = {"ids": torch.ones(8, 8).long(), "mask": torch.ones(8, 8) > 0}
-    assert layout_of(batch, certain=batch["mask"]).samples == 8
-    with pytest.raises(OptionError, match=r'batch\["mask"\] holds one entry'):
-        layout_of(batch)
-
-
-def nested(layout: torch.layout) -> Tensor:
-    return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout)
 
 
 def test_a_dict_of_samples_is_refused_unless_its_entries_are_fields() -> None:

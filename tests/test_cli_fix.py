@@ -111,7 +111,6 @@ retains, late = "+= loss" + chr(10) in text, chr(10) + "    if i % 4" in text
     ("needed", "first"),
     [
         ("retains", "GG601 at train.py:9 by hand. The script fails with this edit alone."),
-        ("late", "GG101 at train.py:10 by hand. The script fails with this edit alone."),
         (
             "retains or late",
             "GG601 at train.py:9 and GG101 at train.py:10 by hand. "

@@ -98,18 +98,6 @@ def test_json_has_the_notebook_and_the_cell_and_sarif_the_line_of_the_file(tmp_p
     assert "fixes" not in result
 
 
-def test_the_page_shows_the_cell(tmp_path: Path) -> None:
-    notebook(tmp_path, SETUP, WRONG)
-    assert check(tmp_path, "--output", "report.html", "train.ipynb").returncode == 1
-    assert f"train.ipynb cell 2, line {LINE}" in (tmp_path / "report.html").read_text("utf-8")
-
-
-def test_a_comment_in_a_cell_silences_its_line(tmp_path: Path) -> None:
-    notebook(tmp_path, SETUP, WRONG.replace("== 0:", "== 0:  # gradgate: ignore[GG101]"))
-    done = check(tmp_path, "train.ipynb")
-    assert (done.returncode, "silenced 1 finding" in done.stdout) == (0, True)
-
-
 def test_a_baseline_holds_when_cells_are_added_and_not_for_the_same_mistake_again(tmp_path: Path) -> None:
     notebook(tmp_path, SETUP, WRONG)
     assert check(tmp_path, "--write-baseline", "known.json", "train.ipynb").returncode == 0
@@ -200,16 +188,6 @@ def test_lines_below_a_magic_of_several_lines_keep_their_numbers(tmp_path: Path)
     assert f"train.ipynb cell 2, line {LINE + 3}  error" in done.stdout
 
 
-def test_findings_of_many_cells_come_in_their_order(tmp_path: Path) -> None:
-    wrong = "for x in data:\n    model(x).square().mean().backward()\n    optimizer.step()"
-    again = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
-    notebook(tmp_path, SETUP, wrong, *["pass"] * 8, again, wrong)
-    found = [line for line in check(tmp_path, "train.ipynb").stdout.splitlines() if "  error  GG" in line]
-    numbers = [int(line.split()[2].rstrip(",")) for line in found]
-    assert numbers == sorted(numbers)
-    assert (numbers[0], numbers[-1]) == (2, 12)
-
-
 @pytest.mark.parametrize(
     ("cell", "code", "message"),
     [
@@ -231,16 +209,6 @@ def test_a_cell_that_fails_ends_the_run_and_its_lines_are_named(
         f"train.ipynb failed with exit code {code} after 3 steps. Found up to that point: 1 error."
         in done.stdout
     )
-
-
-def test_a_cell_that_ends_the_process_is_reported_with_what_was_left_out(tmp_path: Path) -> None:
-    notebook(tmp_path, f"%debug\n{SETUP}", WRONG, "import os\nos._exit(4)")
-    done = check(tmp_path, "train.ipynb")
-    assert done.returncode == 4
-    assert (
-        "train.ipynb failed with exit code 4 after 3 steps. Found up to that point: 1 error." in done.stdout
-    )
-    assert "train.ipynb cell 1: %debug was skipped: it is interactive." in done.stdout
 
 
 @pytest.mark.parametrize(

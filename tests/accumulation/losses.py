@@ -174,7 +174,6 @@ SMOOTHED: dict[str, tuple[Callable[..., Tensor], float]] = {
 READ: dict[str, tuple[Loss, float]] = {
     # torch's own
     "cross entropy": (lambda m, b: F.cross_entropy(m(b.x), b.y), SAMPLES),
-    "cross entropy module": (lambda m, b: nn.CrossEntropyLoss()(m(b.x), b.y), SAMPLES),
     "cross entropy, one linear layer": (lambda m, b: F.cross_entropy(m.head(b.x), b.y), SAMPLES),
     "cross entropy, ignored": (lambda m, b: F.cross_entropy(m(b.x), b.y, ignore_index=0), 4),
     "cross entropy, class weights": (
@@ -186,19 +185,11 @@ READ: dict[str, tuple[Loss, float]] = {
         lambda m, b: F.cross_entropy(m(b.seq).view(-1, CLASSES), b.words.view(-1)),
         SAMPLES * TIME,
     ),
-    "cross entropy, classes in the middle": (
-        lambda m, b: F.cross_entropy(m(b.seq).transpose(1, 2), b.words),
-        SAMPLES * TIME,
-    ),
     "cross entropy, one word of each text": (
         lambda m, b: F.cross_entropy(m(b.seq)[torch.arange(len(b.y), device=b.y.device), b.y % TIME], b.y),
         SAMPLES,
     ),
     "picked by range": (lambda m, b: -m(b.x).log_softmax(1)[range(len(b)), b.y].mean(), SAMPLES),
-    "cross entropy, permuted": (
-        lambda m, b: F.cross_entropy(m(b.seq).permute(0, 2, 1), b.tokens),
-        18,
-    ),
     "cross entropy, time first": (
         lambda m, b: F.cross_entropy(m(b.seq.transpose(0, 1)).reshape(-1, CLASSES), b.words.t().reshape(-1)),
         SAMPLES * TIME,
@@ -210,15 +201,7 @@ READ: dict[str, tuple[Loss, float]] = {
         ),
         6 * 36,
     ),
-    "cross entropy, pooled": (
-        lambda m, b: F.cross_entropy(F.adaptive_avg_pool2d(m.conv(b.image).relu(), 1).flatten(1), b.y),
-        SAMPLES,
-    ),
     "cross entropy, scaled logits": (lambda m, b: F.cross_entropy(m(b.x) * m.scale.exp(), b.y), SAMPLES),
-    "cross entropy, capped logits": (
-        lambda m, b: F.cross_entropy(torch.tanh(m(b.x) / 30) * 30, b.y),
-        SAMPLES,
-    ),
     "cross entropy, tied weights": (
         lambda m, b: F.cross_entropy((m(b.x) @ m.table.weight.t()).double(), b.y),
         SAMPLES,
@@ -228,7 +211,6 @@ READ: dict[str, tuple[Loss, float]] = {
         lambda m, b: F.cross_entropy(m.head(b.x) + 0.5 * m(b.x), b.y),
         SAMPLES,
     ),
-    "cross entropy, custom function": (lambda m, b: F.cross_entropy(Opaque.apply(m(b.x)), b.y), SAMPLES),
     **{
         f"label smoothing of {smoothing}, {how}": (
             lambda m, b, smoothing=smoothing, loss=loss: loss(m, b, label_smoothing=smoothing),
@@ -238,13 +220,10 @@ READ: dict[str, tuple[Loss, float]] = {
         for how, (loss, count) in SMOOTHED.items()
     },
     "nll": (lambda m, b: F.nll_loss(F.log_softmax(m(b.x), dim=1), b.y), SAMPLES),
-    "nll, last dimension": (lambda m, b: F.nll_loss(m(b.x).log_softmax(-1), b.y, ignore_index=2), 4),
     "nll, log of softmax": (lambda m, b: F.nll_loss(m(b.x).softmax(1).log(), b.y), SAMPLES),
     "mse": (lambda m, b: F.mse_loss(m(b.x), b.t), ELEMENTS),
     "mse, squeezed": (lambda m, b: F.mse_loss(m.one(b.x).squeeze(-1), b.weight), SAMPLES),
-    "mse, squeezed wholly": (lambda m, b: F.mse_loss(m.one(b.x).squeeze(), b.weight.squeeze()), SAMPLES),
     "mse, one column": (lambda m, b: F.mse_loss(m.one(b.x)[:, 0], b.weight), SAMPLES),
-    "mse, flattened": (lambda m, b: F.mse_loss(m(b.x).view(-1), b.t.view(-1)), ELEMENTS),
     "mse, of images": (lambda m, b: F.mse_loss(m.conv(b.image)[:, :2].sigmoid(), b.image), 6 * 2 * 36),
     "mse, action values": (
         lambda m, b: F.mse_loss(m(b.x).gather(1, b.y[:, None]), b.weight[:, None]),
@@ -252,10 +231,8 @@ READ: dict[str, tuple[Loss, float]] = {
     ),
     "mse, factorisation": (lambda m, b: F.mse_loss((m(b.x) * m.table(b.y)).sum(1), b.weight), SAMPLES),
     "mse, between two outputs": (lambda m, b: F.mse_loss(m(b.x), m.head(b.z)), ELEMENTS),
-    "mse, custom function": (lambda m, b: F.mse_loss(Opaque.apply(m(b.x)), b.t), ELEMENTS),
     "mse, distilled": (lambda m, b: F.mse_loss(m(b.x), m.head(b.x).detach()), ELEMENTS),
     "l1": (lambda m, b: F.l1_loss(m(b.x), b.t), ELEMENTS),
-    "smooth l1": (lambda m, b: F.smooth_l1_loss(m(b.x), b.t, beta=0.5), ELEMENTS),
     "huber": (lambda m, b: F.huber_loss(m(b.x), b.t), ELEMENTS),
     "bce": (lambda m, b: F.binary_cross_entropy(m(b.x).sigmoid(), b.bits), ELEMENTS),
     "bce with logits": (lambda m, b: F.binary_cross_entropy_with_logits(m(b.x), b.bits), ELEMENTS),
@@ -265,79 +242,40 @@ READ: dict[str, tuple[Loss, float]] = {
         ),
         ELEMENTS,
     ),
-    "soft margin": (lambda m, b: F.soft_margin_loss(m(b.x), b.bits * 2 - 1), ELEMENTS),
     "multi margin": (lambda m, b: F.multi_margin_loss(m(b.x), b.y), SAMPLES),
     "multilabel margin": (
         lambda m, b: F.multilabel_margin_loss(m(b.x), b.bits.long() * torch.arange(CLASSES)),
         SAMPLES,
     ),
-    "gaussian nll": (lambda m, b: F.gaussian_nll_loss(m(b.x), b.t, m.head(b.z).exp()), ELEMENTS),
     "triplet": (lambda m, b: F.triplet_margin_loss(m(b.x), m(b.z), m(b.x - b.z)), SAMPLES),
-    "triplet, squared": (
-        lambda m, b: ((m(b.x) - m(b.z)).pow(2).sum(1) - (m(b.x) - m(-b.z)).pow(2).sum(1) + 1).relu().mean(),
-        SAMPLES,
-    ),
     # means over what was not reduced
     "squares": (lambda m, b: (m(b.x) - b.t).pow(2).mean(), ELEMENTS),
-    "squares, operator": (lambda m, b: ((b.t - m(b.x)) ** 2).mean(), ELEMENTS),
-    "squares, halved within": (lambda m, b: (0.5 * (m(b.x) - b.t) ** 2).mean(), ELEMENTS),
-    "squares, torch.mean": (lambda m, b: torch.mean(torch.square(m(b.x) - b.t)), ELEMENTS),
-    "squares, divided by a number": (lambda m, b: ((m(b.x) - b.t) / 3).square().mean(), ELEMENTS),
     "squares, summed over features": (lambda m, b: ((m(b.x) - b.t) ** 2).sum(1).mean(), SAMPLES),
-    "squares, summed over the last": (lambda m, b: ((m(b.x) - b.t) ** 2).sum(-1).mean(), SAMPLES),
     "squares, mean over features": (lambda m, b: ((m(b.x) - b.t) ** 2).mean(dim=1).mean(), SAMPLES),
-    "squares, kept dimension": (lambda m, b: ((m(b.x) - b.t) ** 2).sum(1, keepdim=True).mean(), SAMPLES),
-    "squares, mean over dimension 0": (lambda m, b: ((m(b.x) - b.t) ** 2).sum(1).mean(0), SAMPLES),
-    "squares, no dimension": (lambda m, b: ((m(b.x) - b.t) ** 2).mean(dim=None), ELEMENTS),
     "squares, both dimensions": (lambda m, b: ((m(b.x) - b.t) ** 2).mean((0, 1)), ELEMENTS),
-    "squares, of images": (
-        lambda m, b: (m.conv(b.image)[:, 1:3] - b.image).abs().sum((1, 2, 3)).mean(),
-        SAMPLES,
-    ),
     "squares, transposed, then over features": (
         lambda m, b: (m(b.x) - b.t).square().t().sum(0).mean(),
         SAMPLES,
     ),
-    "squares, tokens": (lambda m, b: m(b.seq).square().sum(-1).mean(), SAMPLES * TIME),
     "squares, time first": (lambda m, b: m(b.seq.transpose(0, 1)).square().mean(), SAMPLES * TIME * CLASSES),
     "squares, moved dimension": (
         lambda m, b: m(b.seq).square().movedim(1, 0).mean(),
         SAMPLES * TIME * CLASSES,
     ),
     "distances": (lambda m, b: (m(b.x) - b.t).norm(dim=1).mean(), SAMPLES),
-    "log cosh": (lambda m, b: torch.log(torch.cosh(m(b.x) - b.t)).mean(), ELEMENTS),
     "mean of unreduced": (lambda m, b: ce(m, b).mean(), SAMPLES),
-    "mean of unreduced, tokens": (lambda m, b: token_ce(m, b, reduction="none").mean(), SAMPLES * TIME),
     "mean of unreduced bce, summed over classes": (
         lambda m, b: F.binary_cross_entropy_with_logits(m(b.x), b.bits, reduction="none").sum(1).mean(),
         SAMPLES,
     ),
-    "mean of unreduced with a constant": (lambda m, b: (ce(m, b) * 0.5 + 1).mean(), SAMPLES),
     "focal": (lambda m, b: ((1 - torch.exp(-ce(m, b))) ** 2 * ce(m, b)).mean(), SAMPLES),
-    "flooded": (lambda m, b: ((ce(m, b) - 0.1).abs() + 0.1).mean(), SAMPLES),
     "one learned temperature": (lambda m, b: (ce(m, b) * torch.exp(-m.scale) + m.scale).mean(), SAMPLES),
     "a penalty in the mean": (lambda m, b: (ce(m, b) + 0.1 * m.head.weight.pow(2).sum()).mean(), SAMPLES),
     "two unreduced, added": (lambda m, b: (ce(m, b) + (m.head(b.x) - b.t).square().sum(1)).mean(), SAMPLES),
-    "unreduced, as a column": (lambda m, b: ce(m, b).unsqueeze(1).mean(), SAMPLES),
     "cosine similarity": (lambda m, b: -F.cosine_similarity(m(b.x), m.head(b.z)).mean(), SAMPLES),
-    "cosine similarity, stopped": (
-        lambda m, b: -(F.normalize(m(b.x), dim=1) * F.normalize(m.head(b.z), dim=1)).sum(1).mean(),
-        SAMPLES,
-    ),
     "pairwise distance": (lambda m, b: F.pairwise_distance(m(b.x), m.head(b.z)).mean(), SAMPLES),
-    "hinge of a critic": (lambda m, b: F.relu(1.0 - m.one(b.x)).mean(), SAMPLES),
     "critic": (lambda m, b: -m.one(b.x).mean(), SAMPLES),
-    "critic, flat": (lambda m, b: m.one(b.x).view(-1).mean(), SAMPLES),
-    "non-saturating": (lambda m, b: F.softplus(-m.one(b.x)).mean(), SAMPLES),
-    "logsumexp": (
-        lambda m, b: (m(b.x).logsumexp(1) - m(b.x).gather(1, b.y[:, None]).squeeze(1)).mean(),
-        SAMPLES,
-    ),
     "picked by gather": (lambda m, b: -m(b.x).log_softmax(1).gather(1, b.y[:, None]).mean(), SAMPLES),
-    "categorical": (
-        lambda m, b: -torch.distributions.Categorical(logits=m(b.x)).log_prob(b.y).mean(),
-        SAMPLES,
-    ),
     "normal": (
         lambda m, b: -torch.distributions.Normal(m(b.x), m.head(b.z).exp()).log_prob(b.t).mean(),
         ELEMENTS,
@@ -348,19 +286,10 @@ READ: dict[str, tuple[Loss, float]] = {
         ),
         2 * SAMPLES,
     ),
-    "kl to a unit normal": (
-        lambda m, b: (lambda mu, log: (-0.5 * (1 + log - mu.pow(2) - log.exp()).sum(1)).mean())(
-            m(b.x), m.head(b.x)
-        ),
-        SAMPLES,
-    ),
-    "entropy": (lambda m, b: -(m(b.x).softmax(1) * m(b.x).log_softmax(1)).sum(1).mean(), SAMPLES),
-    "pairs of rank scores": (lambda m, b: -F.logsigmoid(m.one(b.x) - m.one(b.z)).mean(), SAMPLES),
     "earth mover": (
         lambda m, b: (m(b.x).softmax(1).cumsum(1) - m.head(b.z).softmax(1).cumsum(1)).abs().sum(1).mean(),
         SAMPLES,
     ),
-    "best of the classes": (lambda m, b: m(b.x).amax(1).mean(), SAMPLES),
     "a parameter and data": (lambda m, b: (m.scale * b.t - b.bits).square().mean(), ELEMENTS),
     "regression by hand": (
         lambda m, b: ((b.x * m.one.weight).sum(1) + m.one.bias - b.weight).square().mean(),
@@ -372,30 +301,23 @@ READ: dict[str, tuple[Loss, float]] = {
         ),
         SAMPLES,
     ),
-    "products with a parameter": (lambda m, b: (m(b.x) @ m.square).square().mean(), ELEMENTS),
 }
 
 ASKED: dict[str, Loss] = {
     # over something else than the items
     "uncertainty weights": lambda m, b: (per_task(m, b) * torch.exp(-m.logs) + m.logs).mean(),
     "tasks": lambda m, b: per_task(m, b).mean(),
-    "tasks, concatenated": lambda m, b: torch.cat([loss[None] for loss in per_task(m, b)]).mean(),
     "tasks through a layer": lambda m, b: (per_task(m, b)[None] * m.logs).mean(),
     "one number": lambda m, b: F.cross_entropy(m(b.x), b.y).mean(),
-    "one number, repeated": lambda m, b: F.mse_loss(m(b.x), b.t).expand(7).mean(),
     "gathered means": gathered,
-    "gathered means, weighed": lambda m, b: (gathered(m, b)[None] * m.logs.exp()).mean(),
     "columns' means": lambda m, b: m(b.x).square().mean(0).mean(),
     "columns' sums": lambda m, b: m(b.x).square().sum(0).mean(),
     "columns' norms": lambda m, b: m(b.x).norm(dim=0).mean(),
-    "columns' norms, from the end": lambda m, b: m(b.x).norm(dim=-2).mean(),
-    "columns' maxima": lambda m, b: m(b.x).amax(0).mean(),
     "columns' deviations": lambda m, b: (
         F.relu(1 - m(b.x).std(0)).mean() if len(b) > 1 else m(b.x).sum(0).mean()
     ),
     "sum of two columns' means": lambda m, b: (m(b.x).mean(0) + m.head(b.z).mean(0)).mean(),
     "transposed, then rows' means": lambda m, b: m(b.x).square().t().mean(1).mean(),
-    "transposed, then rows' sums": lambda m, b: m(b.x).square().T.sum(1).mean(),
     "moved dimension, then sums": lambda m, b: m(b.x).square().movedim(0, 1).sum(-1).mean(),
     "time first, then sums over samples": lambda m, b: (
         m(b.seq.transpose(0, 1)).square().sum(-1).sum(1).mean()
@@ -438,28 +360,20 @@ ASKED: dict[str, Loss] = {
         1 - 2 * (m(b.x).sigmoid() * b.bits).sum() / (m(b.x).sigmoid().sum() + b.bits.sum())
     ),
     "contrastive": lambda m, b: F.cross_entropy(m(b.x) @ m.head(b.z).t(), torch.arange(len(b))),
-    "contrastive, normalised": lambda m, b: F.cross_entropy(
-        F.normalize(m(b.x)) @ F.normalize(m.head(b.z)).t() * m.scale.exp(), torch.arange(len(b))
-    ),
     "contrastive, stopped keys": lambda m, b: F.cross_entropy(
         m(b.x) @ m.head(b.z).detach().t(), torch.arange(len(b))
     ),
-    "listwise": lambda m, b: F.cross_entropy(m.one(b.x).t(), labels([0])),
     "listwise, viewed": lambda m, b: F.cross_entropy(m.one(b.x).view(1, -1), labels([0])),
-    "softmax over samples": lambda m, b: (m(b.x).softmax(0) * m(b.x)).mean(),
     "distances of all pairs": lambda m, b: torch.cdist(m(b.x), m.head(b.z)).mean(),
-    "differences of all pairs": lambda m, b: (m.one(b.x) - m.one(b.z).t()).square().mean(),
     "differences of all pairs, unsqueezed": lambda m, b: (m(b.x)[:, None] - m(b.x)[None]).square().mean(),
     "broadcast against the targets": lambda m, b: (m.one(b.x) - b.weight[None, :]).square().mean(),
     "mse of means": lambda m, b: F.mse_loss(m(b.x).mean(0), b.t.mean(0)),
     "mse of correlations": lambda m, b: F.mse_loss(m(b.x).t() @ m(b.x), torch.eye(CLASSES, dtype=b.x.dtype)),
-    "mse of sums": lambda m, b: F.mse_loss(m(b.x).sum(), b.t.sum()),
     "mse of centred outputs": lambda m, b: F.mse_loss(m(b.x) - m(b.x).mean(0), b.t),
     "mse, of samples repeated": lambda m, b: F.mse_loss(
         m(b.x)[None].expand(len(b), -1, -1), b.t[None].expand(len(b), -1, -1) + 1
     ),
     "mse of neighbours": lambda m, b: F.mse_loss(m(b.x), m(b.x).roll(1, 0)),
-    "mse of a reversed batch": lambda m, b: F.mse_loss(m(b.x), m.head(b.x).flip(0)),
     "einsum with a parameter, last": lambda m, b: F.cross_entropy(
         torch.einsum("btf,fo->bto", m(b.seq), m.square).reshape(-1, CLASSES), b.words.flatten()
     ),
@@ -469,13 +383,9 @@ ASKED: dict[str, Loss] = {
     ),
     "hardest samples": lambda m, b: ce(m, b).topk(min(2, len(b))).values.mean(),
     "hardest samples, by a mask": lambda m, b: ce(m, b)[ce(m, b).detach() >= ce(m, b).detach().mean()].mean(),
-    "hardest samples, by where": lambda m, b: torch.where(
-        ce(m, b).detach() >= ce(m, b).detach().mean(), ce(m, b), 0 * ce(m, b)
-    ).mean(),
     "batch norm": lambda m, b: (
         F.mse_loss(F.batch_norm(m(b.x), None, None, training=True), b.t) if len(b) > 1 else m(b.x).sum()
     ),
-    "log softmax over samples": lambda m, b: F.nll_loss(m(b.x).log_softmax(0), b.y),
     "pooled samples": lambda m, b: (
         F.avg_pool2d(m(b.seq.transpose(0, 1)), (min(2, len(b)), 1)).square().mean()
     ),
@@ -500,7 +410,6 @@ ASKED: dict[str, Loss] = {
     "log of a mean": lambda m, b: m(b.x).exp().mean().log(),
     # weights
     "weights normalised by their sum": lambda m, b: (ce(m, b) * b.weight / b.weight.sum()).sum(),
-    "weights normalised by their mean": lambda m, b: (ce(m, b) * (b.weight / b.weight.mean())).mean(),
     "weights normalised within": lambda m, b: ((b.weight / b.weight.sum()) * ce(m, b)).mean(),
     "weights": lambda m, b: (ce(m, b) * b.weight).mean(),
     "mask": lambda m, b: (token_ce(m, b, reduction="none") * (b.tokens != IGNORED).flatten()).mean(),
@@ -509,9 +418,7 @@ ASKED: dict[str, Loss] = {
         / (b.tokens != IGNORED).sum()
     ),
     "picked by a mask": lambda m, b: F.cross_entropy(m(b.x)[b.weight > 0.01], b.y[b.weight > 0.01]),
-    "divided by a statistic": lambda m, b: (ce(m, b) / ce(m, b).detach().mean()).mean(),
     "divided by a statistic with a gradient": lambda m, b: (ce(m, b) / ce(m, b).mean()).mean(),
-    "divided by a deviation": lambda m, b: (m(b.x) / (1 + m(b.x).detach().norm())).square().mean(),
     "advantages": lambda m, b: (
         -(m(b.x).log_softmax(1).gather(1, b.y[:, None])[:, 0] * (b.weight - b.weight.mean())).mean()
     ),
@@ -520,9 +427,7 @@ ASKED: dict[str, Loss] = {
     ),
     # no mean, or of several losses
     "sum": lambda m, b: F.mse_loss(m(b.x), b.t, reduction="none").sum(),
-    "sum over len": lambda m, b: ce(m, b).sum() / len(b),
     "batch mean": lambda m, b: F.kl_div(m(b.x).log_softmax(1), b.t.softmax(1), reduction="batchmean"),
-    "kl": lambda m, b: F.kl_div(m(b.x).log_softmax(1), b.t.softmax(1), reduction="none").mean(),
     "label smoothing, unreduced": lambda m, b: F.cross_entropy(
         m(b.x), b.y, reduction="none", label_smoothing=0.1
     ).mean(),
@@ -532,25 +437,16 @@ ASKED: dict[str, Loss] = {
     "class probabilities": lambda m, b: F.cross_entropy(m(b.x), b.t.softmax(1)),
     "two losses": lambda m, b: F.cross_entropy(m(b.x), b.y) + 0.1 * F.mse_loss(m.head(b.z), b.t),
     "a loss and a penalty": lambda m, b: F.cross_entropy(m(b.x), b.y) + 0.1 * m.head.weight.pow(2).sum(),
-    "half a loss": lambda m, b: 0.5 * F.mse_loss(m(b.x), b.t),
-    "a fourth of a loss": lambda m, b: F.mse_loss(m(b.x), b.t) / 4,
     "a loss times its items": lambda m, b: F.mse_loss(m(b.x), b.t) * len(b),
     "root of a mean": lambda m, b: F.mse_loss(m(b.x), b.t).sqrt(),
-    "nanmean": lambda m, b: m(b.x).nanmean(),
     "median": lambda m, b: ce(m, b).median(),
     # not known
     "custom function": lambda m, b: Opaque.apply(m(b.x)).mean(),
     "parameters alone": lambda m, b: m.square.pow(2).mean() + 0 * m(b.x).sum(),
     "a parameter and statistics": lambda m, b: (m.logs.exp() * per_task(m, b).detach() + m.logs).mean(),
-    "a parameter for each sample": lambda m, b: (
-        ce(m, b) * torch.cat([m.logs, m.logs, m.logs])[: len(b)].exp()
-    ).mean(),
     "shuffled windows": lambda m, b: m(b.seq).unfold(1, 2, 1).mean(),
     "cross entropy, steps stacked": lambda m, b: F.cross_entropy(
         torch.stack(in_turn(m, b), 1).reshape(-1, CLASSES), b.words.flatten()
-    ),
-    "cross entropy, steps concatenated": lambda m, b: F.cross_entropy(
-        torch.cat(in_turn(m, b)), b.words.t().flatten()
     ),
     "cross entropy, several heads": lambda m, b: F.cross_entropy(
         torch.cat([m(b.x), m.head(b.x)], dim=1), b.y
@@ -558,9 +454,6 @@ ASKED: dict[str, Loss] = {
     "two unreduced, concatenated": lambda m, b: torch.cat(
         [ce(m, b), F.cross_entropy(m.head(b.z), b.y, reduction="none")]
     ).mean(),
-    "slices of time": lambda m, b: F.cross_entropy(
-        m(b.seq)[:, :-1].reshape(-1, CLASSES), b.words[:, 1:].reshape(-1)
-    ),
 }
 
 # Read or asked for as the micro-batch is: of a single sample, squeeze() takes the samples' dimension away.

@@ -1,7 +1,6 @@
 """Batch norms in a window are named once."""
 
 import gc
-import warnings
 from typing import Any
 
 import pytest
@@ -11,12 +10,8 @@ from torch.optim import SGD
 
 import gradgate as gg
 from gradgate.errors import BatchNormWarning
-from tests.laws.standing import same
 from tests.silence import no_warning
 from tests.tensors import DEVICE
-
-QUIET = pytest.mark.filterwarnings("ignore::gradgate.errors.BatchNormWarning")
-CUTS = [[4, 4, 4], [5, 2, 3, 2], [12], [2] * 6]
 
 
 def net(**options: Any) -> nn.Sequential:
@@ -97,14 +92,3 @@ def test_it_is_not_said_where_it_does_not_matter() -> None:
         run(nn.Linear(3, 1).to(DEVICE, torch.float64), batch(), [4, 8])
     with pytest.warns(BatchNormWarning):  # so that the silence above can be broken
         run(net(), batch(), [4, 8])
-
-
-def test_as_an_error_it_stops_the_window_and_leaves_all_as_before() -> None:
-    model = net()
-    before = {name: value.clone() for name, value in model.named_parameters()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(BatchNormWarning):
-            run(model, batch(), [4, 8])
-    assert same(before, dict(model.named_parameters()))
-    assert model[1].weight.grad is None

@@ -13,8 +13,8 @@ from torch.nn import Parameter
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.errors import GradientError, GraphError
-from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from gradgate.errors import GraphError
+from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
 from tests.messages import raises
 from tests.reference import received
 from tests.tensors import RTOL, ones, tensor
@@ -68,20 +68,6 @@ def test_what_decays_is_what_a_subclass_received_whatever_optimizers_there_are(
     assert weight.grad.item() == 7.0
 
 
-def test_what_decays_beside_chosen_rows_is_what_a_subclass_received() -> None:
-    table, weight = nn.Embedding(3, 1), nn.Parameter(torch.zeros(1))
-    SGD([weight])
-    # Rows are stepped by a proxy of the optimizer, for which the hooks run again.
-    optimizer = Threefold([weight, table.weight], lr=0.0)
-    accumulator = gg.Accumulator(optimizer, clear=gg.decay(0.5))
-    with gg.train_rows(table, [1]):
-        for _ in range(3):
-            with accumulator.update() as update:
-                update.backward(8.0 * (weight.sum() + table.weight.sum()), count=1)
-    assert weight.grad.item() == 7.0
-    assert table.weight.grad.flatten().tolist() == [0.0, 7.0, 0.0]
-
-
 def test_what_decays_is_not_what_the_optimizer_writes_to_the_gradient() -> None:
     weight = nn.Parameter(torch.zeros(1))
     optimizer = SGD(
@@ -102,29 +88,6 @@ def test_what_decays_is_the_gradient_that_a_hook_of_the_optimizer_has_changed() 
         assert weight.grad.item() == carried
 
 
-def test_decay_with_a_loss_scale_carries_the_unscaled_gradient() -> None:
-    weight, optimizer, _ = one_weight()
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=1)
-    accumulator = gg.Accumulator(optimizer, scaler=scaler, clear=gg.decay(0.5))
-    with received(optimizer) as steps:
-        for _ in range(3):
-            update_by(accumulator, weight, [(1.0, 1), (3.0, 1)])
-    assert [step[0].item() for step in steps] == [2.0, 3.0, 3.5]
-    assert scaler.get_scale() == 2.0**13
-
-
-def test_a_window_under_decay_that_does_not_reach_a_parameter_decays_it_all_the_same() -> None:
-    a, b = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
-    optimizer = SGD([a, b], lr=1.0)
-    accumulator = gg.Accumulator(optimizer, clear=gg.decay(0.5))
-    with received(optimizer) as steps:
-        update_by(accumulator, a, [(8.0, 1)])
-        update_by(accumulator, b, [(1.0, 3), (5.0, 1)])
-        update_by(accumulator, b, [(0.0, 3)])
-    values = [[None if g is None else g.item() for g in step] for step in steps]
-    assert values == [[8.0, None], [4.0, 2.0], [2.0, 1.0]]
-
-
 @pytest.mark.parametrize("losses", [1, 2, 3])
 def test_zero_keeps_the_same_tensors_over_updates(losses: int) -> None:
     a, b = nn.Parameter(ones(2)), nn.Parameter(ones(2))
@@ -139,24 +102,6 @@ def test_zero_keeps_the_same_tensors_over_updates(losses: int) -> None:
         assert not a.grad.any()
         assert not b.grad.any()
     assert len(seen) == 1
-
-
-@pytest.mark.parametrize("clear", CLEAR)
-def test_after_a_window_that_was_given_up_the_same_tensors_stand_there_with_the_same_values(
-    clear: Any,
-) -> None:
-    weight, _, accumulator = one_weight(clear=clear)
-    update_by(accumulator, weight, [(2.0, 1)])
-    stood = weight.grad
-    value = None if stood is None else stood.item()
-    for _ in range(2):
-        with stopped_by(StopError), accumulator.update() as update:
-            add(update, weight, [(5.0, 1), (7.0, 300)])
-            raise StopError
-        assert weight.grad is stood
-        assert stood is None or stood.item() == value
-    update_by(accumulator, weight, [(2.0, 1)])
-    assert weight.item() == (-5.0 if isinstance(clear, gg.accumulation.Decay) else -4.0)
 
 
 # -- windows whose losses reach nothing ----------------------------------------------------------------------------
@@ -237,14 +182,6 @@ def test_zeros_of_a_16_bit_parameter_are_not_mistaken_for_a_gradient(kind: type[
     assert weight.item() == -1.0
 
 
-def test_zeros_of_a_frozen_module_are_not_mistaken_for_a_gradient() -> None:
-    layers, other = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)), Parameter(tensor(1.0))
-    accumulator = gg.Accumulator(SGD(layers.parameters(), lr=1.0, momentum=0.5), model=layers, clear="zero")
-    update_by(accumulator, sum(parameter.sum() for parameter in layers.parameters()), [(1.0, 1)])
-    with gg.frozen(layers[0]), raises(GraphError, "not reached"):
-        update_by(accumulator, other, [(1.0, 1)])
-
-
 def test_zeros_of_a_loaded_window_are_not_mistaken_for_a_gradient() -> None:
     other, states = Parameter(tensor(1.0)), []
     weight, _, accumulator = one_weight(clear="zero")
@@ -258,30 +195,3 @@ def test_zeros_of_a_loaded_window_are_not_mistaken_for_a_gradient() -> None:
     accumulator.load_state_dict(states[0])
     with raises(GraphError, "not reached"):
         update_by(accumulator, other, [(1.0, 1), (1.0, 1)])
-
-
-# -- gradients that a user put there ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("clear", CLEAR)
-def test_a_backward_between_two_updates_is_an_error_and_is_kept(clear: Any) -> None:
-    weight, optimizer, accumulator = one_weight(clear=clear)
-    update_by(accumulator, weight, [(1.0, 1)])
-    (weight * 3).backward()
-    stood, value = weight.grad, weight.grad.item()
-    with raises(GradientError, "a users gradient"):
-        update_by(accumulator, weight, [(1.0, 1)])
-    assert weight.grad is stood
-    assert stood.item() == value
-    optimizer.zero_grad()
-    update_by(accumulator, weight, [(1.0, 1)])
-    assert weight.item() == -2.0
-
-
-@pytest.mark.parametrize("clear", CLEAR)
-def test_zero_grad_between_two_updates_is_fine_and_clears_what_was_carried(clear: Any) -> None:
-    weight, optimizer, accumulator = one_weight(clear=clear)
-    for _ in range(2):
-        update_by(accumulator, weight, [(1.0, 1)])
-        optimizer.zero_grad()
-    assert weight.item() == -2.0

@@ -22,13 +22,6 @@ def class_weights() -> tuple[nn.Parameter, gg.Accumulator]:
     return weight, gg.Accumulator(SGD([weight], lr=1.0))
 
 
-def test_a_count_that_is_given_goes_before_what_the_graph_says() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        update.backward((weight * ones(3)).mean(), count=7)
-    assert update.count == 7
-
-
 def test_every_ignored_target_makes_a_count_of_zero_and_no_nan() -> None:
     weight, accumulator = class_weights()
     with accumulator.update() as update:
@@ -47,14 +40,6 @@ def test_a_16_bit_loss_counts_more_targets_than_it_can_save(dtype: torch.dtype) 
     with accumulator.update() as update:
         update.backward(F.cross_entropy(logits, labels([0] * 2049 + [-100] * 3)))
     assert update.count == 2049
-
-
-def test_a_16_bit_weighted_loss_is_asked_for_its_count() -> None:
-    weight, accumulator = class_weights()
-    logits = (zeros(3, 1) @ weight).bfloat16()
-    classes = ones(2, dtype=torch.bfloat16)
-    with pytest.raises(CountError, match="count is missing"), accumulator.update() as update:
-        update.backward(F.cross_entropy(logits, labels([0, 1, 0]), weight=classes))
 
 
 @pytest.mark.parametrize(

@@ -64,16 +64,6 @@ def test_a_micro_batch_may_be_left_out() -> None:
     assert weight.item() == pytest.approx(-(5.0 + 8.0 * 4 + 2.0 * 3 + 8.0 * 4) / 12)
 
 
-def test_one_of_several_losses_may_be_left_out_once_their_number_is_known() -> None:
-    weight, _, accumulator = one_weight()
-    with accumulator.update() as update:
-        for number, (gradient, count) in enumerate(update.micro_batches(WINDOW)):
-            if number != 1:
-                update.backward(weight * gradient, count=count)
-                update.backward(weight * 1.0, count=1)
-    assert weight.item() == pytest.approx(-(2.0 * 3 + 8.0 * 4) / 7 - 1.0)
-
-
 def test_a_window_is_not_saved_while_it_is_unclear_what_its_sum_holds() -> None:
     weight, _, accumulator = one_weight()
     with pytest.raises(UpdateError, match=r"state_dict: .* drew them early"), accumulator.update() as update:

@@ -7,28 +7,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam, Optimizer, SparseAdam
-from torch.optim.lr_scheduler import ExponentialLR, SequentialLR
+from torch.optim import SGD, Adam, Optimizer
 
 import gradgate as gg
 from gradgate.errors import NonfiniteError, TornStepError
 from tests.accumulation.one_weight import one_weight, update_by
 from tests.messages import raises
-from tests.reference import assert_same, received
-from tests.tensors import DEVICE, labels, tensor, zeros
-
-CUT, VALID = [3, 0, 1, 2], [4, 1, 3, 2, 4, 4]
-
-
-def test_clip_value_is_torchs_on_the_whole_batch() -> None:
-    weight = nn.Parameter(zeros(4))
-    optimizer = SGD([weight], lr=1.0)
-    with gg.Accumulator(optimizer, clip_value=2.0).update() as update:
-        for gradient, count in update.micro_batches(
-            [([9.0, -9.0, 1.0, 0.0], 1), ([3.0, -1.0, 1.0, -3.0], 3)]
-        ):
-            update.backward((weight * tensor(gradient)).sum(), count=count)
-    assert weight.tolist() == [-2.0, 2.0, -1.0, 2.0]  # minus the means 4.5, -3, 1 and -2.25, clipped
+from tests.tensors import labels, tensor
 
 
 def test_finite_gradients_whose_squares_overflow_are_finite() -> None:
@@ -39,85 +24,7 @@ def test_finite_gradients_whose_squares_overflow_are_finite() -> None:
     assert weight.tolist() == pytest.approx([-math.sqrt(0.5)] * 2)
 
 
-# -- who steps, and who is only asked to ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_an_optimizer_whose_parameters_a_window_does_not_reach_is_no_trouble(scaled: bool) -> None:
-    a, b = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
-    optimizers = [SGD([a], lr=1.0), SGD([b], lr=1.0)]
-    scaler = torch.amp.GradScaler(DEVICE.type) if scaled else None
-    accumulator = gg.Accumulator(optimizers, scaler=scaler)
-    for reached in (a, b):
-        update_by(accumulator, reached, [(1.0, 2), (5.0, 6)])
-    assert (a.item(), b.item()) == (-4.0, -4.0)
-
-
-def test_schedulers_that_chain_others_step_once() -> None:
-    weight, optimizer, _ = one_weight()
-    warm, then = gg.warmup(optimizer, updates=2, factor=4.0), ExponentialLR(optimizer, 0.5)
-    schedule = SequentialLR(optimizer, [warm, then], milestones=[2])
-    accumulator = gg.Accumulator(optimizer, scheduler=schedule)
-    rates = []
-    for _ in range(4):
-        rates.append(optimizer.param_groups[0]["lr"])
-        update_by(accumulator, weight, [(1.0, 1), (1.0, 2)])
-    assert rates == [0.25, 0.625, 1.0, 0.5]
-
-
-# -- sparse -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("clip_norm", [None, 0.1])
-@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)])
-@pytest.mark.parametrize("kind", [SGD, SparseAdam])
-def test_a_sparse_embedding_moves_as_a_dense_one_on_the_whole_batch(
-    kind: type, clear: Any, clip_norm: float | None
-) -> None:
-    def embedding(sparse: bool) -> nn.Embedding:
-        torch.manual_seed(0)
-        return nn.Embedding(5, 3, sparse=sparse, device=DEVICE, dtype=torch.float64)
-
-    ours, whole = embedding(True), embedding(True)
-    rows = labels([0, 1, 1, 4, 1])
-    our_optimizer, their_optimizer = kind(ours.parameters(), lr=0.1), kind(whole.parameters(), lr=0.1)
-    accumulator = gg.Accumulator(our_optimizer, clear=clear, clip_norm=clip_norm)
-    with received(our_optimizer) as steps, accumulator.update() as update:
-        for part in update.micro_batches(rows.split([3, 2])):
-            update.backward(ours(part).pow(2).sum(1).mean())
-    whole(rows).pow(2).sum(1).mean().backward()
-    dense = whole.weight.grad.to_dense()
-    if clip_norm is not None:
-        dense *= clip_norm / (dense.norm() + 1e-6)
-    assert steps[0][0].is_sparse
-    assert_same([steps[0][0].to_dense()], [dense])
-    whole.weight.grad = dense.to_sparse(1)
-    their_optimizer.step()
-    assert_same([ours.weight.detach()], [whole.weight.detach()])
-    for _ in range(2):
-        with accumulator.update() as update:
-            update.backward(ours(rows).sum(1).mean())
-
-
 # -- gradients that are missing or not finite -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)])
-def test_losses_may_reach_different_parameters_and_one_may_be_empty(clear: Any) -> None:
-    a, b = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
-    accumulator = gg.Accumulator(SGD([a, b], lr=1.0), clear=clear)
-    with accumulator.update() as update:
-        for count in update.micro_batches([1, 3]):
-            update.backward(a * count, count=count, name="a")
-            update.backward(b * count, count=2, name="b")
-            update.backward(a * 100, count=0, name="never")
-    assert (a.item(), b.item()) == (-2.5, -2.0)
-    with accumulator.update() as update:
-        for _ in update.micro_batches([0, 1]):
-            update.backward(a * 1, count=0, name="a")
-            update.backward(b * 4, count=1, name="b")
-    carried = isinstance(clear, gg.accumulation.Decay)
-    assert (a.item(), b.item()) == ((-3.75, -7.0) if carried else (-2.5, -6.0))
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
@@ -142,19 +49,6 @@ def test_gradients_of_every_kind_are_looked_at(kind: str, nonfinite: str) -> Non
     with expected, accumulator.update() as update:
         update.backward(table(index).abs().sum() * float("inf"), count=1)
     assert torch.equal(table.weight, before)
-
-
-@pytest.mark.parametrize("clear", ["none", "zero"])
-def test_it_can_be_skipped(clear: Any) -> None:
-    weight, optimizer, _ = one_weight()
-    scheduler = ExponentialLR(optimizer, 0.5)
-    accumulator = gg.Accumulator(optimizer, nonfinite="skip", clear=clear, scheduler=scheduler)
-    update = update_by(accumulator, weight, [(1.0, 1), (math.nan, 1)])
-    assert not update.stepped
-    assert math.isnan(update.grad_norm)
-    assert (weight.item(), scheduler.last_epoch) == (0.0, 0)
-    assert update_by(accumulator, weight, [(1.0, 1)]).stepped
-    assert weight.item() == -1.0
 
 
 def test_it_can_be_stepped_on_without_a_look() -> None:

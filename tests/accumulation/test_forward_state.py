@@ -17,7 +17,6 @@ from gradgate.errors import BudgetError
 from gradgate.forward_state import LARGE_BYTES, ForwardState, checksum
 from tests.accumulation.test_replay import Room
 from tests.laws.standing import differences, standing
-from tests.messages import raises
 from tests.tensors import on_device, randn
 
 
@@ -117,35 +116,6 @@ def test_a_replay_leaves_no_trace_in_anything_that_the_model_reaches(where: str,
     assert (same(drawn, other_drawn), states.keys()) == (True, other_states.keys())
 
 
-def test_what_was_switched_to_another_mode_is_switched_back() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
-    state = ForwardState(model.modules())
-    model.eval()
-    model[0].requires_grad_(False)
-    model.extra = nn.Linear(1, 1)
-    del model[1].p
-    state.restore()
-    assert (model.training, model[1].training, model[1].p, "extra" in model._modules) == (
-        True,
-        True,
-        0.5,
-        False,
-    )
-
-
-def test_a_tensor_that_was_replaced_comes_back_as_the_same_object() -> None:
-    model = nn.Module()
-    model.register_buffer("table", torch.arange(3.0))
-    model.expanded = torch.zeros(1).expand(4)  # cannot be written, and was not
-    table = model.table
-    state = ForwardState([model])
-    table.add_(1)
-    model.table = torch.zeros(3)
-    state.restore()
-    assert model.table is table
-    assert table.tolist() == [0, 1, 2]
-
-
 # -- large tensors ----------------------------------------------------------------------------------
 
 
@@ -210,22 +180,7 @@ def test_what_changes_between_windows_is_no_trouble() -> None:
     assert model.frozen[0] == 0.5
 
 
-def test_a_parameter_that_loss_fn_moves_is_found_out() -> None:
-    model, accumulator = training()
-    model.room = (2, "forward")
-
-    def loss_fn(x: Tensor) -> tuple[Tensor, int]:
-        with torch.no_grad():
-            model.head.weight.clamp_(-0.1, 0.1)
-        return model(x)
-
-    with raises(BudgetError, "a loss function that moves parameters"):
-        accumulator.step(loss_fn, torch.ones(4, 3))
-
-
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool, torch.cfloat]
-)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
 def test_a_checksum_sees_any_change(dtype: torch.dtype) -> None:
     tensor = (torch.arange(3_000_001) % 2).to(dtype)
     known = checksum(tensor)
@@ -239,16 +194,3 @@ def test_a_checksum_sees_any_change(dtype: torch.dtype) -> None:
     assert checksum(tensor.roll(2_000_000)) != known
     assert checksum(tensor.clone()) == known
     assert checksum(torch.cat([tensor[:1], tensor])[1:]) == known
-
-
-def test_without_the_model_nothing_is_replayed() -> None:
-    """A batch norm, say, would have moved twice."""
-    model = Large()
-    model.room = (2, "forward")
-    accumulator = gg.Accumulator(torch.optim.SGD(model.head.parameters(), lr=0.1))
-    before = model.head.weight.detach().clone()
-    with raises(BudgetError, "no model") as caught:
-        accumulator.step(model, torch.ones(4, 3))
-    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
-    assert torch.equal(model.head.weight, before)
-    assert accumulator.step(model, torch.ones(2, 3)).micro_batch_count == 1

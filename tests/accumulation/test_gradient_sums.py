@@ -15,25 +15,7 @@ from gradgate.accumulation._sums import total
 from gradgate.errors import CountError, GradientError, UpdateError
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
 from tests.messages import raises
-from tests.reference import assert_same, parts, problem, received
 from tests.tensors import randn
-
-
-@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)])
-def test_two_losses_are_each_divided_by_their_own_items_and_added(clear: Any) -> None:
-    task = problem([4, 1, 0, 3, 2])
-    parameters = list(task.model.parameters())
-    whole = task.loss_mean(task.x, task.y) + 0.5 * task.model(task.x).pow(2).mean()
-    expected = torch.autograd.grad(whole, parameters)
-    optimizer = SGD(parameters, lr=0.1)
-    with received(optimizer) as steps, gg.Accumulator(optimizer, clear=clear).update() as update:
-        for x, y in update.micro_batches(parts(task, [2, 1, 2])):
-            update.backward(task.loss_mean(x, y), count=task.count(y), name="words")
-            update.backward(0.5 * task.model(x).pow(2).mean(), count=len(x), name="size")
-    assert_same(steps[0], list(expected))
-    assert update.loss == pytest.approx(whole.item())
-    assert update.losses["words"].count == 10
-    assert update.losses["size"].count == 5
 
 
 def test_a_loss_may_come_in_some_micro_batches_only() -> None:
@@ -44,6 +26,17 @@ def test_a_loss_may_come_in_some_micro_batches_only() -> None:
             if labelled:
                 update.backward(weight * 10.0, count=2, name="labelled")
     assert weight.item() == -11.0
+
+
+def test_of_a_module_that_a_loss_goes_into_what_is_owned_receives() -> None:
+    model = nn.Linear(3, 1)
+    bias = model.bias.detach().clone()
+    before = model.weight.detach().clone()
+    with gg.Accumulator(SGD([model.weight], lr=1.0)).update() as update:
+        update.backward(model(torch.ones(8, 3)).square().mean(), into=model)
+    assert not torch.equal(model.weight, before)
+    assert model.bias.grad is None
+    assert torch.equal(model.bias, bias)
 
 
 # -- what else may happen to .grad inside the block ---------------------------------------------------

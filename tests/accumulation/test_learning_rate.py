@@ -6,9 +6,7 @@ from torch import nn
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.errors import OptionError
 from tests.accumulation.one_weight import update_by
-from tests.messages import raises
 from tests.tensors import tensor, zeros
 
 
@@ -38,12 +36,6 @@ def test_what_one_rank_takes_is_multiplied_by_the_ranks(monkeypatch: pytest.Monk
     assert gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True) == 16.0
     assert gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True, rule="sqrt") == 4.0
     assert gg.scale_lr(optimizer(), batch=4096, base_batch=256) == 16.0  # all ranks: nothing is multiplied
-
-
-def test_ranks_are_not_counted_before_they_have_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    with raises(OptionError, "a rate for ranks that are not there", "WORLD_SIZE is 8"):
-        gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True)
 
 
 def test_a_warm_up_rises_evenly_from_the_old_rate_to_the_new_one() -> None:

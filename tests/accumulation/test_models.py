@@ -2,21 +2,12 @@
 
 import gc
 import weakref
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import gradgate as gg
-from gradgate.errors import UpdateError
-from tests.messages import raises
-
-
-def train(accumulator: gg.Accumulator, loss_fn: Callable[[Tensor], Tensor]) -> None:
-    with accumulator.update() as update:
-        for x in update.micro_batches([torch.randn(4, 2), torch.randn(3, 2)]):
-            update.backward(loss_fn(x), count=len(x))
 
 
 def test_messages_name_parameters_by_their_path_without_wrappers() -> None:
@@ -35,17 +26,6 @@ def test_messages_name_parameters_by_their_path_without_wrappers() -> None:
         gg.Accumulator(optimizer).update(),
     ):
         pass
-
-
-def test_the_model_may_be_replaced_between_windows_only() -> None:
-    net = nn.Linear(1, 1)
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
-    accumulator.model = [net]
-    assert accumulator.model == [net]
-    with accumulator.update() as update:
-        update.backward(net(torch.ones(2, 1)).mean(), count=2)
-        with raises(UpdateError, "a model set while open"):
-            accumulator.model = net
 
 
 def test_a_model_is_not_kept_alive_by_an_accumulator_that_is_gone() -> None:

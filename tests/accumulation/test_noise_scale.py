@@ -151,13 +151,6 @@ def test_one_window_in_numbers(count: Any) -> None:
     assert update.noise_scale == math.inf  # so much noise that the gradient does not show
 
 
-def test_older_updates_fade() -> None:
-    weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale(decay=0.5)))
-    update_by(accumulator, weight, [(5.0, 1), (1.0, 3)])  # 28, after 3 items
-    update_by(accumulator, weight, [(2.0, 1), (2.0, 1)])  # 0, after 1 item
-    assert noise.trace == pytest.approx(28.0 * 1.5 / 2.5)
-
-
 def test_a_window_that_is_not_stepped_changes_nothing() -> None:
     weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()), nonfinite="skip")
     with stopped_by(StopError), accumulator.update() as update:

@@ -3,20 +3,19 @@
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import TestCase
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import SGD, Adam
+from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.errors import BudgetError, CountWarning
+from gradgate.errors import CountWarning
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by
-from tests.laws.standing import differences, standing
-from tests.messages import raises, warns
+from tests.messages import warns
 from tests.tensors import RTOL, arange, labels, on_device, ones, rand, tensor
 
 IGNORE_BATCH_NORM = pytest.mark.filterwarnings("ignore::gradgate.errors.BatchNormWarning")
@@ -66,47 +65,6 @@ class Model(nn.Module):
 
     def loss(self, x: Tensor) -> Tensor:
         return self(x).pow(2).mean()
-
-
-def training(**options: Any) -> tuple[Model, torch.optim.Optimizer, gg.Accumulator]:
-    model = Model()
-    optimizer = Adam(model.parameters(), lr=0.1)
-    return model, optimizer, gg.Accumulator(optimizer, model=model, **options)
-
-
-@IGNORE_BATCH_NORM
-@pytest.mark.parametrize("where", ["forward", "backward"])
-@pytest.mark.parametrize("options", [{}, {"clear": "zero"}, {"clear": gg.decay(0.5)}], ids=str)
-def test_a_retried_window_is_bit_identical_to_one_begun_with_the_finer_cut(where: str, options: dict) -> None:
-    batch = torch.randn(12, 3)
-    finished = []
-    for retried in (True, False):
-        model, optimizer, accumulator = training(**options)
-        torch.manual_seed(7)
-        for number in range(3):
-            if retried:
-                model.room = (3, where) if number == 1 else (1000, "nowhere")
-                cut = [12] if number != 2 else [6, 6]  # the third window is cut as the second one had to be
-            else:
-                cut = [12] if number == 0 else [3] * 4
-            update = accumulator.step_window(model.loss, batch.split(cut))
-            assert update.micro_batch_count == (1 if number == 0 else 4)
-        finished.append((standing(optimizer), dict(model.named_buffers()), torch.rand(1)))
-    assert differences(*(one[0] for one in finished), identities=False) == []
-    for name, buffer in finished[0][1].items():
-        assert torch.equal(buffer, finished[1][1][name]), name
-    assert torch.equal(finished[0][2], finished[1][2])  # the random state
-
-
-@IGNORE_BATCH_NORM
-def test_running_out_late_in_the_window_rolls_back_all_of_it() -> None:
-    model, _, accumulator = training()
-    batches = [torch.randn(size, 3) for size in (2, 2, 8)]
-    model.room = (4, "backward")
-    update = accumulator.step_window(model.loss, batches)
-    assert (update.count, update.micro_batch_count) == (36, 4)
-    assert model.seen == 12
-    assert model.norm.num_batches_tracked == 4
 
 
 @IGNORE_BATCH_NORM
@@ -170,11 +128,6 @@ def test_the_size_that_fits_is_saved_and_loaded() -> None:
     assert seen == [2, 2]
 
 
-class Pair(NamedTuple):
-    x: Tensor
-    names: list[str]
-
-
 @dataclass
 class Batch:
     x: Tensor
@@ -182,19 +135,6 @@ class Batch:
 
 
 # -- what cannot be cut, and what is not about memory -------------------------------------------
-
-
-def test_one_sample_that_does_not_fit_is_an_error_and_nothing_is_changed() -> None:
-    weight, optimizer, accumulator = one_weight(clear="zero")
-    accumulator.step_window(fitting(9, [], weight), [arange(2)])
-    before = standing(optimizer)
-    with raises(BudgetError, "does not fit") as caught:
-        accumulator.step_window(fitting(0, [], weight), [arange(4)])
-    assert isinstance(caught.value, MemoryError)
-    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
-    assert differences(standing(optimizer), before) == []
-    accumulator.step_window(fitting(9, [], weight), [arange(2)])
-    assert weight.item() == -1.0
 
 
 def test_the_cpu_allocators_error_counts_as_out_of_memory() -> None:
@@ -275,15 +215,6 @@ def test_other_words_for_it_count_too(text: str) -> None:
 # -- one batch, or a window -----------------------------------------------------------------------
 
 
-def test_a_tuple_of_inputs_and_targets_is_one_batch() -> None:
-    """Not two micro-batches, one of inputs and one of targets."""
-    weight, _, accumulator = one_weight()
-    x, y = arange(4), arange(4) * 3
-    update = accumulator.step(lambda batch: ((weight * batch[0] * batch[1]).mean(), len(batch[0])), (x, y))
-    assert (update.micro_batch_count, update.count) == (1, 4)
-    assert weight.item() == pytest.approx(-float((x * y).mean()), rel=RTOL)
-
-
 def test_a_batch_of_time_first_sequences_is_split_where_it_is_said_to_hold_its_samples() -> None:
     weight, _, accumulator = one_weight()
 
@@ -329,22 +260,17 @@ def test_an_accuracy_that_is_returned_as_the_count_is_warned_of(as_tensor: bool)
 CLASS_WEIGHT = tensor([0.1, 0.2, 0.05])
 
 
-def weighted_mean(scores: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    return (weight * F.cross_entropy(scores, y, reduction="none")).sum() / weight.sum(), weight.sum()
-
-
-def weighted_classes(scores: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def weighted_classes(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return F.cross_entropy(scores, y, CLASS_WEIGHT), CLASS_WEIGHT[y].sum()
 
 
-@pytest.mark.parametrize("loss_fn", [weighted_mean, weighted_classes])
-def test_weights_of_samples_may_add_up_to_less_than_one(loss_fn: Any) -> None:
+def test_class_weights_may_add_up_to_less_than_one() -> None:
     model = on_device(nn.Linear(2, 3))
-    x, y, weight = rand(6, 2), labels([0, 1, 2, 2, 1, 1]), rand(6) / 4
-    (truth,) = torch.autograd.grad(loss_fn(model(x), y, weight)[0], model.weight)
+    x, y = rand(6, 2), labels([0, 1, 2, 2, 1, 1])
+    (truth,) = torch.autograd.grad(weighted_classes(model(x), y)[0], model.weight)
     before = model.weight.detach().clone()
-    window = list(zip(x.split(2), y.split(2), weight.split(2), strict=True))
+    window = list(zip(x.split(2), y.split(2), strict=True))
     gg.Accumulator(SGD(model.parameters(), lr=1.0)).step_window(
-        lambda micro: loss_fn(model(micro[0]), *micro[1:]), window
+        lambda micro: weighted_classes(model(micro[0]), micro[1]), window
     )  # a warning would be an error
     assert torch.allclose(before - model.weight.detach(), truth, rtol=0, atol=RTOL)

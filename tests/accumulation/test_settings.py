@@ -1,5 +1,6 @@
 """Options that cannot be used are refused when the accumulator is made."""
 
+from contextlib import nullcontext
 from typing import Any
 from unittest.mock import Mock
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.amp import GradScaler
+from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
     ExponentialLR,
@@ -18,6 +20,7 @@ from torch.optim.lr_scheduler import (
 import gradgate as gg
 from gradgate.errors import OptionError
 from tests.accumulation.one_weight import one_weight, update_by
+from tests.messages import raises
 
 
 def test_a_clip_may_be_any_number() -> None:
@@ -118,3 +121,23 @@ def test_nonfinite_means_raise_without_a_scaler_and_skip_with_one() -> None:
     assert one_weight()[2]._settings.nonfinite == "raise"
     assert one_weight(scaler=GradScaler("cpu"))[2]._settings.nonfinite == "skip"
     assert one_weight(scaler=GradScaler("cpu"), nonfinite="raise")[2]._settings.nonfinite == "raise"
+
+
+class Sharpness(Optimizer):
+    """Needs a closure, as sharpness-aware minimisation does."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.1})
+
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        closure()
+
+
+@pytest.mark.parametrize("scheduled", [False, True])  # which wraps the optimizer's step
+def test_an_optimizer_that_needs_a_closure_is_refused_and_others_are_not(scheduled: bool) -> None:
+    for kind in (Sharpness, Adam):
+        optimizer = kind([nn.Parameter(torch.zeros(2))])
+        if scheduled:
+            StepLR(optimizer, 1)
+        with raises(OptionError, "closure", "Sharpness") if kind is Sharpness else nullcontext():
+            gg.Accumulator(optimizer)

@@ -48,18 +48,7 @@ def masked_attention() -> tuple[nn.Module, Batch, Callable[[nn.Module, Batch], A
     return Attention(), batch, loss_fn
 
 
-def weighted_classes() -> tuple[nn.Module, Batch, Callable[[nn.Module, Batch], Any]]:
-    labels = torch.tensor([0, 3, 5, 1, 1, 4], device=randn(1).device)
-    batch = {"x": randn(N, 3), "y": labels, "weight": randn(N).square() + 0.1}
-
-    def loss_fn(model: nn.Module, part: Batch) -> Any:
-        chosen = F.one_hot(part["y"], N) * part["weight"]
-        return -(model(part["x"]).log_softmax(-1) * chosen).sum(-1).mean(), len(part["y"])
-
-    return nn.Linear(3, N), batch, loss_fn
-
-
-TASKS = [weighted_targets, masked_attention, weighted_classes]
+TASKS = [weighted_targets, masked_attention]
 
 
 def error(task: Callable[[], Any], fits: int, **options: Any) -> float:
@@ -82,7 +71,7 @@ def error(task: Callable[[], Any], fits: int, **options: Any) -> float:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("fits", [1, 2, 3, 5])
+@pytest.mark.parametrize("fits", [1, 5])
 def test_what_may_be_shared_is_asked_for_before_the_first_replay(task: Any, fits: int) -> None:
     with pytest.raises(BudgetError, match=r'cannot tell whether batch\["weight"\] holds one entry'):
         error(task, fits)
@@ -90,7 +79,7 @@ def test_what_may_be_shared_is_asked_for_before_the_first_replay(task: Any, fits
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("fits", [1, 2, 3, 5])
+@pytest.mark.parametrize("fits", [1, 5])
 def test_shared_data_that_is_named_reaches_every_micro_batch_whole(task: Any, fits: int) -> None:
     assert error(task, fits, batch_dim={"weight": None}) <= 10 * RTOL
 

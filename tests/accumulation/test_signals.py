@@ -139,8 +139,10 @@ def handlers_after(signals: Signals) -> list[Any]:
         signal.signal(signal.SIGINT, usual[1])
 
 
-@pytest.mark.parametrize("second", [None, signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(signal.SIGINT, None), (signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)],
+)
 def test_handlers_are_given_back_whenever_two_signals_arrive(first: int, second: int | None) -> None:
     counted = Signals(0, None, (first, first))
     handlers_after(counted)

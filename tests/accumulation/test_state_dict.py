@@ -13,7 +13,7 @@ from torch.optim import SGD
 import gradgate as gg
 from gradgate.errors import GradientError, StateError
 from tests.accumulation import stopped_run
-from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
 from tests.interpreter import python
 from tests.laws.standing import differences, same, standing
 from tests.messages import raises
@@ -74,27 +74,6 @@ def test_a_run_that_forgets_the_window_ends_elsewhere(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize(
-    "options", [{}, {"clear": "zero"}, {"clear": gg.decay(0.5)}, {"clip_norm": 0.5}], ids=str
-)
-def test_wherever_it_was_stopped_it_goes_on(number: int, options: dict[str, Any]) -> None:
-    (a, _, stopped), (b, _, never) = one_weight(**options), one_weight(**options)
-    for weight, accumulator in ((a, stopped), (b, never)):
-        update_by(accumulator, weight, [(7.0, 1)])
-    state = through_a_file(stopped_after(number, stopped, a))
-    again = nn.Parameter(a.detach().clone())
-    resumed = gg.Accumulator(SGD([again], lr=1.0), **options)
-    resumed.load_state_dict(state)
-    ours, theirs = update_by(resumed, again, WINDOW), update_by(never, b, WINDOW)
-    assert again.item() == b.item()
-    assert (ours.count, ours.loss, ours.grad_norm) == (theirs.count, theirs.loss, theirs.grad_norm)
-    assert ours.micro_batch_count == 3
-    update_by(resumed, again, WINDOW)
-    update_by(never, b, WINDOW)
-    assert again.item() == b.item()
-
-
 def test_a_micro_batch_whose_backward_has_not_come_is_not_counted() -> None:
     weight, _, accumulator = one_weight()
     with stopped_by(StopError), accumulator.update() as update:
@@ -107,22 +86,6 @@ def test_a_micro_batch_whose_backward_has_not_come_is_not_counted() -> None:
     accumulator.load_state_dict(state)
     update_by(accumulator, weight, WINDOW)
     assert weight.item() == -2.0
-
-
-def test_one_state_can_be_loaded_many_times() -> None:
-    weight, optimizer, accumulator = one_weight()
-    state = stopped_after(1, accumulator, weight)
-    before = copy.deepcopy(state)
-    for number in range(1, 4):
-        one = gg.Accumulator(optimizer)
-        one.load_state_dict(state)
-        with stopped_by(StopError), one.update() as update:
-            add(update, weight, WINDOW)
-            raise StopError
-        one.load_state_dict(state)
-        assert update_by(one, weight, WINDOW).count == 8
-        assert weight.item() == -2.0 * number
-    assert same(state, before)
 
 
 def test_a_loaded_window_can_be_saved_again_before_it_goes_on() -> None:

@@ -61,16 +61,6 @@ def test_the_numbers_are_read_when_they_are_there() -> None:
     assert (update.loss, update.count, update.grad_norm) == (1.25, 4, 3.0)
 
 
-def test_after_an_exception_the_losses_are_still_there_and_the_norm_is_not() -> None:
-    weight, _, accumulator = one_weight()
-    with stopped_by(StopError), accumulator.update() as update:
-        add(update, weight, [(2.0, 3)])
-        raise StopError
-    assert (update.count, update.loss, update.stepped) == (3, 0.0, False)
-    with raises(UpdateError, "a norm read too early", "closed"):
-        _ = update.grad_norm
-
-
 def test_a_step_by_hand_inside_the_block_is_refused_and_outside_it_is_not() -> None:
     weight, optimizer, accumulator = one_weight()
     with stopped_by(UpdateError), accumulator.update() as update:

@@ -47,18 +47,6 @@ def test_what_a_hook_raises_comes_out_and_the_update_stays_made() -> None:
     assert weight.item() == -4.0
 
 
-def test_a_hook_may_make_an_update_of_its_own() -> None:
-    weight, _, accumulator = one_weight()
-
-    def once(update: gg.Update) -> None:
-        handle.remove()
-        update_by(accumulator, weight, [(1.0, 1)])
-
-    handle = accumulator.register_update_hook(once)
-    update_by(accumulator, weight, [(3.0, 1)])
-    assert weight.item() == -4.0
-
-
 def test_a_hook_is_told_once_of_an_update_that_was_cut_finer() -> None:
     weight, _, accumulator = one_weight()
     told: list[float] = []

@@ -78,15 +78,6 @@ def test_what_has_no_length_has_windows_without_one(loader: Any) -> None:
     assert len(list(gg.windows(loader, 2))) in (1, 5)
 
 
-def test_a_loader_is_gone_through_anew_in_each_epoch() -> None:
-    generator = torch.Generator().manual_seed(0)
-    loader = DataLoader(range(7), batch_size=2, shuffle=True, generator=generator)  # type: ignore[arg-type]
-    windows = gg.windows(loader, 3)
-    epochs = [[item for window in windows for batch in window for item in batch.tolist()] for _ in range(2)]
-    assert epochs[0] != epochs[1]
-    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
-
-
 def test_leaving_the_loop_early_leaks_nothing_into_the_next_epoch() -> None:
     windows = gg.windows([1, 2, 3, 4, 5], 2)
     for window in windows:

@@ -79,21 +79,15 @@ MIXED: dict[str, Model] = {
     "batch_first forgotten, mean over time": lambda m, b: by_class(
         m, m["time first"](b["sequence"]).mean(1), b
     ),
-    "batch_first forgotten, first token": lambda m, b: by_class(m, m["time first"](placed(m, b))[:, 0], b),
     "batch_first forgotten in an LSTM": lambda m, b: by_class(
         m, m["lstm, time first"](b["sequence"])[0][:, -1], b
     ),
     "batch norm by hand": lambda m, b: by_class(m, batch_normalized(hidden(m, b)), b),
-    "batch norm by hand, mean of squares": lambda m, b: (
-        m["head"](batch_normalized(hidden(m, b))).tanh().pow(2).mean()
-    ),
     "centred": lambda m, b: by_class(m, (h := hidden(m, b)) - h.mean(0, keepdim=True), b),
     "attention over the batch": lambda m, b: by_class(m, ((h := hidden(m, b)) @ h.T).softmax(-1) @ h, b),
     "softmax over the batch": lambda m, b: by_class(m, hidden(m, b).softmax(0), b),
     "normalized over the batch": lambda m, b: by_class(m, F.normalize(hidden(m, b), dim=0), b),
-    "whitened": lambda m, b: by_class(m, (h := hidden(m, b)) @ (h.T @ h), b),
     "spread of the batch": lambda m, b: by_class(m, with_spread(m["conv"](b["image"])).mean((2, 3)), b),
-    "neighbours in the batch": lambda m, b: by_class(m, (h := hidden(m, b)) + h.roll(1, 0), b),
     "centred, above a checkpoint": lambda m, b: by_class(m, (h := recomputed(m, b)) - h.mean(0), b),
     "centred, label smoothing": lambda m, b: F.cross_entropy(
         m["head"]((h := hidden(m, b)) - h.mean(0)), b["y"], label_smoothing=0.1
@@ -106,16 +100,11 @@ APART: dict[str, Model] = {
     "layer": lambda m, b: by_class(m, hidden(m, b).relu(), b),
     "batch first, mean over time": lambda m, b: by_class(m, m["batch first"](placed(m, b)).mean(1), b),
     "batch first, first token": lambda m, b: by_class(m, m["batch first"](b["sequence"])[:, 0], b),
-    "batch first, tokens": lambda m, b: by_token(m, m["batch first"](placed(m, b)), b),
     "LSTM": lambda m, b: by_class(m, m["lstm"](b["sequence"])[0][:, -1], b),
-    "LSTM, last state": lambda m, b: by_class(
-        m, m["lstm, time first"](b["sequence"].transpose(0, 1))[1][0][-1], b
-    ),
     "time first": lambda m, b: by_class(m, m["time first"](b["sequence"].transpose(0, 1))[-1], b),
     "images": lambda m, b: by_class(m, m["norm"](m["conv"](b["image"])).relu().mean((2, 3)), b),
     "layer norm by hand": lambda m, b: by_class(m, (h := hidden(m, b)) - h.mean(1, keepdim=True), b),
     "checkpoint": lambda m, b: by_class(m, recomputed(m, b), b),
-    "mean of squares": lambda m, b: hidden(m, b).tanh().pow(2).mean(),
     "a term of the weights": lambda m, b: by_class(m, hidden(m, b), b) + m["head"].weight.pow(2).sum(),
 }
 

@@ -1,7 +1,5 @@
 """Modules that are frozen: what a handle does, where it works, and what is given back. Law 4 is in tests/laws."""
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,21 +8,13 @@ from torch import nn
 
 import gradgate as gg
 from gradgate.gates import Frozen
-from tests.laws.modules import Averaging, Counter, Counting, condition, values
-from tests.tensors import on_device, randn
+from tests.laws.modules import Averaging, Counter, Counting, condition
+from tests.tensors import on_device
 
 
 def model() -> nn.Sequential:
     backbone = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), Counting(), nn.Dropout(), Averaging())
     return on_device(nn.Sequential(nn.Linear(4, 4), backbone, nn.Linear(4, 1)))
-
-
-def test_gradient_passes_through_to_what_lies_before() -> None:
-    whole = model()
-    with gg.frozen(whole[1]):
-        whole(randn(8, 4)).sum().backward()
-    assert float(whole[0].weight.grad.abs().sum()) > 0
-    assert all(one.grad is None for one in whole[1].parameters())
 
 
 # -- handles ----------------------------------------------------------------------------------------
@@ -42,7 +32,7 @@ def tree() -> nn.Sequential:
     return whole
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_handles_over_one_tree_end_in_any_order(data: st.DataObject) -> None:
     """A module is frozen as long as any handle holds it; then all is as it was before the first."""
@@ -72,21 +62,6 @@ def test_handles_over_one_tree_end_in_any_order(data: st.DataObject) -> None:
         check()
     for handle, _ in data.draw(st.permutations(handles)):
         handle.unfreeze()
-    assert condition(whole) == before
-
-
-def test_an_exception_gives_back_what_was() -> None:
-    whole = model()
-    whole(randn(8, 4)).sum().backward()
-    before = condition(whole)
-
-    def fail() -> None:
-        with gg.frozen(whole[1]):
-            whole(randn(8, 4))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
     assert condition(whole) == before
 
 
@@ -134,47 +109,3 @@ def test_a_train_method_of_ones_own_is_kept() -> None:
     handle.unfreeze()
     assert other.train is own
     assert "train" not in vars(one)
-
-
-# -- in updates ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("frozen", [0, 1])
-@pytest.mark.filterwarnings("ignore::gradgate.errors.BatchNormWarning")
-def test_updates_go_on_with_what_is_not_frozen(frozen: int) -> None:
-    whole = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    accumulator = gg.Accumulator(torch.optim.AdamW(whole.parameters()), model=whole)
-
-    def update() -> None:
-        with accumulator.update() as update:
-            for x in update.micro_batches(torch.randn(8, 4).split([5, 3])):
-                update.backward((whole.train()(x) - 1).square().mean(), count=x.numel())
-
-    update()
-    before = [values(one) for one in whole]
-    with gg.frozen(whole[frozen]):
-        update()
-    after = [values(one) for one in whole]
-    assert after[frozen] == before[frozen]
-    assert after[1 - frozen] != before[1 - frozen]
-    update()
-    assert values(whole[frozen]) != before[frozen]
-
-
-@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)])
-def test_windows_go_on_after_a_part_was_frozen_for_some(clear: Any) -> None:
-    whole = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    accumulator = gg.Accumulator(torch.optim.SGD(whole.parameters(), lr=0.1), clear=clear)
-
-    def update() -> None:
-        with accumulator.update() as update:
-            update.backward(whole(torch.randn(8, 4)).square().mean())
-
-    update()
-    with gg.frozen(whole[0]):
-        before = values(whole[0])
-        update()
-        update()
-        assert values(whole[0]) == before
-    update()
-    assert values(whole[0]) != before

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 import gradgate as gg
-from tests.ranks.processes import together
 
 
 def with_another(linear: nn.Linear) -> None:
@@ -43,22 +42,6 @@ def test_a_replaced_parameter_stays_frozen_if_another_module_holds_it() -> None:
     assert not first.weight.requires_grad
     handles[0].unfreeze()
     assert first.weight.requires_grad
-
-
-def sharded_while_frozen(rank: int) -> list[bool]:
-    from torch.distributed.fsdp import fully_shard
-
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    handle = gg.frozen(model[0])
-    fully_shard(model)
-    required = [model[0].weight.requires_grad]
-    handle.unfreeze()
-    return [*required, model[0].weight.requires_grad]
-
-
-@pytest.mark.slow
-def test_a_module_that_was_sharded_while_frozen_is_unfrozen() -> None:
-    assert together(sharded_while_frozen, 1) == [[False, True]]
 
 
 def statistics(norm: nn.BatchNorm1d) -> list[Tensor]:

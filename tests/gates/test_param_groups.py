@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-import gradgate as gg
 from gradgate.errors import OptionError
 from gradgate.gates import param_groups
 
@@ -78,18 +77,3 @@ def test_biases_norms_and_what_is_named_are_not_decayed() -> None:
 def test_without_weight_decay_the_optimizers_own_goes_for_all() -> None:
     optimizer = torch.optim.AdamW(param_groups(Model(), {"blocks": 0.1}, lr=0.01), weight_decay=0.3)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.3]
-
-
-def test_an_update_moves_each_group_at_its_rate() -> None:
-    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)).double()
-    with torch.no_grad():
-        for one in model.parameters():
-            one.fill_(1.0)
-    accumulator = gg.Accumulator(torch.optim.SGD(param_groups(model, {"0": 0.1}, lr=0.5)))
-    accumulator.step_window(lambda x: model(x).mean(), [torch.ones(2, 1, dtype=torch.float64)])
-    assert [one.item() for one in model.parameters()] == pytest.approx([1 - 0.05, 1 - 0.5])
-
-
-def test_frozen_parameters_are_in_so_that_they_move_when_they_are_unfrozen() -> None:
-    model = Model().requires_grad_(False)
-    assert sum(len(group["params"]) for group in param_groups(model, lr=0.1)) == len(list(model.parameters()))

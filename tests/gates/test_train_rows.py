@@ -1,6 +1,5 @@
 """Rows that are trained alone: all others stay as they are, to the bit, whatever the optimizer does."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +67,7 @@ def moved(
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(rows=st.sets(st.integers(0, WORDS - 1), min_size=1))
 def test_only_the_chosen_rows_ever_change(name: str, rows: set[int]) -> None:
     chosen = torch.zeros(WORDS, WIDTH, dtype=torch.bool)
@@ -91,15 +90,16 @@ def test_the_law_rejects_a_masked_gradient_alone(make: Callable[..., Optimizer])
     assert moved(only_the_gradient, make, chosen).any(1).all()
 
 
-def test_the_chosen_rows_move_as_a_parameter_of_their_own_would() -> None:
+@pytest.mark.parametrize("kind", [AdamW, Adafactor])  # which factors its state
+def test_the_chosen_rows_move_as_a_parameter_of_their_own_would(kind: Callable[..., Optimizer]) -> None:
     model = Tied()
-    optimizer = AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    optimizer = kind(model.parameters(), lr=0.1, weight_decay=0.1)
     with train_rows(model.embedding, [2, 5]):
         train(model, optimizer, 4)
     # The slow way: the whole weight is put together from a constant and a small parameter.
     whole = Tied().embedding.weight.detach().clone()
     rows, words = nn.Parameter(whole[[2, 5]]), torch.arange(WORDS)
-    reference = AdamW([rows], lr=0.1, weight_decay=0.1)
+    reference = kind([rows], lr=0.1, weight_decay=0.1)
     for _ in range(4):
         reference.zero_grad()
         weight = whole.index_copy(0, torch.tensor([2, 5]), rows)
@@ -244,21 +244,6 @@ def test_all_rows_move_again_after_it_is_removed_whatever_the_state_is_made_of(m
     assert ((embedding.weight - before).abs().amax(1) > 1e-3).all()
 
 
-def test_an_optimizer_that_factors_its_state_trains_the_rows_as_a_matrix_of_their_own() -> None:
-    torch.manual_seed(0)
-    embedding = nn.Embedding(6, 3)
-    before, rows = embedding.weight.detach().clone(), nn.Parameter(embedding.weight.detach()[[1, 2]])
-    optimizer, alone = Adafactor(embedding.parameters(), lr=0.1), Adafactor([rows], lr=0.1)
-    train_rows(embedding, [1, 2])
-    for _ in range(3):
-        for stepped, weight in ((optimizer, embedding.weight), (alone, rows)):
-            stepped.zero_grad()
-            weight.square().sum().backward()
-            stepped.step()
-    assert torch.equal(embedding.weight[[1, 2]], rows)
-    assert torch.equal(embedding.weight[[0, 3, 4, 5]], before[[0, 3, 4, 5]])
-
-
 def test_a_factored_state_of_all_rows_or_of_others_is_refused_in_words() -> None:
     embedding = nn.Embedding(6, 3)
     optimizer = Adafactor(embedding.parameters())
@@ -269,20 +254,11 @@ def test_a_factored_state_of_all_rows_or_of_others_is_refused_in_words() -> None
         raises(OptionError, "rows with the state of others", "row_var", "[6, 1]", "2 of the 6 rows"),
     ):
         optimizer.step()
-    optimizer.state.clear()
-    with train_rows(embedding, [1]):
-        optimizer.step()
-        saved = copy.deepcopy(optimizer.state_dict())
-    optimizer.load_state_dict(saved)
-    train_rows(embedding, [1, 2])
-    with raises(OptionError, "rows with the state of others", "row_var", "[1, 1]", "2 of the 6 rows"):
-        optimizer.step()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_an_accumulator_steps_the_rows_alone(dtype: torch.dtype) -> None:
+def test_an_accumulator_steps_the_rows_alone() -> None:
     torch.manual_seed(0)
-    embedding = nn.Embedding(WORDS, WIDTH, dtype=dtype)
+    embedding = nn.Embedding(WORDS, WIDTH, dtype=torch.bfloat16)
     before = embedding.weight.detach().clone()
     train_rows(embedding, [1, 2])
     optimizer = AdamW(embedding.parameters(), lr=0.1)

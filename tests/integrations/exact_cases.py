@@ -246,11 +246,8 @@ CASES: dict[str, tuple[Callable[[bool], list[float]], float]] = {
         f"transformers, {name}": (lambda exact, name=name: transformers(name, exact), within)
         for name, within in {
             "bert": 1e-12,
-            "bert classifier": 1e-12,
-            "bert tagger": 1e-12,
             "gpt2": 1e-6,
             "t5": 1e-6,
-            "llama classifier": 1e-6,
         }.items()
     },
     "transformers, averaged": (
@@ -265,10 +262,6 @@ RIGHT = {
         1e-6,
     ),
     "transformers, llama": (lambda exact: transformers("llama", exact), 1e-6),
-    "transformers, tokens of each rank": (
-        lambda exact: transformers("llama", exact, average_tokens_across_devices=False),
-        1e-6,
-    ),
     "transformers, divided": (
         lambda exact: transformers("llama", exact, truth=mean_of_logits, func=divided),
         1e-6,

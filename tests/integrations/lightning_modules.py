@@ -48,31 +48,6 @@ class BodyDetached(Right):
         return F.cross_entropy(self.head(features), y)
 
 
-class NeverCleared(Right):
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-
-    def training_step(self, batch: list[Tensor], index: int) -> None:
-        optimizer = self.optimizers()
-        self.manual_backward(self.loss([part[:4] for part in batch]) / 2)
-        if (index + 1) % 2 == 0:
-            optimizer.step()  # GG201
-
-    def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), lr=1e-3)
-
-
-class Unequal(NeverCleared):
-    def training_step(self, batch: list[Tensor], index: int) -> None:
-        optimizer = self.optimizers()
-        for x, y in zip(batch[0].split(6), batch[1].split(6), strict=True):
-            loss = F.cross_entropy(self.head(self.body[0](x)), y)
-            self.manual_backward(loss / 2)  # GG103
-        optimizer.step()
-        optimizer.zero_grad()
-
-
 class DividedTwice(Right):
     def training_step(self, batch: list[Tensor], index: int) -> dict[str, Tensor]:
         loss = self.loss(batch)

@@ -52,11 +52,9 @@ class Loader(list[tuple[Tensor, Tensor]]):
 
 
 class Module(pl.LightningModule):
-    def __init__(
-        self, loss: Callable[..., Any] = tokens, *, rate: float = 0.0, interval: str = "step"
-    ) -> None:
+    def __init__(self, loss: Callable[..., Any] = tokens, *, rate: float = 0.0) -> None:
         super().__init__()
-        self.net, self.loss, self.rate, self.interval = net(), loss, rate, interval
+        self.net, self.loss, self.rate = net(), loss, rate
         self.optimizer = torch.optim.SGD(self.parameters(), lr=rate, momentum=0.9)
 
     def training_step(self, batch: Any, index: int) -> Any:
@@ -68,7 +66,7 @@ class Module(pl.LightningModule):
         schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.5)
         return {
             "optimizer": self.optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": self.interval},
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
 
@@ -113,11 +111,10 @@ def test_mixed_precision_keeps_its_loss_scale_and_its_rounding(kind: Any) -> Non
     assert scaler is None or scaler.get_scale() == 2.0**10
 
 
-@pytest.mark.parametrize("interval", ["step", "epoch"])
-def test_schedulers_loggers_and_progress_go_on_as_before(interval: str) -> None:
+def test_schedulers_loggers_and_progress_go_on_as_before() -> None:
     fits = []
     for callbacks in ([], [ExactAccumulation()]):
-        module = Module(rate=1.0, interval=interval)
+        module = Module(rate=1.0)
         module.optimizer.param_groups[0]["lr"] = 1e-9
         fit = trainer(*callbacks, max_epochs=2)
         fit.fit(module, Loader(BATCHES))

@@ -1,6 +1,5 @@
 """What else a training of transformers does, with exact accumulation: losses, adapters, clipping, logs, errors."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +7,6 @@ import torch
 import torch.nn.functional as F
 import transformers as t
 from accelerate import DistributedType
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from torch import Tensor
 
 from gradgate.errors import CountError, OptionError, UpdateError
@@ -81,15 +78,6 @@ def test_a_count_that_nothing_proves_is_asked_for_and_taken() -> None:
 
     found = run("bert tagger", func=pooled, truth=truth, count=lambda inputs: len(inputs["labels"]))
     assert found < 1e-12
-
-
-def test_a_sum_that_is_divided_by_something_else_is_an_error() -> None:
-    def by_samples(outputs: Any, labels: Tensor, num_items_in_batch: Any) -> Tensor:
-        total = F.cross_entropy(outputs["logits"].flatten(0, 1), labels.flatten(), reduction="sum")
-        return total / torch.tensor(float(len(labels)), dtype=torch.float64)
-
-    with pytest.raises(CountError, match=r"a loss was divided by 4, but its micro-batch holds \d+ items"):
-        run("bert tagger", func=by_samples)
 
 
 # -- what else trains -----------------------------------------------------------------------------------
@@ -168,51 +156,7 @@ def test_adapters_of_peft() -> None:
     assert run("bert", exact=False, wrap=wrap) > WRONG
 
 
-def test_sft_of_trl(tmp_path: Path) -> None:
-    """Its loss divides by the count that it gets, clamped, after metrics of its own."""
-    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
-    table = pytest.importorskip("pyarrow").table
-    x, y = (part[:26] for part in texts("llama"))
-    rows = datasets.table.InMemoryTable(table({"input_ids": x.tolist(), "labels": y.tolist()}))
-    words = Tokenizer(WordLevel({f"t{number}": number for number in range(9)}, unk_token="t0"))
-    tokenizer = t.PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="t0", eos_token="t1", unk_token="t0"
-    )
-    model = model_of("llama")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    newer = hasattr(t.TrainingArguments, "activation_checkpointing")
-    checkpointing = "activation_checkpointing" if newer else "gradient_checkpointing"
-    arguments = trl.SFTConfig(
-        tmp_path,
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=4,
-        num_train_epochs=1,
-        max_grad_norm=0.0,
-        train_sampling_strategy="sequential",
-        dataset_kwargs={"skip_prepare_dataset": True},
-        report_to=[],
-        **dict.fromkeys(("use_cpu", "disable_tqdm"), True),
-        **dict.fromkeys(("bf16", checkpointing, "dataloader_pin_memory"), False),
-        **dict.fromkeys(("save_strategy", "logging_strategy"), "no"),
-    )
-    data = datasets.Dataset(rows, fingerprint="rows")
-    trainer = exact(
-        trl.SFTTrainer(
-            model, arguments, train_dataset=data, processing_class=tokenizer, optimizers=(optimizer, None)
-        )
-    )
-    truth = [model(input_ids=x[part], labels=y[part]).loss for part in (slice(16), slice(16, None))]
-    assert max(exact_cases.errors(model, optimizer, truth, trainer.train)) < 1e-6
-
-
 # -- what is refused ------------------------------------------------------------------------------------
-
-
-def test_data_parallel_is_refused() -> None:
-    trainer = bert_trainer()
-    trainer.args._n_gpu = 2
-    with pytest.raises(OptionError, match="uses DataParallel"):
-        exact(trainer)
 
 
 def test_processes_that_shard_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,9 @@ import torch
 from lightning.pytorch.callbacks import BackboneFinetuning, StochasticWeightAveraging
 from torch import nn
 
-from gradgate.errors import FindingError, OptionError
+from gradgate.errors import FindingError
 from gradgate.integrations.lightning import WatchGradients
 from tests.integrations import lightning_modules as modules
-from tests.messages import raises
 
 # Of the library itself, in every fit.
 pytestmark = [
@@ -86,8 +85,6 @@ def test_what_lightning_does_by_itself_is_no_mistake(
     [
         (modules.HeadForgotten, "GG501"),
         (modules.BodyDetached, "GG402"),
-        (modules.NeverCleared, "GG201"),
-        (modules.Unequal, "GG103"),
     ],
 )
 def test_a_mistake_is_found_at_its_line(module: type[modules.Right], code: str) -> None:
@@ -159,14 +156,3 @@ def test_it_serves_the_trainer_of_pytorch_lightning_too() -> None:
     fit(Module(), watching, module=pytorch_lightning)
     assert watching.report is not None
     assert (watching.report.findings, watching.report.summary.steps) == ((), 16)
-
-
-def test_what_is_misspelt_is_said_before_the_fit(tmp_path: Path) -> None:
-    with raises(OptionError, "watching for an unknown rule", "'GGX'"):
-        WatchGradients(select="GGX")
-    with raises(OptionError, "watching for an unknown severity", "'info'"):
-        WatchGradients(raise_on="info")  # type: ignore[arg-type]
-    with raises(OptionError, "a report of an unknown format", "report.pdf"):
-        WatchGradients(output=tmp_path / "report.pdf")
-    with raises(OptionError, "a report in a missing folder", "report.json"):
-        WatchGradients(output=tmp_path / "missing" / "report.json")

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.integrations import exact_cases
-from tests.integrations.exact_cases import BATCHES, accelerate, lightning, tokens, transformers
+from tests.integrations.exact_cases import accelerate, lightning, tokens, transformers
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(isinstance.treespec|LeafSpec).*"),
@@ -49,13 +49,7 @@ def run(trainer: str) -> list[float]:
     return {"lightning": lightning, "accelerate": accelerate}[trainer](tokens, True)
 
 
-@pytest.mark.parametrize("window", [1, 4])
 @pytest.mark.parametrize("trainer", ["lightning", "accelerate", "transformers"])
-def test_gradients_in_one_memory_are_divided_once_each(
-    trainer: str, window: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_in_one_memory_are_divided_once_each(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_cases, "net", Placed)
-    monkeypatch.setattr(exact_cases, "WINDOW", window)
-    if window == 1:
-        monkeypatch.setattr(exact_cases, "WINDOWS", [slice(rows[0], rows[-1] + 1) for rows in BATCHES])
     assert max(run(trainer)) < 1e-12

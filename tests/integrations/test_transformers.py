@@ -105,12 +105,6 @@ class Detached(Trainer):
         return next_token_loss(logits, inputs["labels"], reduction="sum") / num_items_in_batch
 
 
-class HeadForgotten(Trainer):
-    def create_optimizer(self, model=None):
-        self.optimizer = torch.optim.AdamW(self.model.model.parameters(), lr=1e-3)
-        return self.optimizer
-
-
 class Fails(Trainer):
     steps = 0
 
@@ -129,14 +123,6 @@ def test_a_right_training_shows_nothing(capsys: pytest.CaptureFixture[str]) -> N
     assert (watching.report.summary.steps, watching.report.summary.backwards) == (6, 20)
     verdict = "No mistakes found, but this run is too short: some rules need 8 steps."
     assert f"{verdict}\nwatched  6 steps, 20 backward calls" in capsys.readouterr().out
-
-
-def test_parameters_that_are_frozen_on_purpose_are_no_mistake() -> None:
-    model = causal_lm()
-    model.model.embed_tokens.requires_grad_(False)
-    watching = WatchGradientsCallback(show=False)
-    trainer(watching, model=model).train()
-    assert found(watching) == []
 
 
 @pytest.mark.parametrize(("kind", "code"), [(Undivided, "GG102"), (Detached, "GG402")])
@@ -206,30 +192,6 @@ def test_a_training_that_raised_is_over_when_the_report_is_asked_for(tmp_path: P
     assert (watching.report.summary.outcome, watching.report.summary.steps) == ("failed", 2)
     assert repr(watching) != "WatchGradientsCallback(watching)"
     assert json.loads((tmp_path / "report.json").read_text("utf-8"))["summary"]["steps"] == 2
-
-
-def test_a_training_that_raised_is_over_at_the_next_step_of_any_optimizer() -> None:
-    watching = failed()
-    weight = nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    weight.sum().backward()
-    optimizer.step()
-    assert repr(watching) != "WatchGradientsCallback(watching)"
-    assert watching.report is not None
-    assert watching.report.summary.steps == 2
-
-
-def test_a_training_that_goes_on_is_not_taken_for_one_that_raised() -> None:
-    class Asks(Trainer):
-        def training_step(self, *args: Any, **options: Any) -> Tensor:
-            loss = super().training_step(*args, **options)
-            assert watching.report is not None
-            return loss
-
-    watching = WatchGradientsCallback(show=False)
-    trainer(watching, kind=Asks).train()
-    assert watching.report is not None
-    assert (watching.report.summary.outcome, watching.report.summary.steps) == ("finished", 6)
 
 
 def test_a_script_that_fails_still_gets_its_findings(tmp_path: Path) -> None:

@@ -11,40 +11,29 @@ import os
 import pickle
 import random
 import sys
-import tempfile
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.optim import SGD
-from torch.utils.data import DataLoader
 
 import gradgate as gg
 
-FOR_USERS = ("accumulation", "checker", "errors", "gates", "losses", "planning", "tally", "testing")
-TRAINERS = ("accelerate", "lightning", "transformers")
+FOR_USERS = ("gates", "losses", "planning", "testing")
 
 
 def public_names() -> dict[str, Any]:
-    """Return what is exported: ``gradgate.__all__``, and what packages and integrations for users add to it."""
+    """Return what is exported: ``gradgate.__all__``, and what packages for users add to it."""
     named = {name: getattr(gg, name) for name in gg.__all__}
-    for path in (*FOR_USERS, *(f"integrations.{name}" for name in TRAINERS)):
+    for path in FOR_USERS:
         module = importlib.import_module(f"gradgate.{path}")
-        mine = [
-            name
-            for name, value in vars(module).items()
-            if getattr(value, "__module__", "") == module.__name__
-        ]
-        for name in getattr(module, "__all__", mine):
+        for name in module.__all__:
             value = getattr(module, name)
             if name[0] != "_" and not any(value is known for known in named.values()):
-                named[f"{path.rpartition('.')[2]}.{name}"] = value
+                named[f"{path}.{name}"] = value
     return named
 
 
@@ -72,17 +61,6 @@ def undrawn(make: Callable[..., Any], *args: Any, **options: Any) -> Any:
     try:
         return make(*args, **options)
     finally:
-        restore(before)
-
-
-def beside(run: Callable[[bool], object]) -> None:
-    """Run a trainer that draws without and with gradgate; move a generator if only one of them does."""
-    before = states()
-    run(False)
-    without = states()
-    restore(before)
-    run(True)
-    if not moved(without, states()):
         restore(before)
 
 
@@ -180,97 +158,8 @@ def expected() -> None:
     gg.expect_flow(task.loss((X, Y)), into=task.model)
 
 
-class Writer:
-    def add_scalar(self, *_: Any) -> None:
-        """Write nothing."""
-
-
 def mean() -> Tensor:
     return Task().loss((X, Y))
-
-
-def accelerated(exactly: bool) -> None:
-    from accelerate import Accelerator
-
-    from gradgate.integrations.accelerate import exact
-
-    task, accelerator = Task(), Accelerator(cpu=True, gradient_accumulation_steps=2)
-    if exactly:
-        exact(accelerator)
-    model, optimizer = accelerator.prepare(task.model, task.optimizer)
-    for x, y in zip(X.split(3), Y.split(3), strict=True):
-        with accelerator.accumulate(model):
-            accelerator.backward((model(x) - y).square().mean())
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-class Module(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.task = Task()
-        self.model = self.task.model
-
-    def training_step(self, batch: Any) -> Tensor:
-        return self.task.loss(batch)
-
-    def configure_optimizers(self) -> SGD:
-        return self.task.optimizer
-
-
-def fitted(callback: str, **options: Any) -> None:
-    def fit(with_it: bool) -> None:
-        from gradgate.integrations import lightning
-
-        loader = DataLoader(list(zip(X, Y, strict=True)), batch_size=2, shuffle=True)
-        quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-        trainer = pl.Trainer(
-            accelerator="cpu",
-            max_epochs=1,
-            accumulate_grad_batches=2,
-            callbacks=[getattr(lightning, callback)(**options)] if with_it else [],
-            **dict.fromkeys(quiet, False),
-        )
-        trainer.fit(Module(), loader)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        beside(fit)
-
-
-class Labelled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = undrawn(nn.Linear, 2, 1)
-
-    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        return {"loss": (self.layer(x) - labels).square().mean()}
-
-
-def trained(name: str) -> None:
-    def train(with_it: bool) -> None:
-        from gradgate.integrations import transformers as ours
-
-        data = [{"x": x, "labels": y} for x, y in zip(X, Y, strict=True)]
-        with tempfile.TemporaryDirectory() as folder:
-            arguments = transformers.TrainingArguments(
-                folder,
-                per_device_train_batch_size=2,
-                gradient_accumulation_steps=2,
-                num_train_epochs=1,
-                report_to=[],
-                save_strategy="no",
-                use_cpu=True,
-                disable_tqdm=True,
-                dataloader_pin_memory=False,
-            )
-            watching = [ours.WatchGradientsCallback(show=False)] if with_it and name != "exact" else []
-            trainer = transformers.Trainer(Labelled(), arguments, train_dataset=data, callbacks=watching)
-            if with_it and name == "exact":
-                ours.exact(trainer)
-            trainer.train()
-
-    beside(train)
 
 
 CALLS: dict[str, Callable[[], object]] = {
@@ -300,35 +189,12 @@ CALLS: dict[str, Callable[[], object]] = {
     "flow": lambda: str(flow()),
     "expect_flow": expected,
     "watch": watched,
-    "accumulation.Decay": lambda: gg.accumulation.Decay(0.5),
-    "accumulation.Caller": lambda: gg.accumulation.Caller("here", "Pass the count."),
-    "accumulation.LossChecks": lambda: gg.accumulation.LossChecks().check(
-        "loss", mean(), 6, "mean", 4, True, left_out=True
-    ),
-    "accumulation.Stamps": lambda: gg.accumulation.Stamps([_with_gradient()]).hold(),
-    "accumulation.LossSum": lambda: gg.accumulation.LossSum("loss").weight(mean(), 4),
-    "accumulation.Window": lambda: [list(window) for window in gg.windows(iter(X), size=4)],
-    "accumulation.Windows": lambda: len(gg.windows(X.split(2), size=2)),
-    "accumulation.as_number": lambda: gg.accumulation.as_number(torch.tensor(3)),
-    "accumulation.check_scalar": lambda: gg.accumulation.check_scalar(mean()),
-    "accumulation.checked_count": lambda: gg.accumulation.checked_count(mean(), 6, "mean"),
-    "accumulation.count_in_graph": lambda: gg.accumulation.count_in_graph(mean()),
-    "accumulation.dense_values": lambda: gg.accumulation.dense_values([_with_gradient()]),
-    "accumulation.divided_by": lambda: gg.accumulation.divided_by(mean() / 2),
-    "accumulation.divisor_in_graph": lambda: gg.accumulation.divisor_in_graph(mean()),
-    "accumulation.is_sum": lambda: gg.accumulation.is_sum(mean()),
-    "accumulation.multiply": lambda: gg.accumulation.multiply([torch.ones(2)], 2.0),
-    "accumulation.owned_parameters": lambda: gg.accumulation.owned_parameters([Task().optimizer]),
-    "accumulation.separate": lambda: gg.accumulation.separate([_with_gradient()]),
-    "accumulation.total_norm": lambda: gg.accumulation.total_norm([torch.ones(2)]),
-    "checker.Watching": watched,
     "gates.Flow": lambda: repr(flow()),
     "gates.Frozen": lambda: repr(gg.frozen(undrawn(net))),
     "gates.Reach": lambda: [str(reach) for reach in flow().parameters],
     "gates.ScaledModules": lambda: repr(gg.scaled(Task().model, factor=0.5)),
     "gates.Stop": lambda: gg.gates.Stop("detached"),
     "gates.TrainedRows": lambda: repr(rows()),
-    "tally.power_of_two": lambda: gg.tally.power_of_two(3),
     "losses.clip_loss": lambda: gg.losses.clip_loss(X.clone().requires_grad_(), X).backward(),
     "losses.info_nce": lambda: gg.losses.info_nce(X.clone().requires_grad_(), X).backward(),
     "losses.siglip_loss": lambda: gg.losses.siglip_loss(X.clone().requires_grad_(), X).backward(),
@@ -338,11 +204,6 @@ CALLS: dict[str, Callable[[], object]] = {
     "testing.Verdict": lambda: str(Task().checked(gg.testing.compare_update)),
     "testing.assert_exact_update": lambda: Task().checked(gg.testing.assert_exact_update),
     "testing.compare_update": lambda: Task(net).checked(gg.testing.compare_update),
-    "accelerate.exact": lambda: beside(accelerated),
-    "lightning.ExactAccumulation": lambda: fitted("ExactAccumulation"),
-    "lightning.WatchGradients": lambda: fitted("WatchGradients", show=False),
-    "transformers.WatchGradientsCallback": lambda: trained("watch"),
-    "transformers.exact": lambda: trained("exact"),
 }
 # Calls that draw, to show that it would be noticed.
 WRONG: dict[str, Callable[[], object]] = {
@@ -355,12 +216,6 @@ WRONG: dict[str, Callable[[], object]] = {
 def _stepped(how: str, data: Any) -> Any:
     task = Task()
     return getattr(task.accumulator(), how)(task.loss, data)
-
-
-def _with_gradient() -> nn.Parameter:
-    parameter = nn.Parameter(torch.ones(2))
-    parameter.grad = torch.ones(2)
-    return parameter
 
 
 def _peak() -> None:

@@ -427,9 +427,10 @@ def lines_of(run: Run, case: Case) -> list[Line]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [Case(Adam, gg.decay(0.5)), Case(SGD, "zero", scaled=True)], ids=["decay", "scaled"]
+    ("run", "case"),
+    [(in_a_block, Case(Adam, gg.decay(0.5))), (given_up, Case(SGD, "zero", scaled=True))],
+    ids=["in a block, decay", "given up, scaled"],
 )
-@pytest.mark.parametrize("run", [in_a_block, given_up], ids=lambda run: run.__name__)
 def test_a_signal_at_any_line_of_an_update_finds_it_made_or_not_made(run: Run, case: Case) -> None:
     before, after, next_one = World(case), World(case), World(case)
     in_a_block(before)

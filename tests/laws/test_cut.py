@@ -30,6 +30,7 @@ def update_by(way: Way, valid: list[int], cut: list[int]) -> tuple[list, list]:
 
 
 @pytest.mark.parametrize("way", EXACT, ids=lambda way: way.__name__)
+@settings(max_examples=40)
 @given(batch=cut_batches())
 def test_any_cut_gives_the_gradient_of_the_whole_batch(way: Way, batch: tuple[list[int], list[int]]) -> None:
     assert_same(*update_by(way, *batch))

@@ -112,7 +112,7 @@ def takes(name: str, x: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", GATES)
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_no_bit_of_any_tensor_changes(name: str, data: st.DataObject) -> None:
     x = data.draw(tensors().filter(lambda x: takes(name, x)))
@@ -121,7 +121,7 @@ def test_no_bit_of_any_tensor_changes(name: str, data: st.DataObject) -> None:
         assert_same_forward(GATES[name], x)
 
 
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("name", ["stop", "scale", "clip to a norm"])  # all take a nest apart alike
 @settings(max_examples=30)
 @given(data=st.data())
 def test_no_nest_changes(name: str, data: st.DataObject) -> None:

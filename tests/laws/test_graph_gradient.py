@@ -6,7 +6,6 @@ window's first count.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.errors import CountWarning
 from tests.reference import assert_same, problem, received, small_model
-from tests.tensors import DEVICE, randn
+from tests.tensors import randn
 
 pytestmark = pytest.mark.filterwarnings("ignore:backward. the graph holds gg.clip_gradient")
 
@@ -104,18 +102,6 @@ def test_the_law_rejects_weights_in_the_backward_pass(bend: Callable[[Tensor], T
     assert_same(seeded_with_its_weight(model, straight, window), plain(model, straight, window))
 
 
-@pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
-@settings(max_examples=25)
-@given(counts=counts_of_windows)
-def test_a_list_and_a_generator_of_the_same_window_give_the_same_bits(
-    bend: Callable[[Tensor], Tensor], counts: list[int]
-) -> None:
-    model, window = small_model(), window_of(counts)
-    assert all(
-        map(torch.equal, ours(model, bend, window, known=True), ours(model, bend, window, known=False))
-    )
-
-
 def seen_by_hooks(counts: list[int], reduction: str, **options: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return what a hook on the logits sees in plain backward passes, and in a window."""
     task = problem([2] * sum(counts))
@@ -166,78 +152,3 @@ def test_counts_on_a_device_bend_as_numbers_do() -> None:
         # Weights are float32 there, and each change of the count rounds the sum once.
         on_device = [(x, torch.as_tensor(count)) for x, count in window]
         assert_same(ours(model, bend, on_device), plain(model, bend, window), rtol=1e-6)
-
-
-def test_two_losses_each_bend_as_by_themselves() -> None:
-    model, window = small_model(), window_of([4, 9, 1])
-    first, second = BENT["clip_gradient by value"], BENT["clip_gradient by norm"]
-    other = [(x, count**2) for x, count in window]
-    optimizer = SGD(model.parameters(), lr=0.0)
-    # The second loss has counts that its mean contradicts, so that the weights of the two losses differ.
-    contradicted = pytest.warns(CountWarning, match="count is 81 for a mean over 36 items")
-    with contradicted, received(optimizer) as steps, gg.Accumulator(optimizer).update() as update:
-        for x, count in update.micro_batches(iter(window)):
-            update.backward(loss_of(model, first, x), count=count, name="a")
-            update.backward(loss_of(model, second, x), count=count**2, name="b")
-    expected = [a + b for a, b in zip(plain(model, first, window), plain(model, second, other), strict=True)]
-    assert_same(steps[0], expected)
-
-
-def test_a_window_saved_between_unequal_micro_batches_goes_on_to_the_same_bits() -> None:
-    model, window = small_model(), window_of([4, 9, 1, 7])
-    bend = BENT["clip_gradient by norm"]
-    expected = ours(model, bend, window)
-    optimizer = SGD(model.parameters(), lr=0.0)
-    first = gg.Accumulator(optimizer)
-    with suppress(StopIteration), first.update() as update:
-        for number, (x, count) in enumerate(update.micro_batches(window)):
-            if number == 2:
-                state = first.state_dict()
-                raise StopIteration
-            update.backward(loss_of(model, bend, x), count=count)
-    second = gg.Accumulator(optimizer)
-    second.load_state_dict(state)
-    with received(optimizer) as steps, second.update() as update:
-        for x, count in update.micro_batches(iter(window)):
-            update.backward(loss_of(model, bend, x), count=count)
-    assert all(map(torch.equal, steps[0], expected))
-
-
-class Views(torch.autograd.Function):
-    """A sum; backwards two views of one tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        return a + b
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        return gradient.view_as(gradient), gradient.view_as(gradient)
-
-
-@pytest.mark.parametrize("clip_norm", [None, 0.1])
-@pytest.mark.parametrize("sizes", [[6], [1] * 6, [4, 2]], ids=str)
-@pytest.mark.parametrize("add", [lambda a, b: a[None] + b[None], Views.apply], ids=["new axes", "views"])
-def test_parameters_whose_gradients_are_views_of_one_tensor_are_summed_once(
-    add: Callable[[Tensor, Tensor], Tensor], sizes: list[int], clip_norm: float | None
-) -> None:
-    torch.manual_seed(1)
-    linear, a, b = (
-        nn.Linear(3, 3, device=DEVICE, dtype=torch.float64),
-        *(nn.Parameter(randn(3)) for _ in range(2)),
-    )
-    x, parameters = randn(6, 3), [a, b, *linear.parameters()]
-    optimizer = SGD(parameters, lr=1e-3)
-    accumulator = gg.Accumulator(optimizer, clip_norm=clip_norm)
-
-    def loss(x: Tensor) -> Tensor:
-        return (linear(x) + add(a, b)).square().sum(1).mean()
-
-    for _ in range(5):  # all gradients are looked at in the first windows
-        expected = torch.autograd.grad(loss(x), parameters)
-        norm = torch.cat([each.flatten() for each in expected]).norm()
-        with received(optimizer) as steps, accumulator.update() as update:
-            for part in update.micro_batches(x.split(sizes)):
-                update.backward(loss(part), count=len(part))
-        clip = 1.0 if clip_norm is None else float(clip_norm / (norm + 1e-6))
-        assert_same(steps[0], [each * clip for each in expected])

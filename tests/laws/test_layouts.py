@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -151,6 +151,7 @@ def only_tensors(accumulator: gg.Accumulator, loss_fn: Callable[[Any], Any], bat
     )
 
 
+@settings(max_examples=60)
 @given(problem=problems(), most=st.integers(1, 6))
 def test_a_batch_of_any_layout_is_split_exactly_or_refused_by_a_fields_name(
     problem: Problem, most: int
@@ -178,6 +179,7 @@ def test_the_law_rejects_splitting_tensors_alone() -> None:
     assert error_of(problem, 1, by_gradgate) <= 1e-14
 
 
+@settings(max_examples=60)
 @given(problem=problems(), data=st.data())
 def test_any_samples_of_a_batch_are_taken_as_they_are(problem: Problem, data: st.DataObject) -> None:
     """As a plan takes them: in any order."""

@@ -11,7 +11,6 @@ from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
 import gradgate as gg
 from tests.laws.test_cut import TIME, cut_batches
 from tests.reference import Problem, assert_same, parts, problem, received, whole_batch_gradient
-from tests.tensors import RTOL
 
 CLIP = 1e-2  # far below the norm of any gradient here, so that a clip always bites
 CUT, VALID = [3, 3, 1], [4, 4, 4, 1, 2, 3, 4]
@@ -97,10 +96,6 @@ def assert_once(way: Way, valid: list[int], cut: list[int]) -> None:
     assert_same(steps[0], expected)
 
 
-def values(model: torch.nn.Module) -> list[torch.Tensor]:
-    return [parameter.detach() for parameter in model.parameters()]
-
-
 def clipped(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     carriers = [torch.nn.Parameter(torch.empty_like(gradient)) for gradient in gradients]
     for carrier, gradient in zip(carriers, gradients, strict=True):
@@ -131,38 +126,3 @@ def test_whatever_the_cut_there_is_one_clip_one_schedule_and_one_step(
 def test_the_law_rejects(way: Way, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         assert_once(way, VALID, CUT)
-
-
-def test_several_updates_follow_the_whole_batches_with_clip_and_schedule() -> None:
-    ours, theirs = problem(VALID, TIME), problem(VALID, TIME)
-    our_optimizer, their_optimizer = (
-        SGD(task.model.parameters(), lr=0.5, momentum=0.9) for task in (ours, theirs)
-    )
-    our_scheduler, their_scheduler = (ExponentialLR(one, 0.7) for one in (our_optimizer, their_optimizer))
-    accumulator = gg.Accumulator(our_optimizer, clip_norm=CLIP, scheduler=our_scheduler)
-    for cut in (CUT, [7], [1] * 7, [2, 0, 5]):
-        with accumulator.update() as update:
-            for x, y in update.micro_batches(parts(ours, cut)):
-                update.backward(ours.loss_mean(x, y), count=ours.count(y))
-        their_optimizer.zero_grad()
-        theirs.loss_mean(theirs.x, theirs.y).backward()
-        norm = torch.nn.utils.clip_grad_norm_(theirs.model.parameters(), CLIP)
-        their_optimizer.step()
-        their_scheduler.step()
-        assert update.grad_norm == pytest.approx(float(norm), rel=RTOL)
-    assert our_scheduler.get_last_lr() == their_scheduler.get_last_lr()
-    assert_same(values(ours.model), values(theirs.model))
-
-
-def test_several_optimizers_are_clipped_as_one_gradient_and_step_once_each() -> None:
-    task = problem(VALID, TIME)
-    expected = clipped(whole_batch_gradient(task))
-    first, *rest = task.model.parameters()
-    optimizers = [SGD([first], lr=0.1), SGD(rest, lr=0.1)]
-    schedulers = [ExponentialLR(one, 0.5) for one in optimizers]
-    accumulator = gg.Accumulator(optimizers, clip_norm=CLIP, scheduler=schedulers)
-    with received(optimizers[0]) as of_first, received(optimizers[1]) as of_rest:
-        accumulator.step_window(lambda part: task.loss_mean(*part), parts(task, CUT))
-    assert len(of_first) == len(of_rest) == 1
-    assert [one.last_epoch for one in schedulers] == [1, 1]
-    assert_same(of_first[0] + of_rest[0], expected)

@@ -155,13 +155,6 @@ def test_gradients_that_autograd_stores_in_one_memory_give_the_whole_batchs_upda
     assert train(MODELS[name](), sizes, how, losses) < 100 * RTOL
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("sizes", [[4], [2, 2], [3, 1, 2]], ids=str)
-def test_so_it_is_for_each_model(name: str, sizes: list[int]) -> None:
-    how = "nothing" if name in OF_SPARSE else "a clip"
-    assert train(MODELS[name](), sizes, how, 1) < 100 * RTOL
-
-
 def test_without_the_private_name_every_new_gradient_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owns_memory, "use", owns_memory.otherwise)
     for kind in MODELS.values():

@@ -221,29 +221,6 @@ def sgd(module: nn.Module) -> tuple[Optimizer, gg.Accumulator]:
     return optimizer, gg.Accumulator(optimizer)
 
 
-def test_a_gan_without_detach_moves_as_one_with_detach() -> None:
-    ours, theirs = gan(), gan()
-    (_, g_accumulator), (_, d_accumulator) = sgd(ours[0]), sgd(ours[1])
-    (g_optimizer, _), (d_optimizer, _) = sgd(theirs[0]), sgd(theirs[1])
-    for _ in range(3):
-        g, d, noise = ours
-        with d_accumulator.update() as update:
-            for z in update.micro_batches(noise.split([5, 1])):
-                update.backward((d(z) - d(g(z))).mean())
-        with g_accumulator.update() as update:
-            for z in update.micro_batches(noise.split([2, 4])):
-                update.backward(d(g(z)).mean())
-        g, d, noise = theirs
-        d_optimizer.zero_grad()
-        (d(noise) - d(g(noise).detach())).mean().backward()
-        d_optimizer.step()
-        g_optimizer.zero_grad()
-        d(g(noise)).mean().backward()
-        g_optimizer.step()
-    for mine, other in zip(ours[:2], theirs[:2], strict=True):
-        assert_same([p.detach() for p in mine.parameters()], [p.detach() for p in other.parameters()])
-
-
 def test_two_open_updates_share_one_graph_and_each_takes_its_own() -> None:
     generator, discriminator, noise = gan()
     expected = [
@@ -264,16 +241,6 @@ def test_two_open_updates_share_one_graph_and_each_takes_its_own() -> None:
             [sign * g for g in gradient],
             rtol=1e-9 if noise.dtype == torch.float64 else 1e-4,  # the step is undone, which costs digits
         )
-
-
-def test_a_tied_parameter_receives_the_gradient_of_both_its_uses() -> None:
-    here = world()
-    weight = here.model.embedding.weight
-    expected = gradients(here.loss(0), [weight])
-    start = weight.detach().clone()
-    with gg.Accumulator(SGD([weight], lr=1.0)).update() as update:
-        update.backward(here.loss(0))
-    assert_same([start - weight.detach()], expected, rtol=1e-10 if weight.dtype == torch.float64 else 1e-5)
 
 
 def test_a_leaf_that_is_no_parameter_can_be_owned() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -58,6 +58,7 @@ def error(way: Callable[..., list[Tensor]], valid: list[int], budget_bytes: int)
     return max(float((one - other).abs().max()) for one, other in zip(received, truth, strict=True)) / largest
 
 
+@settings(max_examples=30)
 @given(
     valid=st.lists(st.integers(1, TIME), min_size=1, max_size=9),
     budget=st.integers(4000, 12000),

@@ -134,14 +134,14 @@ ANY_MODULE, ANY_OPTIMIZER = st.sampled_from(sorted(MODULES)), st.sampled_from(so
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_whatever_is_frozen_stays_still_under_each_optimizer(name: str, data: st.DataObject) -> None:
     assert_still(frozen, data.draw(cases(ANY_MODULE, st.just(name))))
 
 
 @pytest.mark.parametrize("name", MODULES)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_each_module_stays_still(name: str, data: st.DataObject) -> None:
     assert_still(frozen, data.draw(cases(st.just(name), ANY_OPTIMIZER)))

@@ -215,10 +215,6 @@ def counted(count: Any) -> Callable[[], None]:
     return lambda: backward(plain, count=count)
 
 
-def of_means(weight: Tensor, divisor: float = 1.0) -> Tensor:
-    return F.mse_loss(nn.Linear(3, 2)(torch.ones(4, 3)) * weight, torch.zeros(4, 2)) / divisor
-
-
 def divided() -> None:
     model = nn.Linear(3, 2)
     with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:

@@ -1,6 +1,5 @@
 """How memory grows with the samples: with each, with each pair, in steps; and what cannot be known is said."""
 
-import functools
 import itertools
 import math
 import warnings
@@ -20,7 +19,6 @@ WIDTH = 12
 torch.manual_seed(0)
 MODEL = nn.Linear(WIDTH, 16)
 WIDE = nn.Sequential(nn.Linear(WIDTH, 2 * 1009), nn.ReLU(), nn.Linear(2 * 1009, 2 * 1009))
-WORDS, LOGITS = nn.Embedding(31 * 1009, 32), nn.Linear(32, 31 * 1009)
 QUEUE = torch.randn(40, 16)
 
 
@@ -33,29 +31,10 @@ def distances(x: Tensor) -> Tensor:
     return torch.cdist(MODEL(x), MODEL(x)).mean()
 
 
-def pairwise(x: Tensor) -> Tensor:
-    return F.pdist(MODEL(x)).mean()
-
-
-def upper_triangle(x: Tensor) -> Tensor:
-    z, (i, j) = MODEL(x), torch.triu_indices(len(x), len(x), 1)
-    return (z[i] - z[j]).square().mean()
-
-
 def triplets(x: Tensor) -> Tensor:
     z = MODEL(x)
     d = (z @ z.T).exp()
     return F.relu(d[:, :, None] - d[:, None, :] + 1).mean()
-
-
-def attention_over_samples(x: Tensor) -> Tensor:
-    z = MODEL(x)
-    return ((z @ z.T).softmax(1) @ z).mean()
-
-
-def mask_of_pairs(x: Tensor) -> Tensor:
-    z, mask = MODEL(x), torch.ones(len(x), len(x), dtype=torch.bool).tril()
-    return (z @ z.T).masked_fill(~mask, 0).exp().mean()
 
 
 class PairsInBackward(torch.autograd.Function):
@@ -83,16 +62,11 @@ def halves(x: Tensor) -> Tensor:
 GROWTH: dict[str, Callable[[Tensor], Tensor]] = {
     "InfoNCE": info_nce,
     "cdist": distances,
-    "pdist": pairwise,
-    "upper triangle": upper_triangle,
     "triplets": triplets,
-    "attention over samples": attention_over_samples,
-    "a mask of pairs": mask_of_pairs,
     "pairs in the backward pass only": lambda x: PairsInBackward.apply(MODEL(x)),
     "a queue of older ones": queue_of_older,
     "halves": halves,
     "an eighth": lambda x: MODEL(x).mean(1)[: -(-len(x) // 8)].exp().sin().mean(),
-    "time first": lambda x: MODEL(x[None].expand(5, -1, -1)).exp().mean(),
     "features that 1009 divides": lambda x: WIDE(x).mean(),
     "the result of a loss that is reduced in its place": lambda x: F.mse_loss(
         MODEL(x), torch.ones(len(x), 16)
@@ -159,11 +133,9 @@ def test_the_split_of_a_loss_over_pairs_is_the_coarsest_that_fits(share: float) 
 
 STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "padded to 8": lambda x: F.pad(MODEL(x), (0, 0, 0, -len(x) % 8)).exp().sin().mean(),
-    "padded to 64": lambda x: F.pad(MODEL(x), (0, 0, 0, -len(x) % 64)).exp().sin().mean(),
     "padded to a power of 2": lambda x: (
         F.pad(MODEL(x), (0, 0, 0, (1 << (len(x) - 1).bit_length()) - len(x))).exp().sin().mean()
     ),
-    "a root of them": lambda x: (MODEL(x) @ MODEL(x)[: math.isqrt(len(x))].T).exp().mean(),
     "chunks of 8": lambda x: torch.stack([MODEL(part).exp().sin().sum() for part in x.split(8)]).sum(),
 }
 
@@ -257,14 +229,9 @@ def test_no_real_pass_is_run_where_it_would_take_long() -> None:
     assert seen == []
 
 
-@functools.cache
-def planned_pairs() -> gg.Plan:
-    return gg.plan(distances, torch.randn(64, WIDTH), budget_bytes="1MiB")
-
-
 @pytest.fixture(autouse=True)
 def _seeded() -> Iterator[None]:
     torch.manual_seed(0)
     yield
-    for model in (MODEL, WIDE, WORDS, LOGITS):
+    for model in (MODEL, WIDE):
         model.zero_grad()

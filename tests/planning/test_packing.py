@@ -4,7 +4,6 @@ import math
 from itertools import pairwise
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,27 +58,6 @@ def test_no_cut_is_cheaper_and_every_micro_batch_fits(problem: tuple[list[float]
 def test_the_slow_search_rejects_a_cut_that_fills_each_micro_batch() -> None:
     costs, most, start = [1.0, 1.0, 1.0, 9.0], [4] * 4, 2.0
     assert cost_of(filled(costs, most, start), costs, start) > cheapest_cost(costs, most, start)
-
-
-def test_limits_that_rise_with_the_length_are_kept_all_the_same() -> None:
-    ends = cheapest_split([1.0] * 6, [2, 2, 9, 9, 9, 9], 1.0)
-    assert all(end - begin <= 2 for begin, end in pairwise([0, *ends]))
-
-
-def test_many_sequences_are_cut_as_exactly_as_few() -> None:
-    torch.manual_seed(0)
-    costs = torch.randn(3000).mul(0.7).add(4.3).exp().sort().values.double().tolist()
-    most = [max(1, int(8192 / cost)) for cost in costs]
-    ends = cheapest_split(costs, most, 50.0)
-    assert math.isclose(cost_of(ends, costs, 50.0), cheapest_cost_windowed(costs, most, 50.0), rel_tol=1e-9)
-
-
-def cheapest_cost_windowed(costs: list[float], most: list[int], start: float) -> float:
-    """The same slow search, for limits that descend."""
-    best = [0.0]
-    for j in range(1, len(costs) + 1):
-        best.append(min(best[i] + start + (j - i) * costs[j - 1] for i in range(max(0, j - most[j - 1]), j)))
-    return best[-1]
 
 
 @pytest.mark.parametrize(

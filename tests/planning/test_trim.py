@@ -53,10 +53,6 @@ class Reader(nn.Module):
         return (h.tanh().sum(2) * mask).square().sum(), mask.sum()
 
 
-def gradients(model: nn.Module) -> list[Tensor]:
-    return [p.detach().clone() if p.grad is None else p.grad.clone() for p in model.parameters()]
-
-
 def error(batch: dict[str, Any], *, columns: bool = True, **options: Any) -> float:
     """How far off an update by plan is, from that of the whole batch."""
     model = Reader(columns=columns)
@@ -79,12 +75,6 @@ def lengths_of(batch: dict[str, Any], **options: Any) -> list[int]:
     return [micro.data["ids"].shape[1] for micro in plan.split(batch)]
 
 
-def test_ids_labels_and_masks_are_trimmed_and_the_update_is_the_whole_batchs() -> None:
-    batch = texts()
-    assert error(batch) <= RTOL
-    assert min(lengths_of(batch)) < WIDTH
-
-
 @settings(max_examples=40)
 @given(lengths=st.lists(st.integers(1, WIDTH), min_size=4, max_size=9), wide=st.booleans())
 def test_whatever_the_lengths_it_is_exact(lengths: list[int], wide: bool) -> None:
@@ -104,19 +94,6 @@ def test_images_as_wide_as_the_texts_are_not_cropped() -> None:
 def test_the_law_rejects_an_image_that_is_cropped() -> None:
     batch: dict[str, Any] = {**texts(), "image": torch.rand(SAMPLES, WIDTH, WIDTH)}
     assert error(batch, trim={"ids": 1, "mask": 1, "image": (1, 2)}) > 1e-3
-
-
-@pytest.mark.parametrize("channels", [(), (1,), (3,)])
-@pytest.mark.parametrize("black", [False, True], ids=["random", "with a black border"])
-def test_images_of_all_kinds_are_refused_or_left(channels: tuple[int, ...], black: bool) -> None:
-    image = torch.rand(SAMPLES, *channels, WIDTH, WIDTH)
-    if black:
-        image[..., 2:, :] = image[..., 2:] = 0  # beyond the shortest text
-    batch: dict[str, Any] = {**texts(), "pixels": image}
-    with raises(OptionError, "a field that may be padded", 'batch["pixels"]'):
-        lengths_of(batch)
-    plan = gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="mask", trim=["ids", "labels", "mask"])
-    assert all(micro.data["pixels"].shape[1:] == image.shape[1:] for micro in plan.split(batch))
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,15 @@ def in_a_row(function: Callable[..., Any], ranks: int, rows: Sequence[tuple[Any,
     return [list(outcomes) for outcomes in zip(*together(_in_a_row, ranks, function, rows), strict=True)]
 
 
+def in_turn(ranks: int, calls: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Run functions, each with its arguments, one after the other on the same ranks; return what each returned."""
+    return in_a_row(_call, ranks, calls)
+
+
+def _call(rank: int, function: Callable[..., Any], *args: Any) -> Any:
+    return function(rank, *args)
+
+
 def _in_a_row(rank: int, function: Callable[..., Any], rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     outcomes: list[Any] = []
     for row in rows:

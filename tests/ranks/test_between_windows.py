@@ -4,19 +4,17 @@ Each scenario trains some windows of unequal micro-batches and is compared with 
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
-from gradgate.errors import RankError, UpdateError
-from tests.ranks.processes import in_a_row, together
+from gradgate.errors import RankError
+from tests.ranks.processes import in_a_row
 from tests.reference import assert_same
 
 pytestmark = pytest.mark.slow
@@ -109,88 +107,6 @@ WRAPPERS: dict[str, Callable[[Words], nn.Module]] = {
     "fully_shard": sharded,
     "fully_shard, gathered after forward": lambda net: sharded(net, reshard_after_forward=False),
 }
-LEFT_HALFWAY = ["ddp", "fully_shard", "fully_shard, gathered after forward"]
-EVALUATIONS = [{}, {"train": True}, {"grad": True}, {"grad": True, "train": True}]
-
-
-def evaluating(rank: int, wrappers: list[str]) -> dict[str, list[Tensor]]:
-    found = {}
-    for name in wrappers:
-        for number, how in enumerate(EVALUATIONS):
-            loop = Loop(WRAPPERS[name])
-            for _ in range(WINDOWS):
-                loop.evaluate(**how)
-                loop.window(rank)
-                loop.evaluate(**how).sum()
-            found[f"{name}, between, {number}"] = full(loop.called)
-        loop = Loop(WRAPPERS[name])
-        for _ in range(WINDOWS):
-            loop.window(rank, loop.evaluate)
-        found[f"{name}, within"] = full(loop.called)
-    return found
-
-
-@cache
-def of_each_wrapper(function: Callable[..., Any], *names: str) -> dict[str, list[Any]]:
-    """What both ranks returned, by the wrapper of the model."""
-    return dict(zip(names, in_a_row(function, 2, [([name],) for name in names]), strict=True))
-
-
-@pytest.mark.parametrize("name", WRAPPERS)
-def test_an_evaluation_at_any_time_changes_nothing(name: str) -> None:
-    for found in of_each_wrapper(evaluating, *WRAPPERS)[name]:
-        for values in found.values():
-            assert_same(values, expected(), rtol=1e-12)
-
-
-def recovers_from_a_failed_forward() -> bool:
-    """Return whether fully_shard can be used again after a forward pass that raised: not in torch 2.11."""
-    return hasattr(FSDPModule, "reset_iter_state")
-
-
-def broken_off(rank: int, wrappers: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in wrappers:
-        for what in ("exception", "in forward", "break"):
-            if what == "in forward" and "fully_shard" in name and not recovers_from_a_failed_forward():
-                continue
-            loop = Loop(WRAPPERS[name])
-            loop.window(rank)
-            said = ""
-            try:
-                with loop.accumulator.update() as update:
-                    for number, rows in enumerate(update.micro_batches(CUT[rank])):
-                        if what == "in forward":
-                            with pytest.raises(IndexError):
-                                loop.called(torch.tensor([99]))
-                            raise ZeroDivisionError
-                        update.backward(F.cross_entropy(loop.called(loop.x[rows]), loop.y[rows]))
-                        if what == "exception":
-                            raise ZeroDivisionError
-                        if number == 0 and what == "break":
-                            break
-            except (ZeroDivisionError, UpdateError, RankError) as error:
-                said = type(error).__name__
-            left = [p.grad is None for p in loop.called.parameters()]
-            if not said:
-                found[f"{name}, {what}"] = "stepped"
-                continue
-            loop.window(rank)
-            loop.window(rank)
-            found[f"{name}, {what}"] = (all(left), full(loop.called))
-    return found
-
-
-@pytest.mark.parametrize("name", LEFT_HALFWAY)
-def test_a_window_that_is_left_halfway_leaves_nothing_behind(name: str) -> None:
-    for found in of_each_wrapper(broken_off, *LEFT_HALFWAY)[name]:
-        for what, outcome in found.items():
-            if outcome == "stepped":  # a shorter window, which only fully_shard cannot make
-                assert what == "ddp, break"
-                continue
-            clean, values = outcome
-            assert clean, what
-            assert_same(values, expected(), rtol=1e-12)
 
 
 def wrapped_again(rank: int, told: bool) -> Any:
@@ -208,9 +124,10 @@ def wrapped_again(rank: int, told: bool) -> Any:
 
 
 def test_a_model_that_is_wrapped_again_is_refused_until_the_accumulator_knows_its_wrapper() -> None:
-    for said in together(wrapped_again, 2, False):
+    untold, told = in_a_row(wrapped_again, 2, [(False,), (True,)])
+    for said in untold:
         assert "accumulator.model = wrapper" in said
-    for values in together(wrapped_again, 2, True):
+    for values in told:
         assert_same(values, expected(), rtol=1e-12)
 
 
@@ -237,9 +154,9 @@ def beside_another(rank: int, how: str) -> Any:
     return kept, getattr(other, "require_backward_grad_sync", True)
 
 
-@pytest.mark.parametrize("how", ["has an accumulator", "named", "sharded beside plain"])
-def test_another_network_in_the_window_neither_waits_nor_receives_anything(how: str) -> None:
-    assert together(beside_another, 2, how) == [(True, True)] * 2
+def test_another_network_in_the_window_neither_waits_nor_receives_anything() -> None:
+    rows = [("has an accumulator",), ("named",), ("sharded beside plain",)]
+    assert in_a_row(beside_another, 2, rows) == [[(True, True)] * 2] * 3
 
 
 def two_sharded(rank: int, named: bool) -> Any:
@@ -260,8 +177,9 @@ def two_sharded(rank: int, named: bool) -> Any:
 
 
 def test_another_sharded_network_has_to_be_named() -> None:
-    assert together(two_sharded, 2, True) == [True, True]
-    for said in together(two_sharded, 2, False):
+    named, unnamed = in_a_row(two_sharded, 2, [(True,), (False,)])
+    assert named == [True, True]
+    for said in unnamed:
         assert "in no accumulator's model=" in said
 
 
@@ -311,8 +229,7 @@ def adversarial(rank: int, wrapper: str) -> list[Tensor]:
     return [*full(networks[0]), *full(networks[1])]
 
 
-@pytest.mark.parametrize("wrapper", ["ddp", "fully_shard"])
-def test_two_networks_in_turn_train_as_on_one_process(wrapper: str) -> None:
+def test_two_networks_in_turn_train_as_on_one_process() -> None:
     networks = [generator_of(), critic_of()]
     optimizers = [torch.optim.SGD(net.parameters(), lr=0.3) for net in networks]
     rows = [row for rank in CUT for part in rank for row in part]
@@ -322,5 +239,6 @@ def test_two_networks_in_turn_train_as_on_one_process(wrapper: str) -> None:
             loss_fn(*networks, rows).backward()
             optimizers[place].step()
     whole = [parameter.detach() for net in networks for parameter in net.parameters()]
-    for found in together(adversarial, 2, wrapper):
-        assert_same(found, whole, rtol=1e-12)
+    for ranks in in_a_row(adversarial, 2, [("ddp",), ("fully_shard",)]):
+        for found in ranks:
+            assert_same(found, whole, rtol=1e-12)

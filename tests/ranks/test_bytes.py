@@ -190,7 +190,7 @@ def rows() -> dict[str, tuple[str, str]]:
     return {name: (collectives, sent_bytes) for name, collectives, sent_bytes in found}
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_the_page_says_what_ranks_send_and_what_becomes_of_a_gradient(ranks: int) -> None:
     net = model()
     sizes: dict[str, float] = {

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 from gradgate.errors import RankError
-from tests.ranks.processes import TIMEOUT_SECONDS, together
+from tests.ranks.processes import TIMEOUT_SECONDS, in_a_row, together
 from tests.ranks.work import adam, data, model, values
 from tests.reference import assert_same
 
@@ -48,16 +48,15 @@ def raising(rank: int, where: str) -> Any:
     return first, still, again.count, values(net)
 
 
-@pytest.mark.parametrize("where", ["block", "backward", "after"])
-def test_when_one_rank_raises_nobody_steps_and_all_can_go_on(where: str) -> None:
-    ranks = together(raising, 3, where)
-    assert ranks[1][0].startswith("ZeroDivisionError")
-    what = "rank 1 stopped in this window: ZeroDivisionError:"
-    for number in (0, 2):
-        assert ranks[number][0].startswith(f"RankError: update: {what}")
-        assert "No rank made a step" in ranks[number][0]
-    assert all(still for _, still, _, _ in ranks)
-    assert all(same(moved, ranks[0][3]) for _, _, _, moved in ranks)
+def test_when_one_rank_raises_nobody_steps_and_all_can_go_on() -> None:
+    for ranks in in_a_row(raising, 3, [("block",), ("backward",), ("after",)]):
+        assert ranks[1][0].startswith("ZeroDivisionError")
+        what = "rank 1 stopped in this window: ZeroDivisionError:"
+        for number in (0, 2):
+            assert ranks[number][0].startswith(f"RankError: update: {what}")
+            assert "No rank made a step" in ranks[number][0]
+        assert all(still for _, still, _, _ in ranks)
+        assert all(same(moved, ranks[0][3]) for _, _, _, moved in ranks)
 
 
 def dying(rank: int) -> Any:
@@ -143,16 +142,13 @@ def replaying(rank: int, where: str, fits: tuple[int, ...]) -> Any:
     return values(net), update.micro_batch_count, accumulator.samples_that_fit
 
 
-@pytest.mark.parametrize("where", ["forward", "backward"])
-@pytest.mark.parametrize("fits", [(99, 3), (5, 2)], ids=["on one rank", "on both"])
-def test_when_memory_runs_out_all_replay_and_the_update_is_the_same(
-    where: str, fits: tuple[int, ...]
-) -> None:
-    found = together(replaying, 2, where, fits)
+def test_when_memory_runs_out_all_replay_and_the_update_is_the_same() -> None:
+    rows = [(where, fits) for where in ("forward", "backward") for fits in ((99, 3), (5, 2))]
     expected, _, _ = replaying_alone()
-    for moved, _, _ in found:
-        assert_same(moved, expected, rtol=1e-11)
-    assert [fit for _, _, fit in found] == [None if most == 99 else 3 if most > 2 else 2 for most in fits]
+    for (_, fits), found in zip(rows, in_a_row(replaying, 2, rows), strict=True):
+        for moved, _, _ in found:
+            assert_same(moved, expected, rtol=1e-11)
+        assert [fit for _, _, fit in found] == [None if most == 99 else 3 if most > 2 else 2 for most in fits]
 
 
 def replaying_alone() -> Any:
@@ -204,21 +200,6 @@ def said_of(rank: int, what: str) -> str | None:
     except RankError as error:
         return str(error)
     return None
-
-
-def static(rank: int) -> str | None:
-    net = model()
-    wrapped = DistributedDataParallel(net, static_graph=True)
-    try:
-        gg.Accumulator(adam(net), model=wrapped).step_window(lambda rows: wrapped(rows).mean(), [data()[0]])
-    except RankError as error:
-        return str(error)
-    return None
-
-
-def test_a_wrapper_that_cannot_be_held_back_is_refused() -> None:
-    for said in together(static, 2):
-        assert "static_graph=True, so its synchronization" in said
 
 
 DIFFERENCES = {

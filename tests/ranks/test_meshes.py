@@ -170,7 +170,6 @@ def window(net: nn.Module, rank: int, lr: float = 0.5, **options: Any) -> float:
 
 def refused(rank: int, case: str) -> Any:
     """Return the error of a window, and the count of a later one, of another model."""
-    from torch.distributed._composable.replicate import replicate
     from torch.distributed.fsdp import fully_shard
 
     net, mesh = even(), init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "other"))
@@ -182,22 +181,11 @@ def refused(rank: int, case: str) -> Any:
     elif case == "ranks of one process":
         fully_shard(net, mesh=flat)
         options["ranks"] = mesh["data"] if rank == 1 else None
-    elif case == "different rates":
+    else:
         fully_shard(net, mesh=mesh["data"])
         options["lr"] = 1.0 + rank // 2
-    elif case == "different meshes":
-        fully_shard(net[0], mesh=mesh["data"])
-        fully_shard(net, mesh=flat)
-    elif case == "replicate a part":
-        replicate(net[0])
-    else:
-        net = DistributedDataParallel(net)  # type: ignore[assignment]
     try:
-        if case == "join":
-            with net.join():  # type: ignore[operator]
-                window(net, rank, **options)
-        else:
-            window(net, rank, **options)
+        window(net, rank, **options)
     except RankError as error:
         return str(error), window(even(), rank)
     return None
@@ -207,9 +195,6 @@ REFUSED = {
     "ranks": "averages gradients over processes",
     "ranks of one process": "ranks= names processes 1, 3, but FSDPSequential",
     "different rates": "rank {peer}: [2.0]",
-    "different meshes": "so they are sums over different numbers of items",
-    "replicate a part": "replicate is not supported",
-    "join": "DistributedDataParallel.join() is active",
 }
 
 

@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 from gradgate.errors import OptionError
-from tests.ranks.processes import together
+from tests.ranks.processes import in_turn
 
 pytestmark = pytest.mark.slow
 
@@ -82,15 +82,6 @@ def gradient(rows: list[int]) -> Tensor:
     return grad
 
 
-@pytest.mark.parametrize("way", ["plain", "ddp"])
-def test_ranks_agree_with_plain_gradients(way: str) -> None:
-    one, other = together(measured, 2, way)
-    assert one == other
-    found = one["weight"], one["square"], one["trace"]
-    assert found == pytest.approx(expected(), rel=1e-12)
-    assert (one["updates"], one["skipped"]) == (len(WINDOWS), {})
-
-
 def sharded(rank: int) -> str:
     model = linear()
     fully_shard(model)
@@ -104,5 +95,11 @@ def sharded(rank: int) -> str:
     return "not refused"
 
 
-def test_sharded_parameters_are_refused() -> None:
-    assert all("sharded over ranks" in text for text in together(sharded, 2))
+def test_ranks_agree_with_plain_gradients_and_sharded_parameters_are_refused() -> None:
+    *measurements, refusals = in_turn(2, [(measured, "plain"), (measured, "ddp"), (sharded,)])
+    for one, other in measurements:
+        assert one == other
+        found = one["weight"], one["square"], one["trace"]
+        assert found == pytest.approx(expected(), rel=1e-12)
+        assert (one["updates"], one["skipped"]) == (len(WINDOWS), {})
+    assert all("sharded over ranks" in text for text in refusals)

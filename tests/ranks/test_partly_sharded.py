@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 from gradgate.errors import RankError
-from tests.ranks.processes import together
+from tests.ranks.processes import in_a_row, together
 from tests.ranks.work import SAMPLES, data, model
 from tests.reference import assert_same
 
@@ -55,9 +55,9 @@ def partly_trained(rank: int, how: str) -> list[list[Tensor]]:
     return [trained(partly(how), rank, **options) for options in OPTIONS]
 
 
-@pytest.mark.parametrize("how", ["ignored", "not wrapped"])
-def test_gradients_of_parameters_that_are_not_sharded_are_added_over_ranks(how: str) -> None:
-    for found in together(partly_trained, 2, how):
+def test_gradients_of_parameters_that_are_not_sharded_are_added_over_ranks() -> None:
+    ignored, not_wrapped = in_a_row(partly_trained, 2, [("ignored",), ("not wrapped",)])
+    for found in (*ignored, *not_wrapped):
         for options, values in zip(OPTIONS, found, strict=True):
             net, (x, y), before = model(), data(), []
             optimizer = momentum(net)
@@ -90,37 +90,10 @@ def reached_in_part(rank: int, sparse: bool) -> Tensor:
     return table.weight.detach()
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_only_the_part_that_is_not_sharded_may_be_reached(sparse: bool) -> None:
-    for found in together(reached_in_part, 2, sparse):
+def test_only_the_part_that_is_not_sharded_may_be_reached() -> None:
+    dense, sparse = in_a_row(reached_in_part, 2, [(False,), (True,)])
+    for found in (*dense, *sparse):
         assert_same([found], [torch.tensor([[-0.5] * 2, [-0.5] * 2, [0.0] * 2], dtype=torch.float64)])
-
-
-def alone(rank: int) -> list[str]:
-    from torch.distributed.fsdp import fully_shard
-
-    own = [torch.distributed.new_group([each]) for each in range(2)][rank]
-    said = []
-    for ranks, wrap in (
-        (False, DistributedDataParallel),
-        (own, DistributedDataParallel),
-        (False, fully_shard),
-    ):
-        net: Any = wrap(model())
-        accumulator = gg.Accumulator(momentum(net), model=net, ranks=ranks)
-        with pytest.raises(RankError) as raised, accumulator.update():
-            pass
-        said.append(str(raised.value))
-    net, (x, y) = DistributedDataParallel(model(), process_group=own), data()
-    accumulator = gg.Accumulator(momentum(net), model=net, ranks=False)
-    assert accumulator.step_window(lambda rows: F.cross_entropy(net(x[rows]), y[rows]), [[0, 1], [2]]).stepped
-    return said
-
-
-def test_a_wrapper_over_ranks_is_refused_by_an_accumulator_of_one_rank() -> None:
-    for said in together(alone, 2):
-        assert len(said) == 3
-        assert all("averages gradients over processes 0, 1 in each backward pass" in each for each in said)
 
 
 def wrapped_twice(rank: int) -> str:

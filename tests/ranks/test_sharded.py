@@ -8,11 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
 from gradgate.errors import RankError, UpdateError
-from tests.ranks.processes import together
+from tests.ranks.processes import in_a_row, together
 from tests.ranks.test_update import dealt, everybody
 from tests.ranks.work import SAMPLES, Cut, adam, data, model, of_one_process
 from tests.reference import assert_same
@@ -84,17 +83,16 @@ def test_other_types_and_a_world_of_one_go_too(ranks: int) -> None:
             assert all(torch.allclose(a, b, atol=tolerance) for a, b in zip(values, expected, strict=True))
 
 
-@pytest.mark.parametrize("sync", ["last", "every"])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_any_cut_gives_the_update_of_one_process(ranks: int, sync: str) -> None:
+def test_any_cut_gives_the_update_of_one_process(ranks: int) -> None:
     cuts = [with_work_for_all(seed, ranks) for seed in range(6)]
     expected = of_one_process([everybody(cut) for cut in cuts], clip_norm=0.5)
-    found = together(train, ranks, cuts, sync)
-    for rank in found:
-        assert_same(rank["values"], expected, rtol=1e-11)
-        assert rank["told"] == found[0]["told"]
-        assert [count for count, _ in rank["told"]] == [SAMPLES] * len(cuts)
-    assert [rank["micro_batches"] for rank in found] == [len(one) for one in cuts[-1]]
+    for found in in_a_row(train, ranks, [(cuts, "last"), (cuts, "every")]):
+        for rank in found:
+            assert_same(rank["values"], expected, rtol=1e-11)
+            assert rank["told"] == found[0]["told"]
+            assert [count for count, _ in rank["told"]] == [SAMPLES] * len(cuts)
+        assert [rank["micro_batches"] for rank in found] == [len(one) for one in cuts[-1]]
 
 
 def several(rank: int) -> Any:
@@ -125,25 +123,6 @@ def test_what_cannot_be_is_refused_and_the_engine_is_given_back() -> None:
         assert "rank 1 has no micro-batch in this window, but another rank has 1" in said[0]
         assert "'b' is a second loss, and under fully_shard there is one sum for all losses" in said[1]
         assert_same(gradients, [one.grad for one in net.parameters()])
-
-
-class Scatters(TorchDispatchMode):
-    """Counts how often gradients are added up over ranks."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.count += "reduce_scatter" in str(func)
-        return func(*args, **(kwargs or {}))
-
-
-def counting(rank: int, sync: Any) -> int:
-    net, (x, y) = sharded(2), data()
-    accumulator = gg.Accumulator(adam(net), model=net, sync=sync)
-    with Scatters() as scatters, accumulator.update() as update:
-        for rows in update.micro_batches(torch.arange(SAMPLES).split(6)):
-            update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=6)
-    return scatters.count
 
 
 class Experts(nn.Module):
@@ -189,46 +168,18 @@ def routed(rank: int, ranks: int, optimizer: type[torch.optim.Optimizer], **opti
     ]
 
 
-@pytest.mark.parametrize("sync", ["last", "every"])
-def test_ranks_may_use_different_parameters(sync: Any) -> None:
+def test_ranks_may_use_different_parameters() -> None:
     """By itself ``fully_shard`` adds what one rank used to what another one used in its place."""
     expected, stepped = routed(0, 1, torch.optim.AdamW)
-    outcomes = together(routed_by_ranks, 2, sync)
-    if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):  # torch 2.11
-        for error in outcomes:
-            assert isinstance(error, RankError)
-            assert "ranks have reached different parameters in this window" in str(error)
-        return
-    for values, moved in outcomes:
-        assert_same(values, expected, rtol=1e-12)
-        assert moved == stepped  # the third expert is not stepped on, as it has no gradient
-
-
-def swapped_experts(rank: int) -> Any:
-    """Train a window in which both ranks use both experts, each in another micro-batch, as with torch 2.11."""
-    from torch.distributed.fsdp import fully_shard
-
-    from gradgate.ranks import FullySharded
-
-    FullySharded.can_reduce_unused = lambda self: False  # type: ignore[method-assign]
-    net = Experts().double()
-    fully_shard(net)
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net, sync="every")
-    before = [p.detach().to_local().clone() for p in net.parameters()]  # type: ignore[operator]
-    try:
-        with accumulator.update() as update:
-            for expert in update.micro_batches([0, 1] if rank else [1, 0]):
-                update.backward(net(torch.ones(2, 4).double(), expert).square().mean(), count=6)
-    except RankError as error:
-        now = [p.detach().to_local() for p in net.parameters()]  # type: ignore[operator]
-        return str(error), all(torch.equal(a, b) for a, b in zip(now, before, strict=True))
-    return None
-
-
-def test_an_old_torch_refuses_ranks_that_use_different_parameters_in_one_pass() -> None:
-    for message, unchanged in together(swapped_experts, 2):
-        assert "ranks have reached different parameters in this window" in message
-        assert unchanged
+    for outcomes in in_a_row(routed_by_ranks, 2, [("last",), ("every",)]):
+        if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):  # torch 2.11
+            for error in outcomes:
+                assert isinstance(error, RankError)
+                assert "ranks have reached different parameters in this window" in str(error)
+            continue
+        for values, moved in outcomes:
+            assert_same(values, expected, rtol=1e-12)
+            assert moved == stepped  # the third expert is not stepped on, as it has no gradient
 
 
 def routed_by_ranks(rank: int, sync: Any) -> Any:
@@ -263,9 +214,9 @@ def trained_in_turn(rank: int, shape: tuple[int, int], sync: Any) -> list[Tensor
     return whole(net)
 
 
-@pytest.mark.parametrize("shape", [(1, 2), (2, 1)])
-def test_parameters_trained_in_turn_get_their_own_gradients_under_hybrid_sharding(shape: Any) -> None:
-    for first, second in together(trained_in_turn, 2, shape, "every"):
+def test_parameters_trained_in_turn_get_their_own_gradients_under_hybrid_sharding() -> None:
+    one_by_two, two_by_one = in_a_row(trained_in_turn, 2, [((1, 2), "every"), ((2, 1), "every")])
+    for first, second in (*one_by_two, *two_by_one):
         # 3 micro-batches of 4 items on each of the 2 ranks; the items' gradients are x / 4.
         assert_same([first], [torch.full((4,), 1 - (1 + 2) / 6 / 4, dtype=torch.float64)], rtol=1e-12)
         assert_same(

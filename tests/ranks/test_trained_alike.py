@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 from gradgate.errors import RankError
-from tests.ranks.processes import together
+from tests.ranks.processes import in_a_row, together
 from tests.ranks.work import adam, data, model, values
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,20 @@ def train(rank: int, name: str | None, wrapped: bool) -> Any:
     return all(map(torch.equal, values(net), before))
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "DDP"])
-@pytest.mark.parametrize("name", ON_RANKS)
-def test_ranks_that_do_not_train_the_same_do_not_step(name: str, wrapped: bool) -> None:
-    assert together(train, 2, name, wrapped) == [True, True]
+def test_ranks_that_do_not_train_the_same_do_not_step() -> None:
+    rows = [(name, wrapped) for name in ON_RANKS for wrapped in (False, True)]
+    for row, unchanged in zip(rows, in_a_row(train, 2, rows), strict=True):
+        assert unchanged == [True, True], row
+
+
+def sharded_while_frozen(rank: int) -> list[bool]:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    handle = gg.frozen(net[0])
+    fully_shard(net)
+    required = [net[0].weight.requires_grad]
+    handle.unfreeze()
+    return [*required, net[0].weight.requires_grad]
+
+
+def test_a_module_that_was_sharded_while_frozen_is_unfrozen() -> None:
+    assert together(sharded_while_frozen, 1) == [[False, True]]

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,9 +36,3 @@ def findings_in(script: Path) -> list[Finding]:
     finally:
         watcher.stop()
     return check(watcher.log(), strict=True)
-
-
-def variables_of(text: str) -> dict[str, Any]:
-    """Run a script; return its variables."""
-    with _written(text) as script:
-        return runpy.run_path(str(script), run_name="__main__")

@@ -49,19 +49,6 @@ def test_micro_batches_that_are_cleared_unused_at_the_end_of_an_epoch_are_left_o
     ]
 
 
-def test_a_single_micro_batch_that_is_left_over_is_not_counted_in_the_plural() -> None:
-    (cleared,) = said(windows(4, 4, rest=1).judged())
-    assert cleared.endswith("No step uses the gradients of the micro-batch left after the last window of 4.")
-    (added,) = said(windows(4, 4, 6, 4, 4, rest=1).judged())
-    assert added.endswith("the leftovers of one epoch are added to the next epoch.")
-    (first,) = said(windows(1, 4, 4, rest=1).judged())
-    assert first.endswith("other steps use 4; 1 at the end is never used.")
-
-
-def test_micro_batches_left_over_go_on_into_the_next_epoch() -> None:
-    assert [one.code for one in windows(4, 4, 6, 4, 4, 6, 4).judged()] == ["GG101"]
-
-
 def test_only_the_last_epochs_leftovers_are_never_used() -> None:
     assert said(windows(4, 4, 6, 4, 6, 4, rest=2).judged()) == [
         "train.py:5: GG101 error: A window holds 6 micro-batches, other windows 4: the leftovers of one epoch are "
@@ -99,12 +86,6 @@ def test_means_divided_by_another_number_point_at_the_division() -> None:
         "train.py:3: GG102 error: 4 micro-batches are added up and each is divided by 16: the gradient is "
         "0.25 times the gradient of the whole batch."
     ]
-
-
-def test_means_divided_twice() -> None:
-    found = windows(4, 4, 4, term=mean(8, ("div", 4), ("div", 4), line=3)).judged()
-    assert [one.code for one in found] == ["GG102"]
-    assert "divided by 4 and by 4" in found[0].message
 
 
 @pytest.mark.parametrize("trainer", ["accelerate", "lightning", "transformers"])

@@ -28,10 +28,6 @@ FOLLOWED = {
             ),
         ],
     ),
-    "amp-scaler-misuse/vae_mixed": (
-        "Add the parts first, then scale the sum: scaler.scale(total).backward()",
-        [("total = scaler.scale(rec) + beta * kl", "total = scaler.scale(rec + beta * kl)")],
-    ),
     "clip-misplaced/adding_rnn": (
         "Clip between backward() and optimizer.step()",
         [
@@ -41,23 +37,6 @@ FOLLOWED = {
                 "            nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n            "
                 "optimizer.step()",
             ),
-        ],
-    ),
-    "clip-misplaced/dqn_cliff": (
-        "Clip the parameters that the optimizer updates",
-        [("clip_grad_norm_(target_net.parameters()", "clip_grad_norm_(policy_net.parameters()")],
-    ),
-    "ineffective-step/actor_twice": (
-        "Pass critic_opt the parameters that should be trained: agent.critic",
-        [("self.critic_opt = torch.optim.Adam(self.actor", "self.critic_opt = torch.optim.Adam(self.critic")],
-    ),
-    "ineffective-step/rebound_state_dict": (
-        "Write the update in place, under torch.no_grad(): p -= lr * p.grad",
-        [
-            (
-                "        state[name] = state[name] - 0.1 * p.grad",
-                "        with torch.no_grad():\n            p -= 0.1 * p.grad",
-            )
         ],
     ),
     "ineffective-step/bfloat16_sgd": (
@@ -71,15 +50,6 @@ FOLLOWED = {
                 "    loss = nn.functional.cross_entropy(out",
             ),
         ],
-    ),
-    "inplace-param-update/best_state_in_memory": (
-        "Keep a copy: copy.deepcopy(model.state_dict())",
-        [("state = network.state_dict()", "state = __import__('copy').deepcopy(network.state_dict())")],
-    ),
-    "inplace-param-update/soft_target_of_itself": (
-        "Make the target a network of its own, target = copy.deepcopy(network), and copy from the network "
-        "that is trained",
-        [("self.target = critic", "self.target = __import__('copy').deepcopy(self.critic)")],
     ),
     "inplace-param-update/ema_teacher": (
         "Move the average towards the trained values instead: average.lerp_(trained, 0.1)",
@@ -95,10 +65,6 @@ FOLLOWED = {
             )
         ],
     ),
-    "param-not-in-optimizer/forgotten_bias": (
-        "Pass optimizer all parameters that should be trained",
-        [("SGD([W1, W2]", "SGD([W1, W2, b1]"), ("    b1.grad = None\n", "")],
-    ),
     "stale-optimizer-params/unit_rows": (
         "write into the old parameter",
         [
@@ -108,22 +74,9 @@ FOLLOWED = {
             )
         ],
     ),
-    "stale-optimizer-params/new_head": (
-        "Construct optimizer after this line",
-        [
-            (
-                "args.num_classes)  # expect: stale-optimizer-params",
-                "args.num_classes)\n        optimizer.add_param_group({'params': model.fc.parameters()})",
-            )
-        ],
-    ),
     "param-in-multiple-optimizers/shared_trunk": (
         "Pass them to only one optimizer: remove them from critic_opt",
         [("itertools.chain(self.trunk.parameters(), self.critic.parameters())", "self.critic.parameters()")],
-    ),
-    "param-in-multiple-optimizers/encoder_and_all": (
-        "remove them from dec_opt",
-        [("torch.optim.Adam(vae.parameters()", "torch.optim.Adam(vae.decoder.parameters()")],
     ),
     "optimizer-state-reset/train_function": (
         "Construct it once, before the loop, and pass it in",
@@ -143,13 +96,6 @@ FOLLOWED = {
             ("        train(model, train_loader", "        train(model, optimizer, train_loader"),
         ],
     ),
-    "optimizer-state-reset/rollout_update": (
-        "To change the learning rate, set group['lr']",
-        [
-            ("        self.optimizer.load_state_dict(self.defaults)  # expect: optimizer-state-reset\n", ""),
-            ('group["lr"] *= frac', 'group["lr"] = 3e-3 * frac'),
-        ],
-    ),
     "frozen-state-drift/two_stages": (
         "Set the gradients to None where the parameters are frozen",
         [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
@@ -159,49 +105,13 @@ FOLLOWED = {
         "counts epochs",
         [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
     ),
-    "scheduler-cadence/decay_from_a_helper": (
-        "Call decay.step() after the optimizer's step, or once an epoch if the schedule's length counts epochs",
-        [("        self.history.append", "        self.decay.step()\n        self.history.append")],
-    ),
-    "zero-gradient/relu_scores": (
-        "remove the ReLU, or initialize its inputs above zero",
-        [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
-    ),
-    "zero-gradient/closed_gate": (
-        "Initialize one of the factors with nonzero values, don't freeze it, and divide with / where // "
-        "rounds it to 0",
-        [('self.register_buffer("gate", torch.zeros(()))', "self.gate = nn.Parameter(torch.zeros(()))")],
-    ),
     "zero-gradient/lora_adapter": (
         "Initialize one of the factors with nonzero values",
         [("self.lora_a = nn.Parameter(torch.zeros(", "self.lora_a = nn.Parameter(0.1 * torch.ones(")],
     ),
-    "zero-gradient/softmax_one": (
-        "A softmax over one value is always 1: use a sigmoid",
-        [("self.softmax(self.layer_out(x))", "torch.sigmoid(self.layer_out(x))")],
-    ),
-    "zero-gradient/time_stamps": (
-        "Scale the inputs down",
-        [("hidden = torch.tanh(self.inp(inputs))", "hidden = torch.tanh(self.inp(inputs) / 1e9)")],
-    ),
-    "broken-graph/frozen_decoder": (
-        "Compute it outside of no_grad(): targets may stay inside",
-        [
-            ("        self.decoder = decoder\n", "        self.decoder = decoder.requires_grad_(False)\n"),
-            ("    @torch.no_grad()  # expect: broken-graph\n", ""),
-        ],
-    ),
     "broken-graph/sac_detached": (
         "Use the value itself instead of a detached copy",
         [("q(qf1, obs, pi.detach()), q(qf2, obs, pi.detach())", "q(qf1, obs, pi), q(qf2, obs, pi)")],
-    ),
-    "graph-retention/parameters_in_a_list": (
-        "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
-        [("[p - 0.1 * g for", "[(p - 0.1 * g).detach().requires_grad_() for")],
-    ),
-    "graph-retention/functional_parameters": (
-        "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
-        [("{k: p - 0.1 * g for", "{k: (p - 0.1 * g).detach().requires_grad_() for")],
     ),
     "graph-retention/moving_center": (
         "Detach values that are carried over from step to step: self.state = new.detach()",

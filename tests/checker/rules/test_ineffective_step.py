@@ -4,32 +4,6 @@ from gradgate.checker.rules import Finding
 from gradgate.events import Scheduled, SchedulerMade, Stepped
 from tests.checker.rules._build import Story, said, site
 
-BY_HAND = """\
-for x, y in batches:
-    loss = criterion(net(x), y)
-    loss.backward()
-    with torch.no_grad():
-        for p in params:
-            p {update} lr * p.grad
-"""
-
-REPLACED = """\
-for epoch in range(9):
-    loss = criterion(x @ w, y)
-    loss.backward()
-    {update}
-    {after}
-"""
-
-
-IN_PLACE = """\
-import torch
-w = torch.ones(3, requires_grad=True)
-for _ in range(2):
-    w.pow(2).sum().backward()
-    w -= 0.1 * w.grad
-"""
-
 
 def still(*, lr: float, used: bool = True) -> Stepped:
     ids = frozenset({0})

@@ -5,12 +5,6 @@ import pytest
 from gradgate.events import ModeSet, NoGradEntered
 from tests.checker.rules._build import Story, said, site
 
-MODEL = """\
-class Net(nn.Module):
-    def forward(self, x):
-        return F.dropout(self.fc(x){given})
-"""
-
 
 def mode(line: int, training: bool, story: Story, of: str | None = None) -> ModeSet:
     return ModeSet(site(line), training, story.ids(of), True)
@@ -48,14 +42,6 @@ def test_training_goes_on_in_evaluation_mode_after_the_first_validation() -> Non
 def test_the_advice_names_the_model_that_the_line_puts_in_evaluation_mode(line: str, call: str) -> None:
     (found,) = epochs(back=False, source=f"\n\n\n{line}\n").judged("GG602")
     assert found.advice.startswith(call)
-
-
-BLOCK = """\
-with torch.no_grad():
-    for x, y in loader:
-        correct += {compared}
-optimizer.step()
-"""
 
 
 def test_a_model_that_is_put_back_or_frozen_on_purpose_is_right() -> None:
