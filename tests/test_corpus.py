@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corpus import add_set, score
-from corpus.scripts import Script, marked_lines, scripts
+from corpus.scripts import FOLDER, Script, marked_lines, scripts
 from corpus.tools import TOOLS, Alarm, Tool, tool_named
 
 LEAK = """\
@@ -136,6 +136,15 @@ def test_gradgate_finds_what_it_finds_and_the_score_is_written(
     assert told["figures"]["wrong"]["all"]["on the line"] == 1
     [alarm] = told["scripts"][chosen.script]["alarms"]
     assert alarm["category"] == "broken-graph"
+
+
+def test_each_public_bug_has_a_script_and_pinned_versions() -> None:
+    bugs = json.loads((FOLDER / "public" / "bugs.json").read_text("utf-8"))
+    assert {bug["script"] for bug in bugs} == {file.stem for file in (FOLDER / "public").glob("*.py")}
+    for bug in bugs:
+        pinned = [*bug["wrong"], *bug["right"], *bug["both"]]
+        assert all("==" in requirement for requirement in pinned), bug["script"]
+        assert bug["wrong"] != bug["right"]
 
 
 def test_a_tool_is_in_the_table_or_a_function() -> None:
