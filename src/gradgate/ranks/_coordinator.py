@@ -53,9 +53,6 @@ class Alone:
     def add(self) -> None:
         pass
 
-    def gather_objects(self, mine: Any) -> list[Any]:
-        return [mine]
-
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
         return [[] for _ in tensors], [[] for _ in tensors], tree
 
@@ -185,10 +182,6 @@ class Ranks:
         if self._exchange is not None:
             self._wrapper.add(self._exchange)
 
-    def gather_objects(self, mine: Any) -> list[Any]:
-        """Return the objects of all ranks, in their order."""
-        return self._group.gather_objects(mine)
-
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
         """Return each tensor's rows on the ranks before and after this one, and the tree of the tensors."""
         rows = [(len(tensor), str(tensor.dtype), tuple(tensor.shape[1:])) for tensor in tensors]
@@ -207,7 +200,7 @@ class Ranks:
                     "every rank. No step was made."
                 )
         if len(kinds) < self.count:
-            tree = next((other for other in self.gather_objects(tree) if other is not None), None)
+            tree = next((other for other in self._group.gather_objects(tree) if other is not None), None)
             tensors = tensors or [leaf.to(device) for leaf in tensors_in(tree)]
         gathered = [
             self._group.gather_rows(tensor, [int(s.rows[place][0]) if s.rows else 0 for s in statuses])
