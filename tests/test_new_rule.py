@@ -11,6 +11,8 @@ from corpus.scripts import MARK
 from gradgate.checker.analysis import Run
 from gradgate.checker.fixes import edits_for
 from gradgate.checker.rules import Rule, rules
+
+# private: the page's block of a file of texts is run with it
 from gradgate.checker.rules._rule import Text
 from gradgate.checker.rules.texts import stepping
 from tests.test_scripts import run
