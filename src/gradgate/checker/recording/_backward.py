@@ -208,7 +208,7 @@ class Backwards:
             records[each].looks == records[each].zeros and not records[each].zeroed for each in reached
         )
         most = _STILL_PROBED if zero_so_far else _PROBED
-        if nodes <= _FEW_NODES and self._recorder.seconds < 1.0:
+        if nodes <= _FEW_NODES and (self._recorder.strict or self._recorder.seconds < 1.0):
             most = _MOST_PROBED
         return calls <= most and nodes <= _MOST_NODES and not self._recorder.in_backward
 

@@ -171,7 +171,7 @@ class Recorder:
             self._measure()
         if self.steps < _FIRST_STEPS:
             patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
-            if self.steps < _LEAST_STEPS or self._busy <= patience:
+            if self.strict or self.steps < _LEAST_STEPS or self._busy <= patience:
                 self._look(True)
                 return
         since = self.steps - self._next_block

@@ -36,7 +36,8 @@ class Watcher:
         script: the file to watch, as named in the log.
         max_steps: raise :class:`StopRun` in the script after this many optimizer steps.
         max_seconds: raise it at the end of the step that follows this many seconds.
-        strict: raise the watcher's own errors, for tests. By default, the log stores them.
+        strict: for tests: raise the watcher's own errors, which the log stores by default, and look closely at as
+            many steps on a slow machine as on a fast one.
     """
 
     def __init__(
