@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy
 import torch
+import torch._dynamo  # or each process that is forked would import it anew
 from torch import Tensor, nn
 from torch.optim import SGD
 
