@@ -11,30 +11,41 @@ import os
 import pickle
 import random
 import sys
+import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import lightning.pytorch as pl
 import numpy
 import torch
 import torch._dynamo  # or each process that is forked would import it anew
+import transformers
 from torch import Tensor, nn
 from torch.optim import SGD
+from torch.utils.data import DataLoader
 
 import gradgate as gg
 
 FOR_USERS = ("gates", "losses", "planning", "testing")
+TRAINERS = ("accelerate", "lightning", "transformers")
 
 
 def public_names() -> dict[str, Any]:
-    """Return what is exported: ``gradgate.__all__``, and what packages for users add to it."""
+    """Return what is exported: ``gradgate.__all__``, and what packages and integrations for users add to it."""
     named = {name: getattr(gg, name) for name in gg.__all__}
-    for path in FOR_USERS:
+    for path in (*FOR_USERS, *(f"integrations.{name}" for name in TRAINERS)):
         module = importlib.import_module(f"gradgate.{path}")
-        for name in module.__all__:
+        mine = [
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", "") == module.__name__
+        ]
+        for name in getattr(module, "__all__", mine):
             value = getattr(module, name)
             if name[0] != "_" and not any(value is known for known in named.values()):
-                named[f"{path}.{name}"] = value
+                named[f"{path.rpartition('.')[2]}.{name}"] = value
     return named
 
 
@@ -163,6 +174,101 @@ def mean() -> Tensor:
     return Task().loss((X, Y))
 
 
+def beside(run: Callable[[bool], object]) -> None:
+    """Run a trainer that draws without and with gradgate; move a generator if only one of them does."""
+    before = states()
+    run(False)
+    without = states()
+    restore(before)
+    run(True)
+    if not moved(without, states()):
+        restore(before)
+
+
+def accelerated(exactly: bool) -> None:
+    from accelerate import Accelerator
+
+    from gradgate.integrations.accelerate import exact
+
+    task, accelerator = Task(), Accelerator(cpu=True, gradient_accumulation_steps=2)
+    if exactly:
+        exact(accelerator)
+    model, optimizer = accelerator.prepare(task.model, task.optimizer)
+    for x, y in zip(X.split(3), Y.split(3), strict=True):
+        with accelerator.accumulate(model):
+            accelerator.backward((model(x) - y).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+class Module(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.task = Task()
+        self.model = self.task.model
+
+    def training_step(self, batch: Any) -> Tensor:
+        return self.task.loss(batch)
+
+    def configure_optimizers(self) -> SGD:
+        return self.task.optimizer
+
+
+def fitted(callback: str, **options: Any) -> None:
+    def fit(with_it: bool) -> None:
+        from gradgate.integrations import lightning
+
+        loader = DataLoader(list(zip(X, Y, strict=True)), batch_size=2, shuffle=True)
+        quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=1,
+            accumulate_grad_batches=2,
+            callbacks=[getattr(lightning, callback)(**options)] if with_it else [],
+            **dict.fromkeys(quiet, False),
+        )
+        trainer.fit(Module(), loader)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        beside(fit)
+
+
+class Labelled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = undrawn(nn.Linear, 2, 1)
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"loss": (self.layer(x) - labels).square().mean()}
+
+
+def trained(name: str) -> None:
+    def train(with_it: bool) -> None:
+        from gradgate.integrations import transformers as ours
+
+        data = [{"x": x, "labels": y} for x, y in zip(X, Y, strict=True)]
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = transformers.TrainingArguments(
+                folder,
+                per_device_train_batch_size=2,
+                gradient_accumulation_steps=2,
+                num_train_epochs=1,
+                report_to=[],
+                save_strategy="no",
+                use_cpu=True,
+                disable_tqdm=True,
+                dataloader_pin_memory=False,
+            )
+            watching = [ours.WatchGradientsCallback(show=False)] if with_it and name != "exact" else []
+            trainer = transformers.Trainer(Labelled(), arguments, train_dataset=data, callbacks=watching)
+            if with_it and name == "exact":
+                ours.exact(trainer)
+            trainer.train()
+
+    beside(train)
+
+
 CALLS: dict[str, Callable[[], object]] = {
     "param_groups": lambda: gg.param_groups(Task(net).model, lr=0.1, weight_decay=0.1),
     "scale_lr": lambda: gg.scale_lr(Task().optimizer, batch=8, base_batch=4),
@@ -205,6 +311,11 @@ CALLS: dict[str, Callable[[], object]] = {
     "testing.Verdict": lambda: str(Task().checked(gg.testing.compare_update)),
     "testing.assert_exact_update": lambda: Task().checked(gg.testing.assert_exact_update),
     "testing.compare_update": lambda: Task(net).checked(gg.testing.compare_update),
+    "accelerate.exact": lambda: beside(accelerated),
+    "lightning.ExactAccumulation": lambda: fitted("ExactAccumulation"),
+    "lightning.WatchGradients": lambda: fitted("WatchGradients", show=False),
+    "transformers.WatchGradientsCallback": lambda: trained("watch"),
+    "transformers.exact": lambda: trained("exact"),
 }
 # Calls that draw, to show that it would be noticed.
 WRONG: dict[str, Callable[[], object]] = {
