@@ -51,7 +51,7 @@ LAST = "return x + self.mlp(self.norm1(x))"
     ("last", "expected"),
     [
         pytest.param(LAST, [(13, "warning")], id="its sibling is used twice"),
-        pytest.param("return x + self.mlp(x)", [(8, "info")], id="it may be unused on purpose"),
+        pytest.param("return x + self.mlp(x)", [(8, "warning")], id="it is never used"),
         pytest.param("self.norm2(x); return x + self.mlp(x)", [(13, "info")], id="beside used values"),
         pytest.param(
             "self.norm2(x)\n        return x + self.mlp(x)", [(13, "warning")], id="its result is dropped"
@@ -63,6 +63,16 @@ LAST = "return x + self.mlp(self.norm1(x))"
 def test_a_layer_that_no_loss_uses(last: str, expected: list[tuple[int, str]]) -> None:
     found = findings_of(SCRIPT.replace(LAST, last))
     assert [(each.line, each.severity) for each in found if each.code == "GG401"] == expected
+
+
+def test_an_expert_of_a_list_that_never_runs_is_a_note() -> None:
+    experts = SCRIPT.replace(
+        "self.norm1 = nn.LayerNorm(4)", "self.norms = nn.ModuleList(nn.LayerNorm(4) for _ in range(2))"
+    ).replace("        self.norm2 = nn.LayerNorm(4)\n", "")
+    found = findings_of(
+        experts.replace(LAST, "return x + self.mlp(x)").replace("self.norm1(", "self.norms[0](")
+    )
+    assert [(each.code, each.line, each.severity) for each in found] == [("GG401", 7, "info")]
 
 
 def test_a_tensor_that_a_method_returns_and_the_script_drops_is_assigned() -> None:

@@ -6,7 +6,6 @@ Variables are resolved within one function, and functions by name within the fil
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias, TypeGuard
@@ -22,8 +21,6 @@ from gradgate.checker.analysis._source import (
 from gradgate.events import Frame
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-
-_BUILTIN = frozenset(dir(builtins))
 
 
 class Scope(NamedTuple):

@@ -8,7 +8,8 @@ in the first steps:
   line also computes values that a loss uses, the value may be left out on purpose, and the finding is a note.
 - Nothing is computed from them, and a layer of the same shape in the same module is used twice: the finding is at
   the second use.
-- Nothing is computed from them: a note at the line that makes them.
+- Nothing is computed from them: the finding is at the line that makes them, and a note if this line also makes
+  layers that are trained, or if the script loads their values.
 
 ## Why is this bad?
 The parameter keeps its random initial value, and the model lacks a part of its design.
@@ -23,9 +24,9 @@ The parameter keeps its random initial value, and the model lacks a part of its 
 or remove the layer from the model. To train a head, add its loss to the loss that is back-propagated.
 
 ## Known limits
-A layer that never runs may belong to an unused branch, to a list of experts, or to a library's model, so it is only
-a note. If a constant replaces a layer's output, the finding is at the line that makes the layer. Latent codes that
-no step changes are not found if the optimizer holds tensors of data in their place.
+A layer that never runs because of an option is reported, too. If a constant replaces a layer's output, the finding
+is at the line that makes the layer. Latent codes that no step changes are not found if the optimizer holds tensors
+of data in their place.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.
@@ -104,7 +105,9 @@ def _place(run: Run, path: str, ids: Ids) -> _Place:
         if len(uses) > 1:
             return _Place(uses[1], texts.USED_TWICE, "warning", name)
     made = run.parameters[min(ids)].made or run.made[min(run.owners[min(ids)])][0].site
-    return _Place(made, texts.NEVER_USED, "info")
+    # A line that also makes trained layers may be a library's model, or a list of which some are not needed.
+    beside = run.written_to(ids) or any(run.parameters[number].made[:1] == made[:1] for number in run.reached)
+    return _Place(made, texts.NEVER_USED, "info" if beside else "warning")
 
 
 def _shapes(run: Run, ids: Iterable[int]) -> list[tuple[int, ...]]:
