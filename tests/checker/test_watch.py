@@ -16,7 +16,7 @@ import gradgate as gg
 from gradgate import call_sites
 
 # private: the caches of sources, which are empty at the start of a process
-from gradgate.checker.analysis import _scopes, _slices, _source
+from gradgate.checker.analysis import _scopes, _source
 from gradgate.checker.reports import to_json, written
 from gradgate.errors import FindingError, OptionError, UpdateError
 from tests.interpreter import python
@@ -186,7 +186,7 @@ def test_code_that_cannot_be_read_is_judged_by_what_happened(
     code: str, found: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(call_sites._kinds, "<string>", "library")  # as at the start of a process
-    for read in (_source.tree_of, _source.path_to, _scopes.functions_of, _scopes.scopes_of, _slices.slice_at):
+    for read in (_source.tree_of, _source.path_to, _scopes.functions_of, _scopes.scopes_of):
         read.cache_clear()
     if name == "page.md":  # a block of a page, run at its own line
         name = str(tmp_path / name)

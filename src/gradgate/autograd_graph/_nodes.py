@@ -44,7 +44,6 @@ NEG = _name("Neg")
 POW = _name("Pow")
 ABS = _name("Abs")
 EXP = _name("Exp")
-XLOGY = _name("Xlogy")  # target * log(target) in kl_div
 SUM = _name("Sum")
 SUM_OVER_DIMS = _name("Sum", 1)
 MEAN = _name("Mean")
@@ -63,7 +62,6 @@ LAYER_NORM = _name("NativeLayerNorm")
 EMBEDDING = _name("Embedding")
 TRANSPOSED = _name("T")
 STACK = _name("Stack")
-SELECT = _name("Select")
 SLICE = _name("Slice")
 GATHER = _name("Gather")
 INDEX = _name("Index")
@@ -104,9 +102,6 @@ INDICES = _names("Index IndexSelect IndexAdd IndexPut IndexCopy MaskedSelect Mas
 )
 """Take or add up rows that data chooses."""
 
-FILLED = _names("IndexPut") | {"CopySlices"}
-"""Write values into a part of a tensor."""
-
 # -- arithmetic -----------------------------------------------------------------------------------------
 
 SUMS = frozenset({ADD, SUB})
@@ -123,12 +118,9 @@ SCALINGS = _names("Mul Div Neg", "01")
 """Products and quotients with a value or a number, and negations."""
 
 NEGATIONS = _names("Neg") | _names("Rsub", "1")
-LINEAR_ARITHMETIC = SCALINGS | _names("Add Sub Rsub", "01")
 WITH_NUMBERS = _names("Clamp Add Sub Mul Div Rsub", "1")
 OF_TWO_VALUES = SUMS | PRODUCTS | _names("Rsub Maximum Minimum PreluKernel WeightNormInterface")
-LERPS = _names("Lerp", "01")
 POWERS = _names("Pow Abs LinalgVectorNorm")
-SQRT = _name("Sqrt")
 
 SQUARES = _names("Pow Mul LinalgVectorNorm Norm", "0123")
 """May square their only operand."""
@@ -147,8 +139,6 @@ NONLINEAR = _names(
     "01",
 )
 """Nonlinear functions with which a loss continues after a mean."""
-
-FROM_BELOW = _names("Clamp ClampMin", "01")
 
 IN_ONE_DIRECTION = _names(
     "Mean Sum Add Sub Rsub Neg Mul Div Abs Pow Exp Log Softplus LogSigmoid Sigmoid Tanh Relu LeakyRelu Clamp "

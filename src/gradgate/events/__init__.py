@@ -10,11 +10,9 @@ these declarations.
 
 from gradgate.events._cells import Cell, cell_of
 from gradgate.events._forward import (
-    Cut,
     GraphsKept,
     ModeSet,
     NoGradEntered,
-    Ran,
     StatisticsMoved,
 )
 from gradgate.events._gradients import (
@@ -68,7 +66,6 @@ __all__ = [
     "Cleared",
     "Clipped",
     "Combined",
-    "Cut",
     "Differentiated",
     "DividedTwice",
     "Doing",
@@ -90,7 +87,6 @@ __all__ = [
     "Opposed",
     "OptimizerMade",
     "Parameter",
-    "Ran",
     "Read",
     "Reduced",
     "ScalerUsed",

@@ -1,4 +1,4 @@
-"""Events of the forward pass: modes, values that leave the graph, modules that run, graphs that stay alive."""
+"""Events of the forward pass: modes, blocks without gradients, batch norms, graphs that stay alive."""
 
 from __future__ import annotations
 
@@ -23,31 +23,6 @@ class ModeSet(Event):
 @dataclass(frozen=True, slots=True)
 class NoGradEntered(Event):
     """The user's code entered ``no_grad`` or ``inference_mode``."""
-
-    held: Annotated[
-        tuple[tuple[str, Ids], ...],
-        "(variable, parameters): local tensors whose graph leads to parameters that got no gradient so far",
-    ] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Cut(Event):
-    """A value was taken out of its graph: detach, item, numpy, data, argmax, a new Parameter."""
-
-    op: Annotated[
-        str,
-        "the method; 'no_grad': the value was passed to a module that ran without a graph",
-    ]
-    parameters: Annotated[Ids, "parameters that the value depended on"]
-    scalar: Annotated[bool, "the value has a single element"]
-
-
-@dataclass(frozen=True, slots=True)
-class Ran(Event):
-    """A module ran while some of its own parameters had not had a gradient yet."""
-
-    parameters: Annotated[Ids, "the module's own parameters"]
-    recording: Annotated[bool, "autograd was recording"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,7 @@ class Value(NamedTuple):
     size: Annotated[int, "number of elements"] = 1
     whole: Annotated[bool, "its elements are integers or booleans"] = False
     off: Annotated[Site, "where gradients were turned off, if they were off"] = ()
+    data: Annotated[bool, "it was also computed from a tensor that depends on no parameter"] = False
 
 
 class Read(NamedTuple):
@@ -157,6 +158,7 @@ class Values:
     nodes: Annotated[tuple[Value, ...], "the values, in order"] = ()
     reads: Annotated[tuple[Read, ...], "the values that Python read"] = ()
     leaves: Annotated[tuple[int, ...], "the parameter that each leaf is; -1: no parameter"] = ()
+    dropped: Annotated[tuple[int, ...], "detached values that were freed before anything used them"] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from gradgate.checker.recording import StopRun, Watcher
 # private: the buffer's bound: the first events and the last are kept, the gap is counted
 from gradgate.checker.recording._registry import EventBuffer
 from gradgate.checker.rules import check
-from gradgate.events import Backward, Clipped, Cut, Event, Gap, NoGradEntered, Stepped
+from gradgate.events import Backward, Clipped, Event, Gap, Stepped
 
 PATCHED = [
     (torch.autograd, "backward"),
@@ -226,41 +226,6 @@ def test_a_variable_that_is_assigned_again_names_the_second_optimizer_too(watche
             model(torch.randn(8, 4)).square().mean().backward()
             opt.step()
     assert watcher.log().optimizers == {0: "opt", 1: "opt"}
-
-
-def blocks(*, cut: bool) -> None:
-    front, middle, back = nn.Linear(3, 4), nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 1)
-    optimizer = torch.optim.SGD([*front.parameters(), *back.parameters()], lr=0.1)
-    for _ in range(4):
-        h = front(torch.randn(5, 3))
-        with torch.no_grad():
-            coded = middle(h)
-        optimizer.zero_grad()
-        back(coded if cut else middle(h)).square().mean().backward()
-        optimizer.step()
-
-
-def test_what_is_given_to_a_module_without_gradients_is_told_where_parameters_get_none(
-    watcher: Watcher,
-) -> None:
-    line = blocks.__code__.co_firstlineno + 6
-    blocks(cut=False)
-    blocks(cut=True)
-    cuts = [event for event in watcher.log().events if isinstance(event, Cut)]
-    names = {number: one.name for number, one in watcher.log().parameters.items()}
-    told = {(event.op, event.site[0].line, *sorted(names[one] for one in event.parameters)) for event in cuts}
-    assert told == {("no_grad", line, "front.bias", "front.weight")}
-    held = [event.held for event in watcher.log().events if isinstance(event, NoGradEntered)]
-    assert {name for several in held for name, _ in several} == {"h"}
-    assert not any(held[:4])  # all of them got gradients there
-
-
-def test_a_parameter_that_is_made_of_a_graph_leaves_it(watcher: Watcher) -> None:
-    weight = nn.Parameter(torch.ones(3))
-    nn.Parameter(weight * 2)
-    nn.Parameter(torch.ones(3))
-    [event] = [event for event in watcher.log().events if isinstance(event, Cut)]
-    assert (event.op, event.scalar) == ("Parameter", False)
 
 
 def test_a_clip_says_its_limit_and_the_norm_that_it_met(watcher: Watcher) -> None:

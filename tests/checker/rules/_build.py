@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 # private: the caches of sources, which every story empties because all have one file name
-from gradgate.checker.analysis import _scopes, _slices, _source
+from gradgate.checker.analysis import _scopes, _source
 from gradgate.checker.rules import Finding, check
 from gradgate.events import (
     Backward,
@@ -71,7 +71,6 @@ class Story:
             _scopes.functions_of,
             _scopes.scopes_of,
             _scopes.imported,
-            _slices.slice_at,
         ):
             read.cache_clear()
 

@@ -119,7 +119,8 @@ def _why(run: Run, parameters: list[Parameter], site: Site, beside: list[Paramet
     alone = any(event.reached <= ids and not event.others for event in run.calls_reaching(ids))
     if _is_copy(run, parameters):
         return "unlisted" if alone else "fixed"  # a loss of its own trains it
-    reaching = [bool(event.reached & ids) for event in run.calls_at(site) if event.seen]
+    calls = [event for event in run.of(Backward) if event.seen and event.site[:1] == site[:1]]
+    reaching = [bool(event.reached & ids) for event in calls]
     first = reaching.index(True) if True in reaching else 0
     if first >= _LATE and all(reaching[first:]):
         return "unfrozen"

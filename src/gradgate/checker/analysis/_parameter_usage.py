@@ -11,8 +11,7 @@ from gradgate.checker.analysis._gradient_modes import no_grad_around
 from gradgate.checker.analysis._grouping import union
 from gradgate.checker.analysis._run import Run, innermost, once
 from gradgate.checker.analysis._scopes import definitions, key_of, scopes_of
-from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside
+from gradgate.checker.analysis._source import files_of, inside
 from gradgate.events import (
     Backward,
     Differentiated,

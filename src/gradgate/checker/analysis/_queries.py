@@ -6,13 +6,12 @@ import ast
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, once
-from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import FUNCTIONS, path_to, spans
-from gradgate.events import Backward, Combined, Differentiated, Frame, Ids, Parameter, Site
+from gradgate.events import Backward, Combined, Frame, Ids, Parameter, Site
 
 
 def with_line_of(site: Site, other: Iterable[Frame]) -> Iterator[tuple[Frame, int | None]]:
@@ -167,13 +166,6 @@ def joined(sets: set[Ids]) -> list[Ids]:
     return found
 
 
-@once
-def in_losses(run: Run) -> dict[int, ast.AST]:
-    """Return the expressions of all losses that are back-propagated or differentiated, by id."""
-    sites = dict.fromkeys(event.site for event in run.of(Backward, Differentiated))
-    return {id(node): node for site in sites for _, node in slice_at(site, run.files).nodes}
-
-
 @dataclass(frozen=True)
 class Combination:
     """The events of one kind at one line.
@@ -192,11 +184,6 @@ class Combination:
     first: Combined
     ids: Ids
     times: int
-
-    @property
-    def measured(self) -> dict[str, Any]:
-        """The arguments of ``Rule.finding`` that follow from this combination."""
-        return {"count": self.times, "evidence": {"parameters": len(self.ids)}, "about": self.ids}
 
 
 def combinations(run: Run, kinds: Container[str]) -> Iterator[Combination]:

@@ -15,7 +15,6 @@ from gradgate.checker.analysis._history import Contribution, History, StepWindow
 from gradgate.checker.analysis._optimizer_names import optimizer_names
 from gradgate.events import (
     Backward,
-    Cut,
     Differentiated,
     Ended,
     Event,
@@ -24,7 +23,6 @@ from gradgate.events import (
     Log,
     ModelLoaded,
     OptimizerMade,
-    Ran,
     Site,
     Stepped,
     Term,
@@ -160,7 +158,7 @@ class Run:
     @functools.cached_property
     def files(self) -> tuple[str, ...]:
         """The user's files that were running at events of losses, modules and optimizers."""
-        kinds = (Backward, Cut, Differentiated, OptimizerMade, Ran, Stepped)
+        kinds = (Backward, Differentiated, OptimizerMade, Stepped)
         sites = dict.fromkeys(event.site for event in self.of(*kinds))
         return tuple(dict.fromkeys(frame.file for site in sites for frame in site))
 

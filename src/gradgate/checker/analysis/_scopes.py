@@ -6,17 +6,13 @@ Variables are resolved within one function, and functions by name within the fil
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import NamedTuple, TypeAlias, TypeGuard
 
 from gradgate.checker.analysis._source import (
     FUNCTIONS,
-    block_of,
     function_at,
-    inside,
     nodes_of,
     path_to,
     spans,
@@ -25,8 +21,6 @@ from gradgate.checker.analysis._source import (
 from gradgate.events import Frame
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-
-_BUILTIN = frozenset(dir(builtins))
 
 
 class Scope(NamedTuple):
@@ -90,14 +84,6 @@ def imported(file: str) -> frozenset[str]:
     )
 
 
-@functools.lru_cache(maxsize=64)
-def _defined(file: str) -> frozenset[str]:
-    """Return the names of a file's own functions and classes."""
-    return frozenset(
-        node.name for node in own_nodes(tree_of(file)) if isinstance(node, (*FUNCTIONS, ast.ClassDef))
-    )
-
-
 @functools.lru_cache(maxsize=512)
 def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
     """Return the definitions of each name in a function: "loss", or ".head" for attributes of any object."""
@@ -134,27 +120,6 @@ def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
                     key = key_of(call.func.value)
                     found.setdefault(key, []).append(Definition(node, given, whole=False))
     return {name: tuple(several) for name, several in found.items()}
-
-
-def reaching(scope: Scope, name: str, line: int) -> tuple[Definition, ...]:
-    """Return the definitions of a name, without those that are overwritten on every path to a line.
-
-    The last assignment in a block around the line overwrites the ones before: ``x = x.detach()``.
-    """
-    found = definitions(scope).get(name, ())
-    if len(found) < 2 or not line:
-        return found
-    blocks = [block_of(*pair) for pair in pairwise(path_to(scope.file, line))]
-    first = 0
-    for each in found:
-        if (
-            isinstance(each.statement, ast.Assign)
-            and each.whole
-            and (each.statement.end_lineno or line) < line
-        ):
-            around = any(each.statement in block for block in blocks)
-            first = max(first, each.statement.lineno) if around else first
-    return tuple(each for each in found if getattr(each.statement, "lineno", line) >= first)
 
 
 def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
@@ -197,13 +162,6 @@ def key_of(node: ast.AST) -> str:
     return "." + node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def parameters_of(function: Function) -> list[str]:
-    """Return the names of a function's parameters, without ``self``."""
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
-    return names + [each.arg for each in function.args.kwonlyargs]
-
-
 def returned(scope: Scope) -> list[ast.expr]:
     """Return the expressions that a function returns or yields."""
     kinds = (ast.Return, ast.Yield)
@@ -221,58 +179,12 @@ def called(call: ast.Call) -> str:
     return last_name(call.func)
 
 
-def is_read(node: ast.AST) -> TypeGuard[ast.Name]:
-    """Return whether a node reads a variable."""
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-
-
-def names_read(*nodes: ast.AST) -> set[str]:
-    """Return the variables that these nodes read."""
-    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Load)}
-
-
-def names_stored(*nodes: ast.AST) -> set[str]:
-    """Return the variables that these nodes assign."""
-    return {name.id for name in inside(ast.Name, *nodes) if isinstance(name.ctx, ast.Store)}
-
-
 def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
     """Return an argument that is passed by position or keyword."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
     return call.args[place] if place < len(call.args) else None
-
-
-def may_be_module(call: ast.Call, file: str, files: tuple[str, ...]) -> bool:
-    """Return whether a call may run a module: it calls a variable or an attribute that is assigned, not defined."""
-    key = key_of(call.func)
-    if root_of(call.func) in imported(file) | _BUILTIN or key in _defined(file):
-        return False
-    return not key.startswith(".") or any(key in _keys(scopes_of(each)) for each in files)
-
-
-def assigned(files: Iterable[str]) -> frozenset[str]:
-    """Return the keys of all definitions in these files."""
-    return frozenset().union(*(_keys(scopes_of(file)) for file in files))
-
-
-@functools.lru_cache(maxsize=64)
-def _keys(scopes: tuple[Scope, ...]) -> frozenset[str]:
-    return frozenset(key for scope in scopes for key in definitions(scope))
-
-
-def takes(function: ast.AST, call: ast.Call) -> bool:
-    """Return whether a function has as many parameters as a call has arguments."""
-    several = parameters_of(function) if is_function(function) else []
-    return len(several) == len(call.args) + len(call.keywords)
-
-
-def root_of(node: ast.AST) -> str:
-    """Return the name at the start of an expression: "torch" of ``torch.nn.functional.relu``."""
-    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def statements_at(frame: Frame) -> list[ast.AST]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import TypeVar
 
-from gradgate.events import Frame
+from gradgate.events import Frame, Site
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -129,3 +129,8 @@ def next_use(frame: Frame, before: int) -> Frame | None:
     after = range((statement.end_lineno or frame.line) + 1, before + 1)
     line = min((node.lineno for node in read if node.id in names and node.lineno in after), default=None)
     return None if line is None else frame._replace(line=line)
+
+
+def files_of(sites: Iterable[Site]) -> tuple[str, ...]:
+    """Return the files that these sites name."""
+    return tuple(dict.fromkeys(frame.file for site in sites for frame in site))

@@ -7,7 +7,7 @@ the parameters to which autograd passes its gradient, and *cut* off from the oth
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -173,11 +173,11 @@ class ValueFlow:
         return self.bits(run.owned - run.reached - changed) & self.stepped
 
     @functools.cached_property
-    def unused_sums(self) -> Ids:
-        """The parameters behind sums of losses that are not back-propagated."""
+    def left_out_terms(self) -> Ids:
+        """The parameters behind terms and losses that are not back-propagated."""
         bits = 0
         for each in self.left_out():
-            bits |= self.live[each.value] if each.how == "sum" else 0
+            bits |= self.live[each.value] if each.how != "shown" else 0
         return self.ids(bits)
 
     def behind_losses(self) -> Ids:
@@ -186,6 +186,41 @@ class ValueFlow:
         for loss in self.losses:
             bits |= self.live[loss.event.root] | self.cut[loss.event.root] | self.copied[loss.event.root]
         return self.ids(bits)
+
+    def end_of(self, ids: Ids) -> tuple[int | None, bool]:
+        """Return the last value with a graph that is computed from parameters without a gradient; None if none is.
+
+        Also returns whether no loss uses another value of its line.
+        """
+        bits = self.bits(ids)
+        found = {n for n, live in enumerate(self.live) if live & bits and self.nodes[n].leaf < 0}
+        last = found - {parent for number in found for parent in self.nodes[number].parents}
+        lines = Counter(self.nodes[number].site for number in sorted(last))
+        for site, times in lines.most_common(1):
+            used = self.below(*(loss.event.root for loss in self.losses))
+            if times >= _TIMES and site:
+                alone = all(self.nodes[number].site != site for number in used)
+                return min(number for number in last if self.nodes[number].site == site), alone
+        return None, False
+
+    def dropped(self) -> Iterator[tuple[int, int]]:
+        """Yield detached values that nothing uses, and parameters that a loss reaches through what was detached."""
+        for loss in self.losses:
+            used = self.below(loss.event.root)
+            for cut in self.run.log.values.dropped:
+                (parent,) = self.nodes[cut].parents
+                later = any(parent in self.nodes[number].parents for number in used if number > cut)
+                if later and self.live[parent]:
+                    yield cut, self.live[parent]
+
+    def uses_of(self, numbers: Iterable[int]) -> list[Site]:
+        """Return the lines of one function that compute values from parameters."""
+        bits = self.bits(numbers)
+        own = {number for number, node in enumerate(self.nodes) if node.leaf >= 0 and bits >> node.leaf & 1}
+        used = (node for node in self.nodes if node.live and node.site and not own.isdisjoint(node.parents))
+        sites = dict.fromkeys(node.site for node in used)
+        first = next(iter(sites), ())
+        return [site for site in sites if site[0][::2] == first[0][::2] and site[1:] == first[1:]]
 
     # Parts of a loss
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradgate.autograd_graph import Graph, ops
 from gradgate.call_sites import trainer_at_work
 from gradgate.checker.recording._combined import combined
-from gradgate.checker.recording._forward import Cuts
+from gradgate.checker.recording._drift import Drift
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._measures import Probe, first_nan, nan_parameters, value_of
 from gradgate.checker.recording._patches import Around
@@ -23,7 +23,6 @@ from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
-from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import listed, tensors_in
 from gradgate.checker.recording.graph import driven
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
@@ -46,17 +45,15 @@ class Backwards:
         self,
         recorder: Recorder,
         gradients: Gradients,
-        cuts: Cuts,
         steps: Steps,
         ranks: RankRecorder,
-        unreached: UnreachedParameters,
+        drift: Drift,
     ) -> None:
         self._recorder = recorder
         self._gradients = gradients
-        self._cuts = cuts
         self._steps = steps
         self._ranks = ranks
-        self._unreached = unreached
+        self._drift = drift
         self.kept = RetainedGraphs(recorder)
         # (line, thread) -> parameters that the last call reached
         self._last: dict[tuple[Site, int], Ids] = {}
@@ -118,7 +115,7 @@ class Backwards:
         self._settle()
         calls = self._calls[site] = self._calls.get(site, 0) + 1
         if recorder.looking and not recorder.steps and calls < _LOOKS_WITHOUT_STEPS:
-            self._unreached.who_moves()
+            self._drift.who_moves()
         facts: dict[str, Any] = {
             "retain": bool(create_graph if retain_graph is None else retain_graph),
             "create": bool(create_graph),

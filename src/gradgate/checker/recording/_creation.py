@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._measures import same, sample
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
@@ -23,9 +22,8 @@ _MOST_COMPARED = 64  # parameters whose values one optimizer leaves to the next
 class Creation:
     """Watches the constructors of parameters and optimizers, and how optimizers are extended and loaded."""
 
-    def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._cuts = cuts
         self._looks: Counter[Site] = Counter()  # line that makes parameters -> close looks that it started
 
         # optimizer -> parameters that others hold, too; parameter -> sampled values after the last step
@@ -57,8 +55,6 @@ class Creation:
             return
         recorder = self._recorder
         recorder.values.derived(parameter, data)
-        if is_a(data, Tensor) and data.grad_fn is not None and recorder.looking:
-            self._cuts.record(data, "Parameter")
         site = recorder.site()
         # A line of the forward pass may make a parameter each time. It must not use up all close looks.
         if recorder.backwards and self._looks[site] < _LOOKS_PER_LINE:

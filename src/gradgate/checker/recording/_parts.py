@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader
 
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
-from gradgate.checker.recording._forward import CUTS, Cuts, Modes
+from gradgate.checker.recording._drift import Drift
+from gradgate.checker.recording._forward import TENSOR_DATA, Modes, NoGrad
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
 from gradgate.checker.recording._patches import Patch, Patches, tracing
@@ -27,7 +28,6 @@ from gradgate.checker.recording._ranks import COLLECTIVES, RankRecorder
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, Schedulers
 from gradgate.checker.recording._steps import Steps
-from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import is_a
 from gradgate.checker.recording._writes import WRITES, Copies, Writes
 
@@ -42,15 +42,13 @@ class Parts:
         self.recorder = recorder
         self.gradients = Gradients(recorder)
         self.names = Names(recorder)
-        self.cuts = Cuts(recorder)
         self.modes = Modes(recorder)
-        self.creation = Creation(recorder, self.cuts)
+        self.creation = Creation(recorder)
         self.steps = Steps(recorder, self.gradients, self.creation, self._after_step)
         self.ranks = RankRecorder(recorder, self.gradients)
-        self.unreached = UnreachedParameters(recorder, self.cuts)
-        self.backwards = Backwards(
-            recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached
-        )
+        self.drift = Drift(recorder)
+        self.no_grad = NoGrad(recorder)
+        self.backwards = Backwards(recorder, self.gradients, self.steps, self.ranks, self.drift)
         self.writes = Writes(recorder, self.gradients, self.steps)
         self.copies = Copies(recorder)
         self.schedulers = Schedulers(recorder)
@@ -60,7 +58,7 @@ class Parts:
     def watch_closely(self) -> Patches:
         """Install the patches that a close look needs."""
         patches = Patches()
-        patches.replace(Tensor, "data", property(self.cuts.get_data, self.writes.set_data))
+        patches.replace(Tensor, "data", property(TENSOR_DATA.__get__, self.writes.set_data))
         for patch in close_table(self):
             install(self.recorder, patch, patches)
         return patches
@@ -70,23 +68,18 @@ class Parts:
             self.writes.note()
             self.backwards.kept.look()
             self.names.find()
-            self.unreached.look()
-        else:
-            self.unreached.restore()
+            self.drift.look()
 
 
 def close_table(parts: Parts) -> Iterator[Patch]:
     """Yield the patches for methods that a step calls many times. They are watched only during a close look."""
-    cuts, writes = parts.cuts, parts.writes
-    for name in CUTS:
-        yield Patch(Tensor, name, functools.partial(cuts.called, name), when=cuts.is_cut)
     for name in WRITES:
-        yield Patch(Tensor, name, functools.partial(writes.called, name), when=writes.by_hand)
+        yield Patch(Tensor, name, functools.partial(parts.writes.called, name), when=parts.writes.by_hand)
 
 
 def table(parts: Parts) -> Iterator[Patch]:
     """Yield the other patches, in the order of a training step."""
-    made, grads, unreached = parts.creation, parts.gradients, parts.unreached
+    made, grads = parts.creation, parts.gradients
     yield Patch(nn.Parameter, "__new__", made.parameter)
     yield Patch(nn.Parameter, "__deepcopy__", made.copied)
     yield Patch(Optimizer, "__init__", made.optimizer, writes=True)
@@ -100,8 +93,8 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(nn.Module, "state_dict", copies.taken, when=copies.is_outermost, by_user=True)
     yield Patch(nn.Module, "load_state_dict", copies.loaded, by_user=True)
     for context in (torch.no_grad, torch.inference_mode):
-        yield Patch(context, "__enter__", unreached.no_grad_entered, by_user=True)
-        yield Patch(context, "__exit__", unreached.no_grad_left, by_user=True)
+        yield Patch(context, "__enter__", parts.no_grad.entered, by_user=True)
+        yield Patch(context, "__exit__", parts.no_grad.left, by_user=True)
 
     yield Patch(torch, "compile", parts.recorder.values.end)
     backwards = parts.backwards

@@ -70,6 +70,10 @@ class ValueGraph(TorchFunctionMode):
         self._ratios: dict[tuple[Site, Site], tuple[float, float]] = {}
         self._operations: dict[Any, _Operation] = {}
         self._off: list[tuple[int, Site]] = []
+        # The newest detached value, until the next call
+        self._detached: tuple[weakref.ref[Tensor], int] | None = None
+        self._dropped: list[int] = []
+        self._met_data = False  # among the operands of the operation that is being recorded
         self._calls: Counter[Site] = Counter()  # backward calls of this window
         self._process = self._thread = -1
         self._entered = self._ended = False
@@ -127,7 +131,7 @@ class ValueGraph(TorchFunctionMode):
     def values(self) -> Values:
         """Return the graph so far."""
         self._resolve()
-        return Values(tuple(self._nodes), tuple(self._reads), tuple(self._leaves))
+        return Values(tuple(self._nodes), tuple(self._reads), tuple(self._leaves), tuple(self._dropped))
 
     def _resolve(self) -> None:
         """Find the parameters that leaves are: a loss or an optimizer may meet them later."""
@@ -141,6 +145,11 @@ class ValueGraph(TorchFunctionMode):
     # Seeing operations
 
     def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._detached is not None:
+            ref, number = self._detached
+            if ref() is None:  # a call that used it would hold it now
+                self._dropped.append(number)
+            self._detached = None
         known = self._operations.get(func)
         if known is None:
             known = self._operations[func] = _Operation.of(func)
@@ -179,6 +188,7 @@ class ValueGraph(TorchFunctionMode):
         else:
             return
         parents: list[int] = []
+        self._met_data = False
         if name in ("add", "sub"):
             parents += self._multiples(args)
         if name == "broadcast_tensors":
@@ -204,8 +214,10 @@ class ValueGraph(TorchFunctionMode):
         if id(tensor) in self._leaf_of and self._leaf_of[id(tensor)][0]() is tensor:
             return  # a parameter that is changed in place
         live = tensor.requires_grad and _has_graph(tensor) and name not in _FLAT
-        number = self.add(name, parents, live, tensor)
+        number = self.add(name, parents, live, tensor, data=self._met_data)
         self._tie(tensor, number)
+        if name == "detach":
+            self._detached = weakref.ref(tensor), number
         base = view_base.use(tensor) if in_place else None
         if type(base) is Tensor and id(base) not in self._leaf_of:  # writing into a view writes into its base
             old = self.look_up(base)
@@ -248,11 +260,21 @@ class ValueGraph(TorchFunctionMode):
 
     # Numbers of tensors
 
-    def add(self, op: str, parents: tuple[int, ...], live: bool, tensor: Tensor, leaf: int = -1) -> int:
+    def add(
+        self,
+        op: str,
+        parents: tuple[int, ...],
+        live: bool,
+        tensor: Tensor,
+        leaf: int = -1,
+        data: bool = False,
+    ) -> int:
         """Add a value to the graph. Return its number."""
         off = self._off[-1][1] if self._off and not torch.is_grad_enabled() else ()
         whole = not (tensor.is_floating_point() or tensor.is_complex())
-        self._nodes.append(Value(op, parents, live, self._recorder.site(), leaf, tensor.numel(), whole, off))
+        self._nodes.append(
+            Value(op, parents, live, self._recorder.site(), leaf, tensor.numel(), whole, off, data)
+        )
         if len(self._nodes) >= _MOST_NODES:
             self._ended = True
         return len(self._nodes) - 1
@@ -318,6 +340,8 @@ class ValueGraph(TorchFunctionMode):
                     number = self.look_up(each)
                     if number >= 0:
                         parents.append(number)
+                    else:
+                        self._met_data = True
             elif kind is float:
                 number = self._numbers.get(each, -1)
                 if number >= 0:

@@ -96,7 +96,6 @@ class Watcher:
         for patch in table(parts):
             install(recorder, patch, patches)
         patches.wrap(threading, "excepthook", _unless_stopped)
-        patches.on_undo(parts.unreached.restore)
         show_warnings_at_callers(patches)
         patches.reach_imported()
         recorder.begin()

@@ -17,8 +17,9 @@ from gradgate.events import Log, cell_of
 _EXPLAINS: dict[str, frozenset[str]] = {
     "ddp-sync": frozenset({"accumulation-scaling"}),
     "attached-target": frozenset({"wasted-gradient"}),
-    "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
-    "term-left-out": frozenset({"unreached-parameter", "broken-graph"}),
+    "broken-graph": frozenset({"wasted-gradient", "zero-gradient", "unreached-parameter"}),
+    "term-left-out": frozenset({"broken-graph"}),
+    "unreached-parameter": frozenset({"term-left-out"}),
     "zero-gradient": frozenset({"term-left-out", "broken-graph"}),
     "param-not-in-optimizer": frozenset({"broken-graph"}),
     "stale-optimizer-params": frozenset({"broken-graph"}),
@@ -86,7 +87,13 @@ def fold(findings: Iterable[Finding]) -> list[Finding]:
 def _explains(cause: Finding, symptom: Finding) -> bool:
     if cause.severity == "info" != symptom.severity:
         return False  # what a note reports may be intended, so it explains no mistake
-    return symptom.category in _EXPLAINS.get(cause.category, ()) and bool(cause.about & symptom.about)
+    if symptom.category not in _EXPLAINS.get(cause.category, ()) or not cause.about & symptom.about:
+        return False
+    if cause.category in _EXPLAINS.get(
+        symptom.category, ()
+    ):  # each may be the cause: the one of more parameters is
+        return (len(cause.about), cause.code) > (len(symptom.about), symptom.code)
+    return True
 
 
 def _judged(rule: Rule, judge: Callable[[], Iterator[Finding]], log: Log, strict: bool) -> list[Finding]:

@@ -66,14 +66,14 @@ from gradgate.checker.analysis._queries import (
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import inside, next_use
 from gradgate.checker.analysis._statement import Statement, method
+from gradgate.checker.analysis._values import PARTS, flow
 from gradgate.checker.excuses import attacked_loss
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._rule import Finding, Rule
 from gradgate.checker.rules.flow._graph_fixes import detached
 from gradgate.checker.rules.texts import clearing as texts
-from gradgate.events import Cleared, Cut, Frame, Ids, Opposed, Site
+from gradgate.events import Cleared, Frame, Ids, Opposed, Site
 
-_DETACHED = ("detach", "detach_", "data")
 _FAR_APART = -0.6  # a mean cosine below which two losses oppose each other
 
 
@@ -253,10 +253,11 @@ def _is_kept_apart(run: Run, leak: Leak, ids: Ids) -> bool:
 
     An example is a discriminator that gets ``fake.detach()``: the two networks should be trained separately.
     """
-    others = run.backward(leak.part.backward).reached - ids
-    return any(
-        isinstance(event, Cut) and event.op in _DETACHED and not event.scalar and event.parameters <= others
-        for event in run.events[leak.part.backward : leak.window.micro[-1]]
+    shadow, theirs, mine = flow(run), run.backward(leak.part.backward), run.backward(leak.window.micro[-1])
+    others = shadow.bits(theirs.reached - ids)
+    return theirs.root >= 0 and any(
+        node.op in PARTS and node.size > 1 and (lost := shadow.cut[number]) and not lost & ~others
+        for number, node in enumerate(shadow.nodes[theirs.root : mine.root], theirs.root)
     )
 
 

@@ -42,8 +42,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checker.analysis._grouping import grouped, union
-from gradgate.checker.analysis._queries import combinations
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, last_name
 from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
@@ -123,7 +122,6 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         for event in run.of(Backward, Differentiated)
         if isinstance(event, Differentiated) or event.seen
     )
-    averages = {innermost(each.site) for each in combinations(run, ["averaged weights"])}
     for site, events in lines.items():
         differentiated = isinstance(events[0], Differentiated)
         # Without a step or an update in place, old and new nodes can't be told apart.
@@ -138,7 +136,7 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         shorter = any(b.old_nodes < a.old_nodes or (by_hand and b.nodes < a.nodes) for a, b in pairs)
         grows = sum(longer) >= max(_GROWS, len(pairs) - differentiated if by_hand else 0)
         most = max(events, key=lambda event: (event.old_nodes, event.nodes))
-        if not grows or shorter or innermost(most.old_site) in averages:  # attached-target has the last
+        if not grows or shorter:
             continue
         facts = {"first": events[0].nodes, "nodes": most.nodes, "calls": len(events), "old": most.old_nodes}
         yield RULE.say(most.old_site or site, texts.GROWS, fix=_detached, count=len(events), **facts)

@@ -10,8 +10,7 @@ from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._queries import module_without
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
+from gradgate.checker.analysis._source import files_of, loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule

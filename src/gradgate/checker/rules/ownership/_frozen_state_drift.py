@@ -42,8 +42,7 @@ from functools import partial
 from gradgate.checker.analysis._gradient_modes import requires_grad
 from gradgate.checker.analysis._grouping import grouped, union
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, tree_of
+from gradgate.checker.analysis._source import files_of, inside, tree_of
 from gradgate.checker.analysis._statement import Statement, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._rule import Finding, Rule

@@ -38,8 +38,7 @@ from gradgate.checker.analysis._origins import list_line, unfreezing_line
 from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, makes_leaf, scopes_of
-from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import inside, statement_at
+from gradgate.checker.analysis._source import files_of, inside, statement_at
 from gradgate.checker.rules._rule import Finding, FixAt, Rule, Text
 from gradgate.checker.rules.ownership._parameter_fixes import in_module_list, made_parameter
 from gradgate.checker.rules.texts import ownership as texts

@@ -16,7 +16,7 @@ class Follower:
 
     def follow(self, leader):
         for mine, theirs in zip(self.net.parameters(), leader.parameters()):
-            mine.lerp_(theirs, 1 - self.decay)  # expect: attached-target
+            mine.lerp_(theirs, 1 - self.decay)  # expect: graph-retention
 
 
 torch.manual_seed(21)
