@@ -10,7 +10,7 @@ from torch import nn
 
 # private: names that are broken on purpose, so that the watcher fails while the script computes
 from gradgate.checker.recording import Watcher, _node_lines
-from gradgate.events import Backward, Clipped, ModeSet, NoGradEntered, Reduced, Stepped
+from gradgate.events import Backward, Clipped, ModeSet, Reduced, Stepped
 
 
 @pytest.fixture
@@ -52,20 +52,6 @@ def test_the_reduction_of_a_collective_is_read_at_any_position(alone: None, watc
     dist.reduce(torch.ones(2), 0)
     ops = [event.op for event in watcher.log().events if isinstance(event, Reduced)]
     assert ops == ["all_reduce:max", "reduce:min", "reduce:product", "reduce:sum"]
-
-
-def test_a_value_is_told_under_no_grad_only_while_a_parameter_has_had_no_gradient(watcher: Watcher) -> None:
-    front, back = nn.Linear(3, 4), nn.Linear(4, 1)
-    optimizer = torch.optim.SGD([*front.parameters(), *back.parameters()], lr=0.1)
-    for step in range(4):
-        hidden = front(torch.ones(2, 3))
-        with torch.no_grad():
-            pass
-        optimizer.zero_grad()
-        back(hidden.detach() if step < 2 else hidden).square().mean().backward()
-        optimizer.step()
-    held = [event.held for event in watcher.log().events if isinstance(event, NoGradEntered)]
-    assert [[name for name, _ in each] for each in held] == [[], ["hidden"], ["hidden"], []]
 
 
 def test_a_mode_that_one_thread_sets_does_not_hide_that_of_another(watcher: Watcher) -> None:

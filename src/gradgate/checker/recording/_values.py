@@ -21,6 +21,8 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from gradgate.autograd_graph import Graph
+from gradgate.call_sites import kind_of
+from gradgate.checker.recording._patches import caller
 from gradgate.events import Read, Site, Value, Values
 from gradgate.torch_compat import anything_compiled, top_function_mode, transforming, view_base
 
@@ -216,7 +218,7 @@ class ValueGraph(TorchFunctionMode):
         live = tensor.requires_grad and _has_graph(tensor) and name not in _FLAT
         number = self.add(name, parents, live, tensor, data=self._met_data)
         self._tie(tensor, number)
-        if name == "detach":
+        if name == "detach" and kind_of(caller().f_code.co_filename) == "user":
             self._detached = weakref.ref(tensor), number
         base = view_base.use(tensor) if in_place else None
         if type(base) is Tensor and id(base) not in self._leaf_of:  # writing into a view writes into its base

@@ -8,8 +8,9 @@ in the first steps:
   line also computes values that a loss uses, the value may be left out on purpose, and the finding is a note.
 - Nothing is computed from them, and a layer of the same shape in the same module is used twice: the finding is at
   the second use.
-- Nothing is computed from them: the finding is at the line that makes them, and a note if this line also makes
-  layers that are trained, or if the script loads their values.
+- Nothing is computed from them: the finding is at the line that makes them. It is a note if a line of the script
+  reads the layer's name, so that an option may turn it off, if the line also makes layers that are trained, or if
+  the script loads their values.
 
 ## Why is this bad?
 The parameter keeps its random initial value, and the model lacks a part of its design.
@@ -24,9 +25,8 @@ The parameter keeps its random initial value, and the model lacks a part of its 
 or remove the layer from the model. To train a head, add its loss to the loss that is back-propagated.
 
 ## Known limits
-A layer that never runs because of an option is reported, too. If a constant replaces a layer's output, the finding
-is at the line that makes the layer. Latent codes that no step changes are not found if the optimizer holds tensors
-of data in their place.
+If a constant replaces a layer's output, the finding is at the line that makes the layer. Latent codes that no step
+changes are not found if the optimizer holds tensors of data in their place.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.
@@ -34,6 +34,7 @@ docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -43,6 +44,8 @@ from gradgate.checker.analysis._grouping import grouped
 from gradgate.checker.analysis._parameter_usage import replaced, unreached
 from gradgate.checker.analysis._queries import within
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import last_name
+from gradgate.checker.analysis._source import inside, tree_of
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.analysis._values import flow
 from gradgate.checker.fixes import Fix
@@ -107,7 +110,14 @@ def _place(run: Run, path: str, ids: Ids) -> _Place:
     made = run.parameters[min(ids)].made or run.made[min(run.owners[min(ids)])][0].site
     # A line that also makes trained layers may be a library's model, or a list of which some are not needed.
     beside = run.written_to(ids) or any(run.parameters[number].made[:1] == made[:1] for number in run.reached)
-    return _Place(made, texts.NEVER_USED, "info" if beside else "warning")
+    return _Place(made, texts.NEVER_USED, "info" if beside or _is_read(run, path) else "warning")
+
+
+def _is_read(run: Run, path: str) -> bool:
+    """Return whether a line of the script reads a layer by its name: an option may turn it off."""
+    name = next((part for part in reversed(path.split(".")) if not part.isdigit()), path)
+    nodes = (node for file in run.files for node in inside(ast.expr, tree_of(file)))
+    return any(last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load) for node in nodes)
 
 
 def _shapes(run: Run, ids: Iterable[int]) -> list[tuple[int, ...]]:
