@@ -167,7 +167,6 @@ class Rebound:
     line: Frame
     target: str  # "self.weights"
     calls: int  # backward calls since the line ran
-    constant: bool  # the new tensor gets no gradient
 
 
 @once
@@ -191,7 +190,7 @@ def rebound(run: Run) -> list[Rebound]:
         constant = not new and min(event.others for event in later) <= last.others
         lines = _lines(run, old, optimizer, constant=constant)
         if len(lines) == 1:
-            found.append(Rebound(optimizer, old.id, new, *lines.popitem(), len(later), constant))
+            found.append(Rebound(optimizer, old.id, new, *lines.popitem(), len(later)))
     return found
 
 

@@ -89,11 +89,9 @@ def _explains(cause: Finding, symptom: Finding) -> bool:
         return False  # what a note reports may be intended, so it explains no mistake
     if symptom.category not in _EXPLAINS.get(cause.category, ()) or not cause.about & symptom.about:
         return False
-    if cause.category in _EXPLAINS.get(
-        symptom.category, ()
-    ):  # each may be the cause: the one of more parameters is
-        return (len(cause.about), cause.code) > (len(symptom.about), symptom.code)
-    return True
+    mutual = cause.category in _EXPLAINS.get(symptom.category, ())
+    # If each may explain the other, the finding about more parameters is the cause.
+    return not mutual or (len(cause.about), cause.code) > (len(symptom.about), symptom.code)
 
 
 def _judged(rule: Rule, judge: Callable[[], Iterator[Finding]], log: Log, strict: bool) -> list[Finding]:
